@@ -1,0 +1,56 @@
+"""Aggregates that are a formula over a few distributive ones (AVG)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everfold.aggregates import decimals
+from everfold.aggregates.distributive import Sum, duckdb_wrapped, spark_total
+from everfold.aggregates.lazy import pl
+from everfold.aggregates.registry import Types, aggregate
+from everfold.types import DataType, DecimalType, FloatType, IntegerType, NumericType
+
+
+@aggregate("AVG")
+class Avg(Sum):
+    """Mean of the values that are not NULL; NULL if there is none.
+
+    Integers keep their type: the sum (64 bits, wraps) over the count, cut off towards zero. FLOAT is averaged in DOUBLE.
+    DECIMAL(p, s) gives DECIMAL(38, max(s, 6)), rounded half up, exact; NULL where that has too few digits.
+    """
+
+    def result_type(self, args: Types) -> DataType | None:
+        (arg,) = args
+        if isinstance(arg, DecimalType):
+            return DecimalType(precision=38, scale=max(arg.scale, 6))
+        return arg.as_nullable() if isinstance(arg, NumericType) else None
+
+    def result(self, args: Types, slots: Sequence[pl.Expr]) -> pl.Expr:
+        (arg,), (total, nonnull) = args, slots
+        if isinstance(arg, DecimalType):
+            return decimals.mean(total, nonnull, arg.scale, max(arg.scale, 6))
+        some = pl.when(nonnull > 0).then(nonnull)
+        if isinstance(arg, IntegerType):
+            return total.truncdiv(some).cast(arg.polars, wrap_numerical=True)
+        value = total / some
+        return value.cast(pl.Float32) if isinstance(arg, FloatType) else value
+
+    def spark_sql(self, args: Types, texts: Sequence[str]) -> str:
+        (arg,), (text,) = args, texts
+        kept = self.result_type(args)
+        assert kept is not None, arg
+        if isinstance(arg, IntegerType):
+            return f"CAST(SUM({text}) DIV COUNT({text}) AS {kept.spark})"
+        if isinstance(arg, DecimalType):
+            whole = f"CAST({spark_total(arg, text)} AS DECIMAL(38,{arg.scale}))"
+            return f"CAST({whole} / COUNT({text}) AS {kept.spark})"
+        return f"CAST(AVG({text}) AS {kept.spark})"
+
+    def duckdb_sql(self, args: Types, texts: Sequence[str]) -> str:
+        (arg,), (text,) = args, texts
+        if isinstance(arg, IntegerType):
+            # NULLIF: a group without values; the sum wraps at 64 bits as the slot does.
+            return f"CAST(({duckdb_wrapped(f'SUM({text})', 64)}) // NULLIF(COUNT({text}), 0) AS {arg.duckdb})"
+        if isinstance(arg, DecimalType):
+            return decimals.duckdb_mean(text, arg, max(arg.scale, 6))
+        return f"CAST(AVG({text}) AS {arg.duckdb})"

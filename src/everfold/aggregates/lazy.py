@@ -1,0 +1,18 @@
+"""Polars, imported when a kernel is first built: the binder asks entries for types only, and has to start fast."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["pl"]
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+
+    class _Polars:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(importlib.import_module("polars"), name)
+
+    pl = _Polars()

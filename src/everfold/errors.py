@@ -1,0 +1,138 @@
+"""Diagnostics: what is wrong, where, and what to do about it.
+
+An error is data first (`Diagnostic`); text and JSON are renderings of it. Families say who can act: `SqlError` the author of the SQL,
+`ConnectorError` whoever runs the outside system or the files, `StateError` whoever runs the job, `UsageError` whoever typed the command.
+A bug is an `assert`, never one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+EXIT_FAILED = 1
+"""Exit code of a job that failed at run time."""
+EXIT_WRONG_USE = 2
+"""Exit code of a command, a script or an option that is wrong: nothing has been started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in a text: offsets of characters, `end` exclusive, within the text named `source` (a file's name, or `-e`)."""
+
+    start: int
+    end: int
+    source: str = "<sql>"
+    text: str = ""
+
+    @property
+    def line(self) -> int:
+        """Line of the first character, from 1."""
+        return self.text.count("\n", 0, self.start) + 1
+
+    @property
+    def column(self) -> int:
+        """Column of the first character, from 1."""
+        return self.start - (self.text.rfind("\n", 0, self.start) + 1) + 1
+
+    def to(self, other: Span | None) -> Span:
+        """The span from the start of this one to the end of the other."""
+        if other is None:
+            return self
+        return Span(min(self.start, other.start), max(self.end, other.end), self.source, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding: a permanent code, a sentence, the place it speaks of and one piece of help."""
+
+    code: str
+    message: str
+    span: Span | None = None
+    help: str | None = None
+
+    def render(self) -> str:
+        """The finding as text, with the line it points at."""
+        lines = [f"error[{self.code}]: {self.message}"]
+        if self.span is not None and self.span.text:
+            lines += self._excerpt(self.span)
+        if self.help:
+            lines.append(f"  = help: {self.help}")
+        return "\n".join(lines)
+
+    @staticmethod
+    def _excerpt(span: Span) -> list[str]:
+        number, column = span.line, span.column
+        line = span.text.split("\n")[number - 1]
+        width = max(1, min(span.end - span.start, len(line) - column + 1))
+        gutter = " " * len(str(number))
+        return [
+            f"{gutter}--> {span.source}:{number}:{column}",
+            f"{gutter} |",
+            f"{number} | {line}",
+            f"{gutter} | {' ' * (column - 1)}{'^' * width}",
+        ]
+
+    def to_json(self) -> dict[str, object]:
+        """The finding for machines."""
+        place: dict[str, object] = {}
+        if self.span is not None and self.span.text:
+            place = {"source": self.span.source, "line": self.span.line, "column": self.span.column}
+        return {"code": self.code, "message": self.message, **place, **({"help": self.help} if self.help else {})}
+
+
+class EverfoldError(Exception):
+    """Root of everything a user can act on; carries at least one diagnostic."""
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        assert diagnostics, "an error says what is wrong"
+        self.diagnostics = diagnostics
+        super().__init__("\n".join(found.render() for found in diagnostics))
+
+    def __reduce__(self) -> tuple[type[EverfoldError], tuple[Diagnostic, ...]]:
+        return type(self), self.diagnostics
+
+    @classmethod
+    def of(cls, code: str, message: str, span: Span | None = None, help: str | None = None) -> EverfoldError:  # noqa: A002
+        """An error of this family with one diagnostic."""
+        return cls(Diagnostic(code, message, span, help))
+
+    @property
+    def code(self) -> str:
+        """Code of the first diagnostic."""
+        return self.diagnostics[0].code
+
+
+class SqlError(EverfoldError):
+    """The SQL is wrong: the author can mend it. Nothing has been started."""
+
+    exit_code = EXIT_WRONG_USE
+
+
+class UnsupportedFeature(SqlError):
+    """The SQL means something that everfold does not do (yet, or in this mode); the message says which construct and why."""
+
+
+class UsageError(EverfoldError):
+    """A command line, an option or a call is wrong. Nothing has been started."""
+
+    exit_code = EXIT_WRONG_USE
+
+
+class ConnectorError(EverfoldError):
+    """The outside world is not as the job needs it: a file, a broker, a record."""
+
+
+class StateError(EverfoldError):
+    """The job's folder or state does not fit: another query's checkpoint, a damaged page, a job that already runs."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """A sentence naming the known name nearest to `name`, if one is near: ``did you mean `SUM`?``."""
+    names = list(known)
+    folded: dict[str, str] = {each.lower(): each for each in names}
+    close: Sequence[str] = get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return f"did you mean `{folded[close[0]]}`?" if close else None

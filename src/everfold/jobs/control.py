@@ -1,0 +1,90 @@
+"""Control files: how the runner tells a stream to flush (its input has ended) or to look at the clock (tick).
+
+A control file is read as one more source. It is not rate-limited, so it may only be dropped when the data before it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from everfold.spark.exchange import FLUSH, TICK
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The control folder of a job and the checkpoint of the stream that reads it."""
+
+    folder: Path
+    checkpoint: Path
+
+    def flush(self) -> None:
+        """Says that the input has ended: all that is open is emitted."""
+        self._drop(FLUSH)
+
+    def tick(self) -> None:
+        """Makes a batch run without data, so that time is looked at."""
+        self._drop(TICK)
+
+    def _drop(self, what: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = f"{time.time_ns()}-{what}"
+        hidden = self.folder / f".{name}"
+        hidden.write_text(what + "\n")
+        os.rename(hidden, self.folder / f"{name}.txt")
+
+    def repair(self) -> None:
+        """Before a start: takes back control files that no planned batch has in it, so that none overtakes data.
+
+        A batch that a crash left planned runs again with the control files it was planned with; those stay.
+        """
+        planned = self._planned()
+        for log, entries in self._source_logs():
+            if entries and all(entry not in planned for entry in entries) and log.name.isdigit():
+                log.unlink()
+                log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
+        if self.folder.is_dir():
+            for file in self.folder.iterdir():
+                if file.name not in planned:
+                    file.unlink(missing_ok=True)
+
+    def _planned(self) -> set[str]:
+        """Names of the control files that the newest offsets cover."""
+        offsets = self._newest_offsets()
+        covered: set[str] = set()
+        for log, _ in self._source_logs():
+            reached = offsets.get(log.parent.name, -1)
+            covered |= {name for name, at in _log_lines(log) if at <= reached}
+        return covered
+
+    def _newest_offsets(self) -> dict[str, int]:
+        folder = self.checkpoint / "offsets"
+        numbers = [int(each.name) for each in folder.iterdir() if each.name.isdigit()] if folder.is_dir() else []
+        if not numbers:
+            return {}
+        lines = (folder / str(max(numbers))).read_text().splitlines()[2:]
+        found: dict[str, int] = {}
+        for line in lines:
+            name, _, offset = line.partition(":")
+            if name.startswith("control_") and offset.startswith("{"):
+                found[name] = int(json.loads(offset)["logOffset"])
+        return found
+
+    def _source_logs(self) -> Iterator[tuple[Path, list[str]]]:
+        sources = self.checkpoint / "sources"
+        for source in sorted(sources.glob("control_*")) if sources.is_dir() else ():
+            for log in sorted(source.iterdir()):
+                if log.name[0] != ".":
+                    yield log, [name for name, _ in _log_lines(log)]
+
+
+def _log_lines(log: Path) -> Iterator[tuple[str, int]]:
+    """File names in a log of Spark's file source, with the log offset that each came in."""
+    for line in log.read_text().splitlines()[1:]:
+        entry = json.loads(line)
+        yield urllib.parse.unquote(entry["path"]).rsplit("/", 1)[-1], int(entry["batchId"])

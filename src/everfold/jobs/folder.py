@@ -1,0 +1,205 @@
+"""A job's folder: what it is (manifest), who runs it (lock), where it got to (checkpoints), what it was told (control).
+
+manifest.json        every version of the query; names the current checkpoint, so a switch is one atomic write
+checkpoints/<epoch>/ Spark's checkpoint
+control/             control files: flush, tick
+sinks/               what sinks have applied
+lock, lock.jvm       held by the process that runs the job
+job.log              what Spark and its workers said
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everfold.errors import StateError
+from everfold.plan.nodes import Root, Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MANIFEST_FORMAT = 1
+_JVM_LOCK_PATIENCE_S = 10.0
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Puts a file in place in one step: readers see the old text or the new one, also after a crash."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with open(part, "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(part, path)
+
+
+def fingerprint(roots: Sequence[Root], zone: str) -> str:
+    """The same for plans that mean the same: what a checkpoint is compared by. Options of tables are not in it: they hold secrets."""
+    parts = [f"{root.table.name}<-{root.input!r}" if isinstance(root, Sink) else repr(root.input) for root in roots]
+    return hashlib.sha256("\n".join([zone, *parts]).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One version of a job's query. `plan` is its explanation, for people; `fingerprint` is compared."""
+
+    epoch: int
+    fingerprint: str
+    plan: str
+    created: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a job is. `buckets` and `partitions` are fixed when the job is created; `current` is the epoch of the checkpoint in use."""
+
+    job: str
+    buckets: int
+    partitions: int
+    current: int
+    versions: tuple[Version, ...]
+    format: int = MANIFEST_FORMAT
+
+    @property
+    def version(self) -> Version:
+        """The version that the current checkpoint belongs to."""
+        return next(each for each in reversed(self.versions) if each.epoch == self.current)
+
+    @classmethod
+    def parse(cls, text: str, path: Path) -> Manifest:
+        """Reads a manifest; StateError `damaged-manifest` or `newer-manifest` when it cannot."""
+        try:
+            found: dict[str, Any] = json.loads(text)
+            if found["format"] > MANIFEST_FORMAT:
+                raise StateError.of(
+                    "newer-manifest",
+                    f"`{path}` was written by a newer everfold (format {found['format']}, this one reads {MANIFEST_FORMAT})",
+                )
+            return cls(**{**found, "versions": tuple(Version(**each) for each in found["versions"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateError.of(
+                "damaged-manifest",
+                f"`{path}` is no manifest: {error}",
+                help="restore it from a backup, or start with a new --state folder",
+            ) from error
+
+
+@dataclass(slots=True)
+class JobFolder:
+    """An opened job folder. Open it with `locked`, so that no second process works on it."""
+
+    path: Path
+    _lock: Any = field(default=None, repr=False)
+    _jvm_lock: Any = field(default=None, repr=False)
+
+    @property
+    def manifest_path(self) -> Path:
+        """Where the manifest lies."""
+        return self.path / "manifest.json"
+
+    @property
+    def control(self) -> Path:
+        """Where control files are dropped."""
+        return self.path / "control"
+
+    @property
+    def log_file(self) -> Path:
+        """The job's log."""
+        return self.path / "job.log"
+
+    def checkpoint(self, epoch: int) -> Path:
+        """Spark's checkpoint of an epoch."""
+        return self.path / "checkpoints" / str(epoch)
+
+    def lock(self) -> None:
+        """Takes the folder for this process, until `release`; the kernel frees it when the process dies.
+
+        Raises StateError `job-is-running`, `no-permission`.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 held until release
+        except OSError as error:
+            raise StateError.of(
+                "no-permission", f"the job folder `{self.path}` cannot be written: {error.strerror}"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.seek(0)
+            owner = self._lock.read().strip() or "another process"
+            self._lock.close()
+            self._lock = None
+            raise StateError.of("job-is-running", f"the job in `{self.path}` is being run by {owner}") from error
+        self._lock.truncate(0)
+        self._lock.write(
+            f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        )
+        self._lock.flush()
+
+    def lock_in_jvm(self, spark: SparkSession) -> None:
+        """Takes the folder for the JVM too: one whose Python was killed lives on for a second or two and may still write."""
+        jvm: Any = spark._jvm
+        channel = jvm.java.io.RandomAccessFile(str(self.path / "lock.jvm"), "rw").getChannel()
+        deadline = time.monotonic() + _JVM_LOCK_PATIENCE_S
+        while True:
+            held = channel.tryLock()
+            if held is not None:
+                self._jvm_lock = channel
+                return
+            if time.monotonic() > deadline:
+                channel.close()
+                raise StateError.of(
+                    "job-is-running", f"the job in `{self.path}` is still being written by another Java process"
+                )
+            time.sleep(0.1)
+
+    def release(self) -> None:
+        """Gives the folder back."""
+        if self._jvm_lock is not None:
+            self._jvm_lock.close()
+            self._jvm_lock = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def manifest(self) -> Manifest | None:
+        """The manifest, None for a new job."""
+        if not self.manifest_path.exists():
+            return None
+        return Manifest.parse(self.manifest_path.read_text(encoding="utf-8"), self.manifest_path)
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Puts a manifest in place."""
+        write_atomically(self.manifest_path, json.dumps(asdict(manifest), indent=2) + "\n")
+
+    def open(self, roots: Sequence[Root], zone: str, plan: str, *, buckets: int, partitions: int) -> Manifest:
+        """The manifest of the job that runs this plan: made when the folder is new, else compared.
+
+        Raises StateError `changed-query` when the folder belongs to another query.
+        """
+        mark = fingerprint(roots, zone)
+        known = self.manifest()
+        if known is None:
+            name = hashlib.sha256(f"{self.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
+            version = Version(epoch=0, fingerprint=mark, plan=plan, created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+            known = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
+            self.control.mkdir(parents=True, exist_ok=True)
+            self.write_manifest(known)
+        elif known.version.fingerprint != mark:
+            raise StateError.of(
+                "changed-query",
+                f"the state in `{self.path}` belongs to another query",
+                help="run the query it was made by, or give the changed one a --state folder of its own",
+            )
+        return known

@@ -1,0 +1,48 @@
+"""How far a job is: what the progress line shows, and what is said at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from everfold.operators.contract import NO_WATERMARK, Stats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A job after a batch.
+
+    batch: its number. rows: input rows of this run so far. rows_per_second: over the batch. watermark_ms: the least of the
+    operators', None before the first. late_rows: dropped as late since the job began. state_rows: rows in the operators' tables.
+    rows_out: rows given to the sinks in this run.
+    """
+
+    batch: int
+    rows: int
+    rows_per_second: float
+    watermark_ms: int | None
+    late_rows: int
+    state_rows: int
+    rows_out: int
+
+
+@dataclass(slots=True)
+class Reports:
+    """The newest report of every bucket of every operator, by what a batch brought."""
+
+    late_rows: int = 0
+    state_rows: int = 0
+    watermark_ms: int | None = None
+    _totals: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+
+    def take(self, stats: Iterable[Stats]) -> None:
+        """Takes a batch's reports: each bucket of an operator reports in every batch, so a batch replaces the one before."""
+        batch: dict[str, tuple[int, int, int]] = {}
+        for each in stats:
+            late, rows, watermark = batch.get(each.operator, (0, 0, NO_WATERMARK))
+            batch[each.operator] = (late + each.late_rows, rows + each.state_rows, max(watermark, each.watermark_ms))
+        self._totals.update(batch)
+        self.late_rows = sum(late for late, _, _ in self._totals.values())
+        self.state_rows = sum(rows for _, rows, _ in self._totals.values())
+        marks = [watermark for _, _, watermark in self._totals.values()]
+        self.watermark_ms = min(marks) if marks and min(marks) > NO_WATERMARK else None

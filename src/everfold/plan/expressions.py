@@ -1,0 +1,94 @@
+"""Typed scalar expressions over the columns of one relation.
+
+An expression says what is computed, by Flink's rules and types; `sql/functions` knows how each engine writes it. Columns are
+positions, so a plan does not change when somebody renames a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from everfold.errors import Span
+from everfold.types import DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Expr:
+    """What all expressions have: the type of their value and their place in the text."""
+
+    type: DataType
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRef(_Expr):
+    """The value of the input column at `position`; `name` is only for people."""
+
+    position: int
+    name: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Literal(_Expr):
+    """A constant.
+
+    `value` by type: None; bool; int (integers; TIME as milliseconds of the day; INTERVAL as milliseconds or months); Decimal; float;
+    str; bytes; date; datetime (naive; in UTC for TIMESTAMP_LTZ).
+    """
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(_Expr):
+    """A function of the registry applied to arguments; operators are functions too (`+`, `AND`, `CASE`, `CAST`)."""
+
+    function: str
+    args: tuple[Expr, ...]
+
+
+Expr: TypeAlias = InputRef | Literal | Call
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and all below it, outermost first."""
+    yield expr
+    if isinstance(expr, Call):
+        for arg in expr.args:
+            yield from walk(arg)
+
+
+def transform(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """The expression with every part for which `change` answers replaced; parts of a replaced part are not looked at."""
+    changed = change(expr)
+    if changed is not None:
+        return changed
+    if isinstance(expr, Call):
+        args = tuple(transform(arg, change) for arg in expr.args)
+        return expr if args == expr.args else replace(expr, args=args)
+    return expr
+
+
+def inputs_of(expr: Expr) -> frozenset[int]:
+    """Positions of the input columns that the expression reads."""
+    return frozenset(part.position for part in walk(expr) if isinstance(part, InputRef))
+
+
+def substitute(expr: Expr, columns: tuple[Expr, ...]) -> Expr:
+    """The expression over the input of a projection, given as what each column of the projection is."""
+    return transform(expr, lambda part: columns[part.position] if isinstance(part, InputRef) else None)
+
+
+def text_of(expr: Expr, names: tuple[str, ...] | None = None) -> str:
+    """Canonical text of an expression: equal for equal expressions. `names` names the input columns, else their positions do."""
+    match expr:
+        case InputRef():
+            return names[expr.position] if names is not None else f"${expr.position}"
+        case Literal():
+            return repr(expr.value) if isinstance(expr.value, str | bytes) else f"{expr.value}:{expr.type.sql}"
+        case Call(function="CAST" | "TRY_CAST", args=(operand, *_)):
+            return f"{expr.function}({text_of(operand, names)} AS {expr.type.sql})"
+        case Call():
+            return f"{expr.function}({', '.join(text_of(arg, names) for arg in expr.args)})"

@@ -1,0 +1,456 @@
+"""The logical plan: what a query means, typed by Flink's rules. Four readers: stream, batch, memory and the judge of changes.
+
+Nodes are frozen and equal when their meaning is equal. Facts (schema, boundedness, updates) are properties, never stored twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+from everfold.errors import Span
+from everfold.plan.expressions import Call, Expr, InputRef
+from everfold.plan.windows import Session, Window
+from everfold.types import BIGINT, TIMESTAMP3, DataType, Field, Schema, TimestampType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanNode:
+    """What all nodes have: their place in the text."""
+
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumn:
+    """A column of a table that its connector delivers or takes: physical, or METADATA by `metadata_key`."""
+
+    name: str
+    type: DataType
+    metadata_key: str | None = None
+    virtual: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table as its DDL declares it, options already resolved by the catalog; computed columns and watermark live in the plan.
+
+    `options` are sorted pairs. Option values can be secret: they are neither compared nor shown.
+    """
+
+    name: str
+    columns: tuple[TableColumn, ...]
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    primary_key: tuple[str, ...] = ()
+    partition_keys: tuple[str, ...] = ()
+    option_spans: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def connector(self) -> str | None:
+        """Name of the connector; None for a table without WITH, which a case file feeds."""
+        return dict(self.options).get("connector")
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, none of them a time attribute yet."""
+        return Schema(tuple(Field(name=column.name, type=column.type) for column in self.columns))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan(PlanNode):
+    """Reads a table: its physical and metadata columns."""
+
+    table: Table
+
+    @property
+    def schema(self) -> Schema:
+        return self.table.schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarkAssigner(PlanNode):
+    """Makes column `column` the event time: no row with a time below the greatest `watermark` seen is expected any more."""
+
+    input: Plan
+    column: int
+    watermark: Expr
+
+    @property
+    def schema(self) -> Schema:
+        fields = list(self.input.schema.fields)
+        of = fields[self.column]
+        fields[self.column] = Field(name=of.name, type=of.type, time="rowtime")
+        return Schema(tuple(fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project(PlanNode):
+    """Computes one column an expression. A bare reference to a time attribute stays one; `PROCTIME()` is one."""
+
+    input: Plan
+    expressions: tuple[Expr, ...]
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.expressions) == len(self.names)
+
+    @property
+    def schema(self) -> Schema:
+        below = self.input.schema
+        return Schema(
+            tuple(
+                Field(name=name, type=expr.type, time=time_attribute(expr, below))
+                for expr, name in zip(self.expressions, self.names, strict=True)
+            )
+        )
+
+
+def time_attribute(expr: Expr, below: Schema) -> str | None:
+    """Which kind of time attribute an expression over `below` is: "rowtime", "proctime" or none."""
+    if isinstance(expr, InputRef):
+        return below[expr.position].time
+    return "proctime" if isinstance(expr, Call) and expr.function == "PROCTIME" else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter(PlanNode):
+    """Keeps the rows for which the condition is TRUE."""
+
+    input: Plan
+    condition: Expr
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Union(PlanNode):
+    """UNION ALL: the rows of all inputs, whose columns agree in type. Names, and time attributes that all share, are the first's."""
+
+    inputs: tuple[Plan, ...]
+
+    @property
+    def schema(self) -> Schema:
+        first, *others = (each.schema for each in self.inputs)
+        return Schema(
+            tuple(
+                of if all(other[at].time == of.time for other in others) else Field(name=of.name, type=of.type)
+                for at, of in enumerate(first)
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values(PlanNode):
+    """Constant rows."""
+
+    rows: tuple[tuple[Expr, ...], ...]
+    fields: tuple[Field, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(self.fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unnest(PlanNode):
+    """CROSS JOIN UNNEST: each input row once for every element of a collection, whose columns are appended.
+
+    An ARRAY of ROW gives the row's fields, any other ARRAY one column, a MAP key and value; `outer` keeps rows without elements.
+    """
+
+    input: Plan
+    collection: Expr
+    fields: tuple[Field, ...]
+    outer: bool = False
+    ordinality: bool = False
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema.fields, *self.fields))
+
+
+class TimeKind(StrEnum):
+    """Which clock a window runs on. "bounded" is batch: a plain TIMESTAMP column of a finished table."""
+
+    ROWTIME = "rowtime"
+    PROCTIME = "proctime"
+    BOUNDED = "bounded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowTableFunction(PlanNode):
+    """`SELECT * FROM TUMBLE(…)`: the input's rows, each once for every window it is in, with window_start, window_end, window_time.
+
+    `zone` is the session's zone when the time column is TIMESTAMP_LTZ: windows align there. `partition_keys` is SESSION's
+    PARTITION BY.
+    """
+
+    input: Plan
+    window: Window
+    time_column: int
+    time: TimeKind
+    partition_keys: tuple[int, ...] = ()
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        assert not self.partition_keys or isinstance(self.window, Session)
+
+    @property
+    def schema(self) -> Schema:
+        of = self.input.schema[self.time_column]
+        return Schema((*self.input.schema.fields, *window_fields(of.type, self.time)))
+
+
+def window_fields(time_type: DataType, time: TimeKind) -> tuple[Field, Field, Field]:
+    """window_start, window_end and window_time of a window over a time column of that type."""
+    assert isinstance(time_type, TimestampType)
+    attribute = None if time is TimeKind.BOUNDED else time.value
+    return (
+        Field(name="window_start", type=TIMESTAMP3.as_nullable(False)),
+        Field(name="window_end", type=TIMESTAMP3.as_nullable(False)),
+        Field(
+            name="window_time",
+            type=TimestampType(precision=3, local_zone=time_type.local_zone, nullable=False),
+            time=attribute,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggCall:
+    """An aggregate function over rows: `args` and `filter` are expressions over the aggregate's input.
+
+    Equal calls mean the same, whatever they are named: the name belongs to the projection above.
+    """
+
+    function: str
+    args: tuple[Expr, ...]
+    type: DataType
+    distinct: bool = False
+    filter: Expr | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowAggregate(PlanNode):
+    """GROUP BY window_start, window_end[, keys] over a window function: one final row a window and key.
+
+    Columns: the keys, the calls, window_start, window_end, window_time. SESSION makes its sessions by these very keys: grouped by
+    others, it is a GroupAggregate over the window function. Rows are emitted once, when the watermark has passed the window.
+    """
+
+    input: Plan
+    window: Window
+    time_column: int
+    time: TimeKind
+    keys: tuple[Expr, ...]
+    calls: tuple[AggCall, ...]
+    zone: str | None = None
+
+    @property
+    def schema(self) -> Schema:
+        below = self.input.schema
+        of = below[self.time_column]
+        return Schema(
+            (
+                *(Field(name=f"k{at}", type=key.type) for at, key in enumerate(self.keys)),
+                *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
+                *window_fields(of.type, self.time),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAggregate(PlanNode):
+    """Unbounded GROUP BY: the keys, then the calls. Without calls it is DISTINCT."""
+
+    input: Plan
+    keys: tuple[Expr, ...]
+    calls: tuple[AggCall, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(
+            (
+                *(Field(name=f"k{at}", type=key.type) for at, key in enumerate(self.keys)),
+                *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortKey:
+    """One expression of ORDER BY. Flink takes NULL as the smallest value."""
+
+    expression: Expr
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sort(PlanNode):
+    """ORDER BY (batch)."""
+
+    input: Plan
+    keys: tuple[SortKey, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit(PlanNode):
+    """LIMIT and OFFSET (batch); `count` None takes all."""
+
+    input: Plan
+    count: int | None
+    offset: int = 0
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+class JoinKind(StrEnum):
+    """How rows without a partner are treated; SEMI and ANTI are [NOT] IN and [NOT] EXISTS."""
+
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+    CROSS = "cross"
+    SEMI = "semi"
+    ANTI = "anti"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join(PlanNode):
+    """A join (batch); the condition is over the columns of both, left first. SEMI and ANTI give the left's columns only."""
+
+    left: Plan
+    right: Plan
+    kind: JoinKind
+    condition: Expr | None
+
+    @property
+    def schema(self) -> Schema:
+        if self.kind in (JoinKind.SEMI, JoinKind.ANTI):
+            return self.left.schema
+        left, right = self.left.schema.fields, self.right.schema.fields
+        if self.kind in (JoinKind.RIGHT, JoinKind.FULL):
+            left = tuple(Field(name=of.name, type=of.type.as_nullable()) for of in left)
+        if self.kind in (JoinKind.LEFT, JoinKind.FULL):
+            right = tuple(Field(name=of.name, type=of.type.as_nullable()) for of in right)
+        return Schema((*left, *right))
+
+
+class SetKind(StrEnum):
+    """Which set operation; UNION ALL is a node of its own."""
+
+    UNION = "UNION"
+    INTERSECT = "INTERSECT"
+    INTERSECT_ALL = "INTERSECT ALL"
+    EXCEPT = "EXCEPT"
+    EXCEPT_ALL = "EXCEPT ALL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetOperation(PlanNode):
+    """UNION, INTERSECT, EXCEPT [ALL] of two inputs whose columns agree in type (batch)."""
+
+    kind: SetKind
+    left: Plan
+    right: Plan
+
+    @property
+    def schema(self) -> Schema:
+        return self.left.schema
+
+
+Plan: TypeAlias = (
+    Scan
+    | WatermarkAssigner
+    | Project
+    | Filter
+    | Union
+    | Values
+    | Unnest
+    | WindowTableFunction
+    | WindowAggregate
+    | GroupAggregate
+    | Sort
+    | Limit
+    | Join
+    | SetOperation
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """An INSERT: the query's columns go to the table's columns, position by position, already cast to their types."""
+
+    table: Table
+    input: Plan
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collect:
+    """A bare SELECT: the rows go to whoever asked. `names` are the result's columns."""
+
+    input: Plan
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+Root: TypeAlias = Sink | Collect
+
+
+def children(node: Plan) -> tuple[Plan, ...]:
+    """The inputs of a node."""
+    match node:
+        case Scan() | Values():
+            return ()
+        case Union():
+            return node.inputs
+        case Join() | SetOperation():
+            return (node.left, node.right)
+        case (
+            WatermarkAssigner()
+            | Project()
+            | Filter()
+            | Unnest()
+            | WindowTableFunction()
+            | WindowAggregate()
+            | GroupAggregate()
+            | Sort()
+            | Limit()
+        ):
+            return (node.input,)
+        case _:
+            assert_never(node)
+
+
+def walk_plan(node: Plan) -> Iterator[Plan]:
+    """The node and all below it, topmost first."""
+    yield node
+    for child in children(node):
+        yield from walk_plan(child)
+
+
+def is_stateful(node: Plan) -> bool:
+    """Whether the node keeps state in a stream: what an operator of ours runs, not the engine's scalar part."""
+    if isinstance(node, WindowTableFunction):
+        return isinstance(node.window, Session)
+    return isinstance(node, WindowAggregate | GroupAggregate)
+
+
+ROW_COUNT = BIGINT.as_nullable(False)
+"""The type of COUNT."""

@@ -1,0 +1,100 @@
+"""Windows in event or processing time: where they start and end. All units are milliseconds; `end` is exclusive.
+
+Sources: Flink's windowing table functions, and flink 2.3 through `tests/cases/window`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tumble:
+    """Windows of one size, side by side."""
+
+    size_ms: int
+    offset_ms: int = 0
+
+    @property
+    def slice_ms(self) -> int:
+        """Width of a slice: the largest pieces that every window is made of."""
+        return self.size_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """Windows of one size that start every `slide_ms`; a row is in size / slide of them."""
+
+    slide_ms: int
+    size_ms: int
+    offset_ms: int = 0
+
+    @property
+    def slice_ms(self) -> int:
+        """Width of a slice: the largest pieces that every window is made of."""
+        return self.slide_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cumulate:
+    """Windows that share their start and grow by `step_ms` up to `size_ms`, then start anew."""
+
+    step_ms: int
+    size_ms: int
+    offset_ms: int = 0
+
+    @property
+    def slice_ms(self) -> int:
+        """Width of a slice: the largest pieces that every window is made of."""
+        return self.step_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A window of each key that ends when `gap_ms` passed without a row; windows that touch are one."""
+
+    gap_ms: int
+
+
+SlicedWindow: TypeAlias = Tumble | Hop | Cumulate
+Window: TypeAlias = SlicedWindow | Session
+
+
+def slice_end(window: SlicedWindow, at_ms: int) -> int:
+    """End of the slice that holds an instant."""
+    width = window.slice_ms
+    return (at_ms - window.offset_ms) // width * width + width + window.offset_ms
+
+
+def window_start(window: SlicedWindow, end_ms: int) -> int:
+    """Start of the window that ends at `end_ms`."""
+    match window:
+        case Tumble() | Hop():
+            return end_ms - window.size_ms
+        case Cumulate():
+            return (end_ms - 1 - window.offset_ms) // window.size_ms * window.size_ms + window.offset_ms
+
+
+def window_ends(window: SlicedWindow, slice_end_ms: int) -> Iterator[int]:
+    """Ends of all windows that hold a slice, earliest first."""
+    match window:
+        case Tumble():
+            yield slice_end_ms
+        case Hop():
+            yield from range(slice_end_ms, slice_end_ms + window.size_ms, window.slide_ms)
+        case Cumulate():
+            last = window_start(window, slice_end_ms) + window.size_ms
+            yield from range(slice_end_ms, last + 1, window.step_ms)
+
+
+def last_window_end(window: SlicedWindow, slice_end_ms: int) -> int:
+    """End of the last window that holds a slice: when it has fired, the slice is of no more use."""
+    match window:
+        case Tumble():
+            return slice_end_ms
+        case Hop():
+            return slice_end_ms + window.size_ms - window.slide_ms
+        case Cumulate():
+            return window_start(window, slice_end_ms) + window.size_ms

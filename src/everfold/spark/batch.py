@@ -1,0 +1,255 @@
+"""Lowering to a batch: the whole plan as Spark SQL. The oracle of the stream, and what `execution.runtime-mode = batch` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from everfold.aggregates import registry
+from everfold.plan.expressions import Expr
+from everfold.plan.nodes import (
+    AggCall,
+    Filter,
+    GroupAggregate,
+    Join,
+    JoinKind,
+    Limit,
+    Plan,
+    Project,
+    Scan,
+    SetKind,
+    SetOperation,
+    Sort,
+    Table,
+    Union,
+    Unnest,
+    Values,
+    WatermarkAssigner,
+    WindowAggregate,
+    WindowTableFunction,
+)
+from everfold.plan.windows import Session
+from everfold.spark.scalar import Scalars
+from everfold.types import BIGINT, FloatingType, Schema, physical
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_JOINS = {
+    JoinKind.INNER: "inner",
+    JoinKind.LEFT: "left",
+    JoinKind.RIGHT: "right",
+    JoinKind.FULL: "full",
+    JoinKind.CROSS: "cross",
+    JoinKind.SEMI: "left_semi",
+    JoinKind.ANTI: "left_anti",
+}
+_START, _END, _AT = "__start", "__end", "__at"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLowering:
+    """Makes the batch DataFrame of a plan, columns `c0, c1, …`. open_source: the bounded content of a table."""
+
+    spark: SparkSession
+    zone: str
+    open_source: Callable[[Table], DataFrame]
+
+    @property
+    def _scalars(self) -> Scalars:
+        return Scalars(self.zone)
+
+    def lower(self, node: Plan) -> DataFrame:
+        """The plan's rows."""
+        match node:
+            case Scan():
+                return self.open_source(node.table).selectExpr(*_data(node.schema))
+            case WatermarkAssigner():
+                return self.lower(node.input)
+            case Project():
+                return self._scalars.project(self.lower(node.input), node.expressions, len(node.input.schema), ())
+            case Filter():
+                return self.lower(node.input).where(self._scalars.text(node.condition, len(node.schema)))
+            case Union():
+                first, *others = (self.lower(each) for each in node.inputs)
+                for each in others:
+                    first = first.union(each)
+                return first
+            case Values():
+                return self._values(node)
+            case Unnest():
+                frame = self._scalars.unnest(self.lower(node.input), node, ())
+                if not node.outer:
+                    frame = frame.where("__position IS NOT NULL")
+                return frame.selectExpr(*_data(node.schema))
+            case WindowTableFunction():
+                return self._window_rows(node)
+            case WindowAggregate():
+                return self._window_aggregate(node)
+            case GroupAggregate():
+                return self._group(self.lower(node.input), len(node.input.schema), node.keys, node.calls)
+            case Sort():
+                return self._sort(node)
+            case Limit():
+                frame = self.lower(node.input)
+                frame = frame.offset(node.offset) if node.offset else frame
+                return frame if node.count is None else frame.limit(node.count)
+            case Join():
+                return self._join(node)
+            case SetOperation():
+                return self._set_operation(node)
+            case _:
+                assert_never(node)
+
+    def _values(self, node: Values) -> DataFrame:
+        rows = [f"({', '.join(self._scalars.text(each, 0) for each in row)})" for row in node.rows]
+        names = ", ".join(_data(node.schema))
+        if not rows:
+            nulls = ", ".join(f"CAST(NULL AS {of.type.spark}) AS {physical(at)}" for at, of in enumerate(node.schema))
+            return self.spark.sql(f"SELECT {nulls} WHERE FALSE")
+        return self.spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t({names})")
+
+    # --- windows ------------------------------------------------------------------------------------------------------
+
+    def _window_rows(self, node: WindowTableFunction) -> DataFrame:
+        width = len(node.input.schema)
+        keys = [physical(at) for at in node.partition_keys]
+        frame = self._with_bounds(self.lower(node.input), node, keys, width)
+        of = node.input.schema[node.time_column]
+        appended = self._scalars.window_columns(_START, _END, of.type, node.zone, width)
+        return frame.selectExpr(*_data(node.input.schema), *appended)
+
+    def _window_aggregate(self, node: WindowAggregate) -> DataFrame:
+        width = len(node.input.schema)
+        below = self.lower(node.input)
+        keys = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(node.keys)]
+        below = below.selectExpr(*_data(node.input.schema), *keys)
+        names = [f"__k{at}" for at in range(len(keys))]
+        frame = self._with_bounds(below, node, names, width)
+        calls = [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(node.calls)]
+        grouped = self._aggregate(frame, [*names, _START, _END], calls)
+        values = [*names, *(f"__a{at}" for at in range(len(calls)))]
+        made = [f"{name} AS {physical(at)}" for at, name in enumerate(values)]
+        of = node.input.schema[node.time_column]
+        return grouped.selectExpr(*made, *self._scalars.window_columns(_START, _END, of.type, node.zone, len(values)))
+
+    def _with_bounds(
+        self, frame: DataFrame, node: WindowTableFunction | WindowAggregate, keys: Sequence[str], width: int
+    ) -> DataFrame:
+        """Each row once for every window it is in, with `__start` and `__end` in local milliseconds."""
+        of = node.input.schema[node.time_column]
+        at = self._scalars.milliseconds(physical(node.time_column), of.type, node.zone)
+        name = of.name.replace("'", "''")
+        failed = f"raise_error('everfold[null-rowtime]: the time attribute `{name}` is NULL')"
+        frame = frame.selectExpr(
+            "*", f"CASE WHEN {physical(node.time_column)} IS NULL THEN {failed} ELSE {at} END AS {_AT}"
+        )
+        if not isinstance(node.window, Session):
+            frame = frame.selectExpr("*", f"explode({self._scalars.window_ends(node.window, _AT)}) AS {_END}")
+            return frame.selectExpr("*", f"{self._scalars.window_start(node.window, _END)} AS {_START}")
+        gap = node.window.gap_ms
+        by = f"PARTITION BY {', '.join(keys) or '0'} "
+        before = f"lag({_AT}) OVER ({by} ORDER BY {_AT})"
+        frame = frame.selectExpr("*", f"CASE WHEN {_AT} <= {before} + {gap}L THEN 0 ELSE 1 END AS __new")
+        numbered = (
+            f"sum(__new) OVER ({by} ORDER BY {_AT} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS __session"
+        )
+        frame = frame.selectExpr("*", numbered)
+        whole = f"OVER (PARTITION BY {', '.join([*keys, '__session'])})"
+        return frame.selectExpr("*", f"min({_AT}) {whole} AS {_START}", f"max({_AT}) {whole} + {gap}L AS {_END}")
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    def _key(self, key: Expr, width: int) -> str:
+        text = self._scalars.text(key, width)
+        if isinstance(key.type, FloatingType):
+            return f"CASE WHEN {text} = 0 THEN CAST(0 AS {key.type.spark}) ELSE {text} END"
+        return text
+
+    def _call(self, call: AggCall, width: int) -> str:
+        entry = registry.lookup(call.function)
+        assert entry is not None, call.function
+        texts = [self._scalars.text(arg, width) for arg in call.args]
+        if call.filter is not None:
+            condition = self._scalars.text(call.filter, width)
+            masked = [f"CASE WHEN {condition} THEN {text} END" for text in texts or ["TRUE"]]
+            types = tuple(arg.type for arg in call.args) or (BIGINT,)
+            return entry.spark_sql(types, masked)
+        if call.distinct:
+            texts = [f"DISTINCT {', '.join(texts)}"]
+        return entry.spark_sql(tuple(arg.type for arg in call.args), texts)
+
+    def _group(self, frame: DataFrame, width: int, keys: Sequence[Expr], calls: Sequence[AggCall]) -> DataFrame:
+        named = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(keys)]
+        frame = frame.selectExpr("*", *named)
+        names = [f"__k{at}" for at in range(len(keys))]
+        grouped = self._aggregate(
+            frame, names, [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(calls)]
+        )
+        values = [*names, *(f"__a{at}" for at in range(len(calls)))]
+        return grouped.selectExpr(*(f"{name} AS {physical(at)}" for at, name in enumerate(values)))
+
+    @staticmethod
+    def _aggregate(frame: DataFrame, keys: Sequence[str], calls: Sequence[str]) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if not calls:
+            return frame.select(*keys).distinct()
+        return frame.groupBy(*keys).agg(*(F.expr(call) for call in calls))
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
+
+    def _sort(self, node: Sort) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        def column(text: str, descending: bool, nulls_first: bool) -> object:
+            of = F.expr(text)
+            if descending:
+                return of.desc_nulls_first() if nulls_first else of.desc_nulls_last()
+            return of.asc_nulls_first() if nulls_first else of.asc_nulls_last()
+
+        width = len(node.schema)
+        keys = [column(self._scalars.text(key.expression, width), key.descending, key.nulls_first) for key in node.keys]
+        return self.lower(node.input).orderBy(*keys)  # type: ignore[arg-type]
+
+    def _join(self, node: Join) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        width = len(node.left.schema)
+        right = self.lower(node.right)
+        shifted = right.selectExpr(
+            *(f"{physical(at)} AS {physical(width + at)}" for at in range(len(node.right.schema)))
+        )
+        left = self.lower(node.left)
+        if node.condition is None:
+            return left.crossJoin(shifted)
+        both = width + len(node.right.schema)
+        return left.join(shifted, F.expr(self._scalars.text(node.condition, both)), _JOINS[node.kind])
+
+    def _set_operation(self, node: SetOperation) -> DataFrame:
+        left, right = self.lower(node.left), self.lower(node.right)
+        match node.kind:
+            case SetKind.UNION:
+                return left.union(right).distinct()
+            case SetKind.INTERSECT:
+                return left.intersect(right)
+            case SetKind.INTERSECT_ALL:
+                return left.intersectAll(right)
+            case SetKind.EXCEPT:
+                return left.subtract(right)
+            case SetKind.EXCEPT_ALL:
+                return left.exceptAll(right)
+            case _:
+                assert_never(node.kind)
+
+
+def _data(schema: Schema) -> list[str]:
+    return [physical(at) for at in range(len(schema))]
+
+
+def is_constant(node: Plan) -> bool:
+    """Whether a plan reads no table: it is run as a batch in either mode."""
+    from everfold.plan.nodes import walk_plan
+
+    return not any(isinstance(each, Scan) for each in walk_plan(node))

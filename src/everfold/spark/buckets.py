@@ -1,0 +1,40 @@
+"""Buckets: the fixed number of shares that an operator's keys are dealt into, whatever the number of Spark partitions.
+
+A key's bucket is `hash(key) & (count - 1)`; its id on the wire is chosen so that Spark's own hash deals the buckets evenly to the
+shuffle partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+_MASK = 0xFFFFFFFF
+
+
+def _rotate(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (32 - bits))) & _MASK
+
+
+def _mix(hashed: int, word: int) -> int:
+    word = _rotate(word * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+    return (_rotate(hashed ^ word, 13) * 5 + 0xE6546B64) & _MASK
+
+
+def spark_hash(value: int) -> int:
+    """Spark's `hash(BIGINT)`: Murmur3, 32 bits, seed 42; a signed integer. Golden-tested against Spark."""
+    low, high = value & _MASK, (value >> 32) & _MASK
+    hashed = _mix(_mix(42, low), high) ^ 8
+    hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & _MASK
+    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & _MASK
+    hashed ^= hashed >> 16
+    return hashed - (1 << 32) if hashed >> 31 else hashed
+
+
+def bucket_ids(buckets: int, partitions: int) -> tuple[int, ...]:
+    """An id for each bucket such that ids in turn fall into partition 0, 1, 2, … of a shuffle by id."""
+    assert buckets & (buckets - 1) == 0, "the number of buckets is a power of two"
+    candidates: list[Iterator[int]] = [
+        (at for at in count() if spark_hash(at) % partitions == partition) for partition in range(partitions)
+    ]
+    return tuple(next(candidates[bucket % partitions]) for bucket in range(buckets))

@@ -1,0 +1,171 @@
+"""The way of rows to an operator's buckets and back: what runs in Spark's workers before and after the stateful step.
+
+On the wire a row is (bucket BIGINT, payload BINARY); the payload's first byte says what it is: rows as an Arrow IPC stream, a meta
+row for every bucket, or a bucket's report on its way to the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from everfold.operators.contract import Meta, Operator
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+ROWS, META, STATS = b"D", b"M", b"S"
+WIRE = "bucket BIGINT, payload BINARY"
+
+SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
+    "__split",
+    "__watermark",
+    "__keep",
+    "__now",
+    "__control",
+    "__meta",
+    "hash",
+)
+"""Hidden columns of a stream of rows.
+
+__split STRING: what the row's watermark is kept by. __watermark BIGINT: the watermark that the row speaks for, ms. __keep BOOLEAN:
+FALSE for a row that a WHERE excluded, which only moves time. __now BIGINT: the batch's processing time, ms. __control STRING: what a
+control file says; then all else is NULL. __meta BINARY: a meta or stats row of the operator before.
+"""
+FLUSH, TICK = "flush", "tick"
+_CHUNK_ROWS = 2_000_000
+
+
+def to_ipc(frame: pl.DataFrame) -> bytes:
+    """Rows as an uncompressed Arrow IPC stream."""
+    from io import BytesIO
+
+    stream = BytesIO()
+    frame.write_ipc_stream(stream)
+    return stream.getvalue()
+
+
+def from_ipc(blob: memoryview | bytes) -> pl.DataFrame:
+    """Rows out of an Arrow IPC stream."""
+    import polars as pl
+
+    return pl.read_ipc_stream(bytes(blob))
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Before the shuffle: makes a task's rows fewer and packs them, one blob a bucket, with one meta row for every bucket.
+
+    `split` names the split of rows whose `__split` is NULL: a source that has but one.
+    """
+
+    operator: Operator
+    bucket_ids: tuple[int, ...]
+    split: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        metas: list[Meta] = []
+        for chunk in _chunks(batches):
+            meta, stats, wire = self._pack(chunk)
+            metas.append(meta)
+            yield _wire_batch([*wire, *((self.bucket_ids[0], STATS + blob) for blob in stats)])
+        if metas:
+            blob = META + Meta.joined(metas).encode()
+            yield _wire_batch([(bucket, blob) for bucket in self.bucket_ids])
+
+    def _pack(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes], list[tuple[int, bytes]]]:
+        import polars as pl
+
+        meta, stats = self._meta(rows)
+        data = rows.filter(pl.col(KEEP)) if rows[KEEP].null_count() or not rows[KEEP].all() else rows
+        wire: list[tuple[int, bytes]] = []
+        if data.height:
+            wanted = [column.name for column in self.operator.inputs]
+            prepared = self.operator.prepare(data.select(HASH, *wanted))
+            index = pl.col(HASH) & (len(self.bucket_ids) - 1)
+            parts = prepared.with_columns(index.alias("__bucket")).partition_by(
+                "__bucket", as_dict=True, include_key=False
+            )
+            wire = [(self.bucket_ids[at], ROWS + to_ipc(part)) for (at,), part in parts.items()]  # type: ignore[misc]
+        return meta, stats, wire
+
+    def _meta(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes]]:
+        """What the rows say about time, and the reports of earlier operators among them."""
+        import polars as pl
+
+        from everfold.operators.contract import NO_WATERMARK
+
+        moves = rows.group_by(SPLIT).agg(pl.col(WATERMARK).max()).drop_nulls(WATERMARK)
+        watermarks = {split if split is not None else self.split: at for split, at in moves.iter_rows()}
+        controls = rows[CONTROL].drop_nulls().to_list() if rows[CONTROL].null_count() < rows.height else []
+        now = rows[NOW].max()
+        metas = [Meta(NO_WATERMARK if now is None else int(now), watermarks, FLUSH in controls)]  # type: ignore[call-overload]
+        stats: list[bytes] = []
+        forwarded = rows[FORWARDED].drop_nulls().to_list() if rows[FORWARDED].null_count() < rows.height else []
+        for blob in forwarded:
+            if blob[:1] == META:
+                metas.append(Meta.decode(blob[1:]))
+            else:
+                stats.append(blob[1:])
+        return Meta.joined(metas), stats
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack:
+    """After the stateful step: blobs become typed rows again; meta and stats rows go on in `__meta`.
+
+    `schema` is the Arrow schema of the rows, `__meta` last.
+    """
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            forwarded: list[bytes] = []
+            for payload in batch.column(0):
+                blob = payload.as_buffer()
+                if bytes(blob[:1]) == ROWS:
+                    yield from self._typed(pa.ipc.open_stream(blob[1:]).read_all())
+                else:
+                    forwarded.append(blob.to_pybytes())
+            if forwarded:
+                columns = [pa.nulls(len(forwarded), of.type) for of in self.schema][:-1]
+                yield pa.RecordBatch.from_arrays([*columns, pa.array(forwarded, pa.binary())], schema=self.schema)
+
+    def _typed(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        columns = [rows.column(of.name).cast(of.type) for of in list(self.schema)[:-1]]
+        columns.append(pa.chunked_array([pa.nulls(rows.num_rows, pa.binary())]))
+        yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+    """Arrow batches put together into frames of bounded size."""
+    import polars as pl
+    import pyarrow as pa
+
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            rows += batch.num_rows
+        if rows >= _CHUNK_ROWS:
+            yield pl.DataFrame(pl.from_arrow(pa.Table.from_batches(waiting)))
+            waiting, rows = [], 0
+    if waiting:
+        yield pl.DataFrame(pl.from_arrow(pa.Table.from_batches(waiting)))
+
+
+def _wire_batch(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    buckets, payloads = [bucket for bucket, _ in rows], [payload for _, payload in rows]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(buckets, pa.int64()), pa.array(payloads, pa.binary())], names=["bucket", "payload"]
+    )

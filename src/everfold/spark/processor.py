@@ -1,0 +1,77 @@
+"""The one stateful processor: hands a bucket's blobs to the operator, keeps its pages in Spark's state store.
+
+This module imports little: the driver-side worker of Spark unpickles the processor at every start of a query.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+if TYPE_CHECKING:
+    from everfold.state.store import PageKey
+
+PAGE_KEY = "epoch INT, tbl STRING, at BIGINT, part INT"
+PAYLOAD = "payload BINARY"
+
+
+class MapStateStore:
+    """A bucket's pages in a Spark MapState; Spark has set the bucket before each call."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def get(self, key: PageKey) -> bytes | None:
+        found = self._state.getValue(tuple(key))
+        return None if found is None else bytes(found[0])
+
+    def put(self, key: PageKey, blob: bytes) -> None:
+        self._state.updateValue(tuple(key), (bytearray(blob),))
+
+    def delete(self, key: PageKey) -> None:
+        self._state.removeKey(tuple(key))
+
+
+class BucketProcessor(StatefulProcessor):
+    """Runs one operator. The state variable carries the operator's name, so a checkpoint says whose folder is whose."""
+
+    def __init__(self, operator_name: str, operator: bytes, first_bucket: int) -> None:
+        """`operator` is pickled, to be made only in the workers that run it; the first bucket speaks for all about time."""
+        self._name = operator_name
+        self._pickled = operator
+        self._first_bucket = first_bucket
+        self._operator: Any = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._store = MapStateStore(handle.getMapState(f"pages_{self._name}", PAGE_KEY, "blob BINARY"))
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        from everfold.operators.contract import Meta
+        from everfold.spark.exchange import META, ROWS, STATS, from_ipc, to_ipc
+
+        if self._operator is None:
+            self._operator = pickle.loads(self._pickled)
+        prepared, metas = [], []
+        for row in rows:
+            blob = bytes(row.payload)
+            kind = blob[:1]
+            if kind == ROWS:
+                prepared.append(from_ipc(blob[1:]))
+            elif kind == META:
+                metas.append(Meta.decode(blob[1:]))
+            else:
+                assert kind == STATS
+                yield Row(payload=bytearray(blob))
+        step = self._operator.step(self._store, prepared, metas)
+        if step.rows.height:
+            yield Row(payload=bytearray(ROWS + to_ipc(step.rows)))
+        yield Row(payload=bytearray(STATS + step.stats.encode()))
+        if key[0] == self._first_bucket:
+            yield Row(payload=bytearray(META + step.meta.encode()))
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,112 @@
+"""The scalar part of a plan as Catalyst runs it, the same in a stream and in a batch: projections, unnesting, windows assigned to rows.
+
+Data columns are `c0, c1, …`; hidden columns (a stream's) are carried along untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from everfold.plan.expressions import Expr, InputRef, Literal
+from everfold.plan.nodes import Unnest
+from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
+from everfold.sql.functions.render import RenderContext, to_spark
+from everfold.types import ArrayType, DataType, MapType, MultisetType, RowType, TimestampType, physical
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    """Writes expressions over a frame's data columns as Spark SQL; `zone` is the session's time zone."""
+
+    zone: str
+
+    def text(self, expression: Expr, width: int, guard: str | None = None) -> str:
+        """The expression as Spark SQL, of exactly its type. `guard`: a condition without which it is not evaluated (NULL then)."""
+        columns = [physical(at) for at in range(width)]
+        text = to_spark(expression, columns, RenderContext(zone=self.zone))
+        if guard is None or isinstance(expression, InputRef | Literal):
+            return text
+        return f"CASE WHEN {guard} THEN {text} END"
+
+    def milliseconds(self, text: str, of: DataType, zone: str | None = None) -> str:
+        """A timestamp as BIGINT milliseconds: of its wall clock, for TIMESTAMP_LTZ the wall clock in `zone`, if one is given."""
+        assert isinstance(of, TimestampType)
+        if not of.local_zone:
+            return f"unix_millis(CAST({text} AS TIMESTAMP))"
+        if zone is None or zone == "UTC":
+            return f"unix_millis({text})"
+        return f"unix_millis(CAST(convert_timezone('UTC', '{zone}', CAST({text} AS TIMESTAMP_NTZ)) AS TIMESTAMP))"
+
+    def project(
+        self, frame: DataFrame, expressions: Sequence[Expr], width: int, hidden: Sequence[str], guard: str | None = None
+    ) -> DataFrame:
+        """One column an expression, and the hidden ones."""
+        made = (f"{self.text(each, width, guard)} AS {physical(at)}" for at, each in enumerate(expressions))
+        return frame.selectExpr(*made, *hidden)
+
+    def unnest(self, frame: DataFrame, node: Unnest, hidden: Sequence[str], guard: str | None = None) -> DataFrame:
+        """The elements beside their rows; `__position` is NULL for a row without elements."""
+        width = len(node.input.schema)
+        kept = [physical(at) for at in range(width)]
+        of = node.collection.type
+        collection = self.text(node.collection, width, guard)
+        names = "__position, __element"
+        if isinstance(of, MultisetType):
+            each = "e -> array_repeat(e.key, e.value)"
+            collection = f"flatten(transform(map_entries({collection}), {each}))"
+        elif isinstance(of, MapType):
+            names = "__position, __key, __value"
+        exploded = frame.selectExpr(*kept, *hidden, f"posexplode_outer({collection}) AS ({names})")
+        if isinstance(of, MapType) and not isinstance(of, MultisetType):
+            parts = ["__key", "__value"]
+        else:
+            assert isinstance(of, ArrayType | MultisetType)
+            element = of.element if isinstance(of, ArrayType) else of.key
+            parts = (
+                [f"__element.`{field.name}`" for field in element.fields]
+                if isinstance(element, RowType)
+                else ["__element"]
+            )
+        if node.ordinality:
+            parts.append("CAST(__position + 1 AS INT)")
+        assert len(parts) == len(node.fields)
+        appended = (f"{part} AS {physical(width + at)}" for at, part in enumerate(parts))
+        return exploded.selectExpr(*kept, *appended, *hidden, "__position")
+
+    def window_ends(self, window: SlicedWindow, at: str) -> str:
+        """SQL for the array of ends (ms) of the windows that hold the instant `at` (ms)."""
+        width, offset = window.slice_ms, window.offset_ms
+        end = f"({at} - pmod({at} - {offset}L, {width}L) + {width}L)"
+        match window:
+            case Tumble():
+                return f"array({end})"
+            case Hop():
+                return f"sequence({end}, {end} + {window.size_ms - window.slide_ms}L, {window.slide_ms}L)"
+            case Cumulate():
+                last = f"({at} - pmod({at} - {offset}L, {window.size_ms}L) + {window.size_ms}L)"
+                return f"sequence({end}, {last}, {window.step_ms}L)"
+            case _:
+                assert_never(window)
+
+    def window_start(self, window: SlicedWindow, end: str) -> str:
+        """SQL for the start (ms) of the window with the end `end` (ms)."""
+        if isinstance(window, Cumulate):
+            return f"({end} - 1L - pmod({end} - 1L - {window.offset_ms}L, {window.size_ms}L))"
+        return f"({end} - {window.size_ms}L)"
+
+    def window_columns(self, start: str, end: str, time_type: DataType, zone: str | None, first: int) -> list[str]:
+        """window_start, window_end, window_time as columns from position `first`, of bounds in local milliseconds."""
+        assert isinstance(time_type, TimestampType)
+        time = f"CAST(timestamp_millis({end} - 1L) AS TIMESTAMP_NTZ)"
+        if time_type.local_zone:
+            time = f"CAST(convert_timezone('{zone or 'UTC'}', 'UTC', {time}) AS TIMESTAMP)"
+        return [
+            f"CAST(timestamp_millis({start}) AS TIMESTAMP_NTZ) AS {physical(first)}",
+            f"CAST(timestamp_millis({end}) AS TIMESTAMP_NTZ) AS {physical(first + 1)}",
+            f"{time} AS {physical(first + 2)}",
+        ]

@@ -1,0 +1,132 @@
+"""The Spark session that everfold's queries run in: our own, whatever the caller's is set to.
+
+A JVM that we start is quiet: its output, log4j's and the Python workers' go to the job's log. Sockets are on loopback and the UI is
+off unless the caller's conf asks for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everfold.errors import UsageError
+from everfold.spark.java import require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STREAMING = "spark.sql.streaming."
+QUERY_CONF: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.legacy.charVarcharAsString": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    "spark.sql.adaptive.enabled": "false",
+    _STREAMING + "stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    _STREAMING + "stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    _STREAMING + "stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    _STREAMING + "stateStore.rocksdb.boundedMemoryUsage": "true",
+    _STREAMING + "stateStore.checkpointFormatVersion": "2",
+    _STREAMING + "queryEvolution.enableSourceEvolution": "true",
+    _STREAMING + "offsetLog.formatVersion": "2",
+    _STREAMING + "noDataMicroBatches.enabled": "false",
+    _STREAMING + "stopTimeout": "60s",
+}
+"""What our queries rely on, from the first batch of a job for ever (docs/design/checkpoints.md)."""
+
+LAUNCH_CONF: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    "spark.python.daemon.module": "everfold.spark.daemon",
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    "spark.sql.artifact.isolation.enabled": "false",
+    "spark.sql.warehouse.dir": "",
+}
+LOOPBACK_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+_LOG4J = """\
+status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+def own_session(spark: SparkSession, partitions: int) -> SparkSession:
+    """A session beside the caller's, on the same context, with what our queries rely on; the caller's conf stays as it is."""
+    session = spark.newSession()
+    for key, value in QUERY_CONF.items():
+        session.conf.set(key, value)
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    return session
+
+
+def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path) -> SparkSession:
+    """Starts a JVM and a session; all that Spark and its workers say goes to `log_file`.
+
+    Raises UsageError `no-java`, or `spark-start` when Spark does not come up.
+    """
+    require_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    from pyspark.sql import SparkSession
+
+    where = master or "local[*]"
+    builder = SparkSession.builder.master(where).appName("everfold")
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    log4j = log_file.with_suffix(".log4j2.properties")
+    log4j.write_text(_LOG4J.format(file=log_file))
+    java_options = (
+        f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={tempfile.gettempdir()} -XX:+UseSerialGC"
+    )
+    settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {}), **QUERY_CONF}
+    settings["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "everfold-warehouse")
+    settings["spark.driver.extraJavaOptions"] = " ".join(
+        filter(None, [java_options, conf.get("spark.driver.extraJavaOptions")])
+    )
+    settings.update({key: value for key, value in conf.items() if key != "spark.driver.extraJavaOptions"})
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        with _output_to(log_file):
+            return builder.getOrCreate()
+    except Exception as error:
+        raise UsageError.of(
+            "spark-start", f"Spark did not start: {str(error).splitlines()[0]}", help=f"its own words are in {log_file}"
+        ) from error
+
+
+@contextmanager
+def _output_to(log_file: Path) -> Iterator[None]:
+    """Standard output and error of this process, and so of those it starts, go to the log meanwhile."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    with open(log_file, "ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.dup2(kept[0], 1)
+            os.dup2(kept[1], 2)
+            os.close(kept[0])
+            os.close(kept[1])

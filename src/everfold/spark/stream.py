@@ -1,0 +1,262 @@
+"""Lowering to a stream: the scalar parts to Catalyst, each stateful node to exchange, `transformWithState`, unpack.
+
+Beside its data columns `c0, c1, …` a stream carries four hidden ones (`exchange`): what moves its watermark, whether a WHERE
+excluded the row, and the meta rows of the operator before.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+from everfold.errors import UnsupportedFeature
+from everfold.operators.build import operator_of
+from everfold.operators.contract import ClockSpec, InputColumn, Operator
+from everfold.plan.nodes import (
+    Filter,
+    GroupAggregate,
+    Join,
+    Limit,
+    Plan,
+    Project,
+    Scan,
+    SetOperation,
+    Sort,
+    Table,
+    TimeKind,
+    Union,
+    Unnest,
+    Values,
+    WatermarkAssigner,
+    WindowAggregate,
+    WindowTableFunction,
+    is_stateful,
+)
+from everfold.plan.windows import Session
+from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
+from everfold.spark.processor import PAYLOAD, BucketProcessor
+from everfold.spark.scalar import Scalars
+from everfold.types import FloatingType, Schema, physical
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORDER = "__order"
+"""BIGINT: the end of the window that a row is the result of, ms; rows for people are shown in this order. NULL elsewhere."""
+HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER)
+_NO_SPLIT = f"CAST(NULL AS STRING) AS {SPLIT}"
+_NO_WATERMARK = f"CAST(NULL AS BIGINT) AS {WATERMARK}"
+_NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
+_NO_ORDER = f"CAST(NULL AS BIGINT) AS {ORDER}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStream:
+    """An opened source: its frame (c0…, `__split`) and the splits known at the start."""
+
+    frame: DataFrame
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A lowered plan. `splits`: what its watermark is the minimum of; `guarded`: some rows are not to be computed with."""
+
+    frame: DataFrame
+    schema: Schema
+    splits: tuple[str, ...] = ()
+    guarded: bool = False
+
+    @property
+    def guard(self) -> str | None:
+        """The condition under which a row's expressions are evaluated."""
+        return KEEP if self.guarded else None
+
+
+@dataclass(slots=True)
+class StreamLowering:
+    """Makes the streaming DataFrame of a plan.
+
+    open_source: opens a table under a source name. control_folder: where the runner drops control files. bucket_ids: see `buckets`.
+    epochs: the epoch of each operator's state by name, 0 for one that is not named.
+    """
+
+    spark: SparkSession
+    zone: str
+    open_source: Callable[[Table, str], SourceStream]
+    control_folder: str
+    bucket_ids: tuple[int, ...]
+    idle_timeout_ms: int | None = None
+    drop_null_rowtime: bool = False
+    epochs: dict[str, int] = field(default_factory=dict)
+    operators: list[Operator] = field(default_factory=list)
+    _sources: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def _scalars(self) -> Scalars:
+        return Scalars(self.zone)
+
+    def lower(self, node: Plan) -> Stream:
+        """The stream of a plan's rows."""
+        match node:
+            case Scan():
+                return self._scan(node)
+            case WatermarkAssigner():
+                return self._watermark(node)
+            case Project():
+                below = self.lower(node.input)
+                frame = self._scalars.project(below.frame, node.expressions, len(below.schema), HIDDEN, below.guard)
+                return Stream(frame, node.schema, below.splits, below.guarded)
+            case Filter():
+                below = self.lower(node.input)
+                condition = self._scalars.text(node.condition, len(below.schema), below.guard)
+                kept = f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"
+                columns = [*self._data(below.schema), SPLIT, WATERMARK, kept, FORWARDED, ORDER]
+                return Stream(below.frame.selectExpr(*columns), node.schema, below.splits, guarded=True)
+            case Union():
+                return self._union(node)
+            case Unnest():
+                below = self.lower(node.input)
+                frame = self._scalars.unnest(below.frame, node, HIDDEN, below.guard)
+                kept = KEEP if node.outer else f"{KEEP} AND __position IS NOT NULL AS {KEEP}"
+                frame = frame.selectExpr(*self._data(node.schema), SPLIT, WATERMARK, kept, FORWARDED)
+                return Stream(frame, node.schema, below.splits, guarded=True)
+            case WindowTableFunction() if not is_stateful(node):
+                return self._assign_windows(node)
+            case WindowTableFunction() | WindowAggregate():
+                return self._operator(node)
+            case Values() | GroupAggregate() | Sort() | Limit() | Join() | SetOperation():
+                kind = type(node).__name__
+                raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
+            case _:
+                assert_never(node)
+
+    @staticmethod
+    def _data(schema: Schema) -> list[str]:
+        return [physical(at) for at in range(len(schema))]
+
+    def _scan(self, node: Scan) -> Stream:
+        name = _source_name(node.table.name)
+        nth = self._sources.get(name, 0)
+        self._sources[name] = nth + 1
+        source = self.open_source(node.table, name if nth == 0 else f"{name}_{nth}")
+        split = _NO_SPLIT if len(source.splits) == 1 else SPLIT
+        columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META, _NO_ORDER]
+        return Stream(source.frame.selectExpr(*columns), node.schema, source.splits)
+
+    def _watermark(self, node: WatermarkAssigner) -> Stream:
+        below = self.lower(node.input)
+        at = physical(node.column)
+        frame, kept = below.frame, KEEP
+        if self.drop_null_rowtime:
+            kept = f"{KEEP} AND {at} IS NOT NULL AS {KEEP}"
+        else:
+            message = f"everfold[null-rowtime]: the time attribute `{node.schema[node.column].name}` is NULL"
+            checked = f"CASE WHEN {at} IS NULL THEN raise_error('{message}') ELSE {at} END AS {at}"
+            columns = [checked if name == at else name for name in self._data(below.schema)]
+            frame = frame.selectExpr(*columns, *HIDDEN)
+        watermark = self._scalars.text(node.watermark, len(below.schema))
+        moved = f"{self._scalars.milliseconds(watermark, node.watermark.type)} AS {WATERMARK}"
+        frame = frame.selectExpr(*self._data(below.schema), SPLIT, moved, kept, FORWARDED, ORDER)
+        return Stream(frame, node.schema, below.splits, below.guarded or self.drop_null_rowtime)
+
+    def _union(self, node: Union) -> Stream:
+        streams = [self.lower(each) for each in node.inputs]
+        frame = self._split_named(streams[0])
+        for each in streams[1:]:
+            frame = frame.union(self._split_named(each))
+        splits = tuple(split for each in streams for split in each.splits)
+        return Stream(frame, node.schema, splits, any(each.guarded for each in streams))
+
+    def _split_named(self, stream: Stream) -> DataFrame:
+        """The stream with its only split's name on each row: in a union NULL would not say whose it is."""
+        if len(stream.splits) != 1:
+            return stream.frame
+        split = f"coalesce({SPLIT}, '{stream.splits[0]}') AS {SPLIT}"
+        return stream.frame.selectExpr(*self._data(stream.schema), split, WATERMARK, KEEP, FORWARDED, ORDER)
+
+    def _assign_windows(self, node: WindowTableFunction) -> Stream:
+        assert not isinstance(node.window, Session)
+        below = self.lower(node.input)
+        width = len(below.schema)
+        of = below.schema[node.time_column]
+        at = self._scalars.milliseconds(physical(node.time_column), of.type, node.zone)
+        ends = f"explode({self._scalars.window_ends(node.window, at)}) AS __end"
+        frame = below.frame.selectExpr(*self._data(below.schema), *HIDDEN, ends)
+        start = self._scalars.window_start(node.window, "__end")
+        appended = self._scalars.window_columns(start, "__end", of.type, node.zone, width)
+        return Stream(
+            frame.selectExpr(*self._data(below.schema), *appended, *HIDDEN), node.schema, below.splits, below.guarded
+        )
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def _operator(self, node: WindowAggregate | WindowTableFunction) -> Stream:
+        below = self.lower(node.input)
+        name = f"w{len(self.operators) + 1}"
+        processing_time = node.time is TimeKind.PROCTIME
+        clock = ClockSpec(
+            splits=() if processing_time else below.splits,
+            idle_timeout_ms=self.idle_timeout_ms,
+            processing_time=processing_time,
+        )
+        operator = operator_of(node, name, clock, self.epochs.get(name, 0))
+        self.operators.append(operator)
+        split = below.splits[0] if len(below.splits) == 1 else ""
+        rows = self._exchange_input(below, operator)
+        packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)  # type: ignore[arg-type]
+        processor = BucketProcessor(name, pickle.dumps(operator), self.bucket_ids[0])
+        stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
+        types = ", ".join(f"{physical(at)} {of.type.spark}" for at, of in enumerate(operator.schema))
+        frame = stepped.mapInArrow(Unpack(_wire_schema(operator.schema)), f"{types}, {FORWARDED} BINARY")  # type: ignore[arg-type]
+        window_end = physical(len(operator.schema) - 2)
+        order = f"unix_millis(CAST({window_end} AS TIMESTAMP)) AS {ORDER}"
+        columns = [
+            *self._data(operator.schema),
+            _NO_SPLIT,
+            _NO_WATERMARK,
+            f"{FORWARDED} IS NULL AS {KEEP}",
+            FORWARDED,
+            order,
+        ]
+        return Stream(frame.selectExpr(*columns), operator.schema, (name,), guarded=True)
+
+    def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
+        keys = operator.hash_columns
+        inputs = [f"{self._input(below, each, each.name in keys)} AS {each.name}" for each in operator.inputs]
+        hidden = (SPLIT, WATERMARK, KEEP, FORWARDED)
+        data = below.frame.selectExpr(*inputs, *hidden)
+        hashed = f"xxhash64({', '.join(keys)})" if keys else "0L"
+        now = f"unix_millis(current_timestamp()) AS {NOW}"
+        names = [each.name for each in operator.inputs]
+        data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, now, f"CAST(NULL AS STRING) AS {CONTROL}")
+        control = self.spark.readStream.name(f"control_{operator.name}").text(self.control_folder)
+        absent = [f"CAST(NULL AS {_wire_type(each)}) AS {each.name}" for each in operator.inputs]
+        nothing = [_NO_SPLIT, _NO_WATERMARK, f"FALSE AS {KEEP}", _NO_META]
+        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *nothing, now, f"value AS {CONTROL}"))
+
+    def _input(self, below: Stream, column: InputColumn, is_key: bool) -> str:
+        text = self._scalars.text(column.expression, len(below.schema), below.guard)
+        if column.as_ms:
+            return self._scalars.milliseconds(text, column.expression.type, column.zone)
+        if is_key and isinstance(column.type, FloatingType):  # -0.0 and 0.0 are one key
+            return f"CASE WHEN {text} = 0 THEN CAST(0 AS {column.type.spark}) ELSE {text} END"
+        return text
+
+
+def _wire_type(column: InputColumn) -> str:
+    return "BIGINT" if column.as_ms else column.type.spark
+
+
+def _wire_schema(schema: Schema) -> object:
+    import pyarrow as pa
+
+    fields = [pa.field(physical(at), of.type.arrow) for at, of in enumerate(schema)]
+    return pa.schema([*fields, pa.field(FORWARDED, pa.binary())])
+
+
+def _source_name(table: str) -> str:
+    """A table's name as Spark lets a source be named."""
+    return "".join(char if char.isalnum() and char.isascii() else "_" for char in table)

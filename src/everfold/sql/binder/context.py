@@ -1,0 +1,109 @@
+"""What binding knows besides the tree: the catalog, the mode, the names of WITH, and where the text stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature
+from everfold.sql.catalog import Catalog
+from everfold.sql.settings import Settings
+
+if TYPE_CHECKING:
+    from everfold.sql.binder.scope import Relation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Where a query is bound. `ctes` are the relations of WITH in reach, `views` the views whose queries are being bound."""
+
+    catalog: Catalog
+    text: str
+    source: str
+    ctes: Mapping[str, Relation] = field(default_factory=dict)
+    views: tuple[str, ...] = ()
+    outer: tuple[Relation, ...] = ()
+
+    @classmethod
+    def at(cls, span: Span, catalog: Catalog) -> Context:
+        """The context of a statement at that place."""
+        return cls(catalog=catalog, text=span.text, source=span.source)
+
+    @property
+    def settings(self) -> Settings:
+        """The session's options."""
+        return self.catalog.settings
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the query runs over streams."""
+        return self.settings.streaming
+
+    def span(self, node: exp.Expression | None) -> Span | None:
+        """The place of a node in the script."""
+        if node is None or "start" not in node.meta:
+            return None
+        return Span(node.meta["start"], node.meta["end"] + 1, self.source, self.text)
+
+    def sql(self, node: exp.Expression) -> str:
+        """The text of a node as it was written."""
+        span = self.span(node)
+        return "" if span is None else " ".join(self.text[span.start : span.end].split())
+
+    def error(self, code: str, message: str, node: exp.Expression | None, help: str | None = None) -> SqlError:  # noqa: A002
+        """A mistake at a node."""
+        return SqlError(Diagnostic(code, message, self.span(node), help))
+
+    def unsupported(self, code: str, message: str, node: exp.Expression | None, help: str | None = None) -> UnsupportedFeature:  # noqa: A002
+        """Something at a node that everfold does not do."""
+        return UnsupportedFeature(Diagnostic(code, message, self.span(node), help))
+
+    def with_ctes(self, more: Mapping[str, Relation]) -> Context:
+        """Inside a query that has these relations in WITH."""
+        return replace(self, ctes={**self.ctes, **more})
+
+    def inside(self, relation: Relation) -> Context:
+        """In a subquery within an expression over that relation."""
+        return replace(self, outer=(relation, *self.outer))
+
+
+class Problems:
+    """Findings gathered while binding goes on, raised together.
+
+    As a context manager it takes the SqlError of its block and lets the next block run.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[Diagnostic] = []
+        self._unsupported = True
+
+    def __enter__(self) -> Problems:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, SqlError):
+            return False
+        self.add(error)
+        return True
+
+    def add(self, error: EverfoldError) -> None:
+        """Keeps an error for later."""
+        self._unsupported &= isinstance(error, UnsupportedFeature)
+        for found in error.diagnostics:
+            if found not in self._found:
+                self._found.append(found)
+
+    def check(self) -> None:
+        """Raises what was found, in the order of the text."""
+        if self._found:
+            found = sorted(self._found, key=lambda each: each.span.start if each.span else -1)
+            raise (UnsupportedFeature if self._unsupported else SqlError)(*found)
+
+
+def named_list(names: Iterable[str]) -> str:
+    """Names for a sentence: `a`, `b`."""
+    return ", ".join(f"`{name}`" for name in names)

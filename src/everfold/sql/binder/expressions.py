@@ -1,0 +1,289 @@
+"""Scalar expressions: trees to typed expressions over a relation's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from everfold.errors import Diagnostic, Span, SqlError, nearest
+from everfold.plan.expressions import Expr, Literal
+from everfold.plan.nodes import AggCall
+from everfold.sql.binder.context import Context, Problems
+from everfold.sql.binder.literals import bind_literal, null, text, truth
+from everfold.sql.binder.names import LATER_AGGREGATES, LEGACY_WINDOWS, OVER_FUNCTIONS, aggregate_named, aggregate_names, is_aggregate
+from everfold.sql.binder.scope import Relation, check_field, resolve
+from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FlinkCast, FunctionCall, QualifiedStar
+from everfold.types import BooleanType, NullType
+
+if TYPE_CHECKING:
+    from everfold.sql.binder.aggregates import Calls
+    from everfold.sql.binder.subqueries import Subqueries
+
+_INFIX: dict[type[exp.Expression], str] = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.DPipe: "||",
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.NullSafeNEQ: "IS DISTINCT FROM", exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.And: "AND", exp.Or: "OR", exp.Like: "LIKE", exp.SimilarTo: "SIMILAR TO",
+}  # fmt: skip
+_JSON_DEFAULTS = {"JSON_OBJECT": "NULL", "JSON_ARRAY": "ABSENT"}
+
+
+class ExpressionBinder:
+    """Binds expressions over one relation.
+
+    `clause` names the place for messages (`WHERE`). `calls` collects aggregate calls where they may stand: a call becomes a reference
+    behind the relation's columns. `subqueries` does the same for scalar subqueries. `aliases` are names that go before columns.
+    """
+
+    def __init__(
+        self,
+        relation: Relation,
+        context: Context,
+        clause: str,
+        *,
+        calls: Calls | None = None,
+        subqueries: Subqueries | None = None,
+        aliases: dict[str, Expr] | None = None,
+        within: str | None = None,
+    ) -> None:
+        self.relation = relation
+        self.context = context
+        self.clause = clause
+        self.calls = calls
+        self.subqueries = subqueries
+        self.aliases = aliases or {}
+        self.within = within
+
+    # --- entry points ---
+
+    def bind(self, node: exp.Expression) -> Expr:
+        """The typed expression. All columns that do not exist are named together."""
+        problems = Problems()
+        self._check_columns(node, problems)
+        problems.check()
+        return self._bind(node)
+
+    def condition(self, node: exp.Expression) -> Expr:
+        """A BOOLEAN expression; SqlError `not-a-condition` for another."""
+        bound = self.bind(node)
+        if isinstance(bound.type, NullType):
+            return null(truth(False).type)
+        if not isinstance(bound.type, BooleanType):
+            raise self.context.error(
+                "not-a-condition", f"{self.clause} takes a condition, and `{self.context.sql(node)}` is a {bound.type.sql}", node
+            )
+        return bound
+
+    def _check_columns(self, node: exp.Expression, problems: Problems) -> None:
+        if isinstance(node, exp.Query):
+            return
+        if isinstance(node, ColumnPath):
+            with problems:
+                self._column(node)
+            return
+        for child in node.iter_expressions():
+            self._check_columns(child, problems)
+
+    # --- nodes ---
+
+    def _bind(self, node: exp.Expression) -> Expr:
+        span = self.context.span(node)
+        literal = bind_literal(node, self.context)
+        if literal is not None:
+            return literal
+        match node:
+            case ColumnPath():
+                return self._column(node)
+            case FieldAccess():
+                value = self._bind(node.this)
+                check_field(value, node.field, span)
+                return self._build("FIELD", (value, text(node.field)), span)
+            case exp.Neg():
+                negated = bind_literal(node.this, self.context, negative=True)
+                if isinstance(negated, Literal) and isinstance(negated.value, int | float) and not isinstance(negated.value, bool):
+                    return Literal(type=negated.type, value=negated.value, span=span)
+                return self._build("UNARY_MINUS", (self._bind(node.this),), span)
+            case exp.Not():
+                return self._build("NOT", (self._bind(node.this),), span)
+            case exp.Is():
+                return self._is(node, span)
+            case exp.Between():
+                return self._between(node, span)
+            case exp.In():
+                return self._in(node, span)
+            case exp.Escape():
+                like = node.this
+                name = "LIKE" if isinstance(like, exp.Like) else "SIMILAR TO"
+                return self._build(name, self._all((like.this, like.expression, node.expression)), span)
+            case exp.Case():
+                return self._case(node, span)
+            case FlinkCast():
+                from everfold.sql.functions import cast
+
+                return cast(self._bind(node.this), node.to, span, try_=node.safe)
+            case exp.Tuple():
+                return self._build("ROW", self._all(node.expressions), span)
+            case FunctionCall():
+                return self._call(node, span)
+            case exp.Window():
+                raise self.context.unsupported("over-window", "OVER windows are not supported yet", node, None)
+            case exp.Subquery() | exp.Exists() | exp.Query():
+                return self._subquery(node)
+            case exp.Star() | QualifiedStar():
+                raise self.context.error("misplaced-star", "`*` stands for columns only in the SELECT list and in COUNT(*)", node)
+            case exp.Kwarg():
+                raise self.context.unsupported("named-argument", "named arguments are only supported in window TVFs", node)
+            case exp.Var():
+                return Literal(type=text(node.name).type, value=node.name, span=span)
+        name = _INFIX.get(type(node))
+        if name is None:
+            raise self.context.unsupported("unsupported-expression", f"`{self.context.sql(node)}` is not supported here", node)
+        return self._build(name, (self._bind(node.this), self._bind(node.expression)), span)
+
+    def _column(self, node: ColumnPath) -> Expr:
+        span = self.context.span(node)
+        if len(node.names) == 1 and node.names[0] in self.aliases:
+            return self.aliases[node.names[0]]
+        return resolve(self.relation, node.names, span, self.context.outer)
+
+    def _all(self, nodes: Sequence[exp.Expression]) -> tuple[Expr, ...]:
+        return tuple(self._bind(each) for each in nodes)
+
+    def _build(self, name: str, args: tuple[Expr, ...], span: Span | None) -> Expr:
+        from everfold.sql.functions import build
+
+        return build(name, args, span)
+
+    def _is(self, node: exp.Is, span: Span | None) -> Expr:
+        value, kind = self._bind(node.this), node.expression
+        name = "IS NULL"
+        if isinstance(kind, exp.Boolean):
+            name = "IS TRUE" if kind.this else "IS FALSE"
+        elif isinstance(kind, exp.Var):
+            name = "IS UNKNOWN"
+        return self._build(name, (value,), span)
+
+    def _between(self, node: exp.Between, span: Span | None) -> Expr:
+        value, low, high = self._all((node.this, node.args["low"], node.args["high"]))
+        plain = self._build("BETWEEN", (value, low, high), span)
+        if not node.args.get("symmetric"):
+            return plain
+        return self._build("OR", (plain, self._build("BETWEEN", (value, high, low), span)), span)
+
+    def _in(self, node: exp.In, span: Span | None) -> Expr:
+        if node.args.get("query") is not None:
+            return self._subquery(node)
+        if not isinstance(node.this, exp.Tuple):
+            return self._build("IN", (self._bind(node.this), *self._all(node.expressions)), span)
+        left = self._all(node.this.expressions)
+        any_: Expr | None = None
+        for each in node.expressions:
+            right = self._all(each.expressions) if isinstance(each, exp.Tuple) else ()
+            if len(right) != len(left):
+                raise self.context.error("wrong-arguments", f"IN compares rows of {len(left)} values", each)
+            same: Expr | None = None
+            for one, other in zip(left, right, strict=True):
+                equal = self._build("=", (one, other), span)
+                same = equal if same is None else self._build("AND", (same, equal), span)
+            assert same is not None
+            any_ = same if any_ is None else self._build("OR", (any_, same), span)
+        assert any_ is not None
+        return any_
+
+    def _case(self, node: exp.Case, span: Span | None) -> Expr:
+        operand = self._bind(node.this) if node.this is not None else None
+        args: list[Expr] = []
+        for branch in node.args["ifs"]:
+            when = self._bind(branch.this)
+            args += [when if operand is None else self._build("=", (operand, when), when.span), self._bind(branch.args["true"])]
+        default = node.args.get("default")
+        args.append(self._bind(default) if default is not None else null())
+        return self._build("CASE", tuple(args), span)
+
+    def _subquery(self, node: exp.Expression) -> Expr:
+        if self.subqueries is None:
+            raise self.context.unsupported("subquery", f"a subquery is not supported in {self.clause}", node, "write it as a join")
+        return self.subqueries.bind(node, self.relation, self.context)
+
+    # --- calls ---
+
+    def _call(self, node: FunctionCall, span: Span | None) -> Expr:
+        name = node.name
+        if is_aggregate(name):
+            return self._aggregate(node)
+        if name in OVER_FUNCTIONS:
+            raise self.context.unsupported("over-window", f"`{name}` needs an OVER window, and these are not supported yet", node)
+        if name in LEGACY_WINDOWS:
+            raise self.context.unsupported(
+                "legacy-window",
+                f"the group window function `{name}` is not supported yet",
+                node,
+                "use a window TVF: FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY window_start, window_end",
+            )
+        for clause, present in (("DISTINCT", node.distinct), ("FILTER", node.filter), ("ORDER BY", node.order), ("NULLS", node.nulls)):
+            if present:
+                raise self.context.error("not-an-aggregate", f"{clause} belongs to aggregate functions, and `{name}` is none", node)
+        args = list(node.expressions)
+        if name in ("FLOOR", "CEIL", "CEILING") and len(args) == 2 and isinstance(args[1], exp.Var):
+            name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
+        bound = (*self._all(args), *self._options(node))
+        try:
+            return self._build(name, bound, span)
+        except SqlError as error:
+            found = error.diagnostics[0]
+            near = nearest(name, aggregate_names())
+            if error.code != "unknown-function" or near is None or found.help is not None:
+                raise
+            raise SqlError(Diagnostic(found.code, found.message, found.span, near)) from None
+
+    def _options(self, node: FunctionCall) -> tuple[Expr, ...]:
+        """The clauses of a JSON function as trailing arguments."""
+        from everfold.sql.binder.json_options import json_options
+
+        return json_options(node, self)
+
+    def _aggregate(self, node: FunctionCall) -> Expr:
+        name, context = node.name, self.context
+        if self.within is not None:
+            raise context.error("nested-aggregate", f"`{name}` cannot stand within `{self.within}`: aggregates do not nest", node,
+                                "aggregate in a subquery first")  # fmt: skip
+        if self.calls is None:
+            help_ = "write it in HAVING" if self.clause == "WHERE" else None
+            code = "aggregate-in-where" if self.clause == "WHERE" else "misplaced-aggregate"
+            raise context.error(code, f"the aggregate `{name}` cannot stand in {self.clause}", node, help_)
+        entry = aggregate_named(name)
+        if entry is None:
+            assert name in LATER_AGGREGATES
+            near = "everfold has " + ", ".join(f"`{each}`" for each in aggregate_names())
+            raise context.unsupported("unsupported-aggregate", f"the aggregate `{name}` is not supported yet", node, near)
+        if node.order:
+            raise context.unsupported("unsupported-clause", f"WITHIN GROUP is not supported in `{name}`", node)
+        if node.nulls:
+            raise context.unsupported("unsupported-clause", f"{node.nulls} NULLS is not supported in `{name}`", node)
+        inside = ExpressionBinder(self.relation, context, self.clause, within=name, subqueries=self.subqueries)
+        nodes = list(node.expressions)
+        if name == "COUNT" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
+            nodes = []
+        elif not nodes:
+            raise context.error("wrong-arguments", f"`{name}` takes an argument", node, "write COUNT(*)" if name == "COUNT" else None)
+        args = tuple(inside.bind(each) for each in nodes)
+        least, most = entry.arity
+        if nodes and not least <= len(args) <= most:
+            raise context.error("wrong-arguments", f"`{name}` takes {most} argument{'s' if most > 1 else ''}, not {len(args)}", node)
+        types = tuple(each.type for each in args)
+        result = entry.result_type(types)
+        if result is None:
+            shown = ", ".join(each.sql for each in types)
+            raise context.error("wrong-arguments", f"`{name}` does not take {shown}", node)
+        distinct = node.distinct and name not in ("MIN", "MAX")
+        if distinct and context.streaming:
+            raise context.unsupported(
+                "distinct-aggregate", f"`{name}(DISTINCT …)` is not supported in streaming yet", node, "it works in batch"
+            )
+        condition = None
+        if node.filter is not None:
+            condition = ExpressionBinder(self.relation, context, "FILTER", within="FILTER", subqueries=self.subqueries).condition(node.filter)
+        call = AggCall(function=name, args=args, type=result, distinct=distinct, filter=condition, span=context.span(node))
+        return self.calls.reference(call)

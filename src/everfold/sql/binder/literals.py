@@ -1,0 +1,119 @@
+"""Literals and their types, as Flink reads them."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+from sqlglot import exp
+
+from everfold.plan.expressions import Literal
+from everfold.sql.binder.context import Context
+from everfold.sql.dialects.literals import WrongLiteral, interval_value
+from everfold.sql.dialects.nodes import IntervalLiteral, TemporalLiteral
+from everfold.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    MAX_DECIMAL_PRECISION,
+    NULL,
+    BytesType,
+    DataType,
+    DecimalType,
+    IntervalType,
+    StringType,
+    TimestampType,
+    TimeType,
+)
+
+_MOST = {INT: 2**31 - 1, BIGINT: 2**63 - 1}
+
+
+def text(value: str) -> Literal:
+    """A character literal."""
+    return Literal(type=StringType(length=len(value), fixed=True, nullable=False), value=value)
+
+
+def truth(value: bool) -> Literal:
+    """TRUE or FALSE."""
+    return Literal(type=BOOLEAN.as_nullable(False), value=value)
+
+
+def whole(value: int) -> Literal:
+    """An INT."""
+    return Literal(type=INT.as_nullable(False), value=value)
+
+
+def null(of: DataType = NULL) -> Literal:
+    """NULL of a type."""
+    return Literal(type=of.as_nullable(), value=None)
+
+
+def bind_literal(node: exp.Expression, context: Context, *, negative: bool = False) -> Literal | None:
+    """The literal that a node is, None for any other node. Raises SqlError `wrong-literal`."""
+    span = context.span(node)
+    of: DataType
+    value: object
+    match node:
+        case exp.Literal() if node.is_string:
+            of, value = StringType(length=len(node.name), fixed=True), node.name
+        case exp.Literal():
+            return _number(node, context, negative=negative)
+        case exp.Boolean():
+            of, value = BOOLEAN, bool(node.this)
+        case exp.Null():
+            return Literal(type=NULL, value=None, span=span)
+        case exp.HexString():
+            data = bytes.fromhex(node.name)
+            of, value = BytesType(length=len(data), fixed=True), data
+        case TemporalLiteral():
+            of, value = _temporal(node)
+        case IntervalLiteral():
+            try:
+                amount, months = interval_value(node)
+            except WrongLiteral as wrong:
+                raise context.error("wrong-literal", str(wrong), node) from None
+            of, value = IntervalType(months=months), -amount if negative else amount
+        case _:
+            return None
+    return Literal(type=of.as_nullable(False), value=value, span=span)
+
+
+def _number(node: exp.Literal, context: Context, *, negative: bool) -> Literal:
+    written, span = node.name, context.span(node)
+    of: DataType
+    value: object
+    if "e" in written.lower():
+        of, value = DOUBLE, float(written) * (-1 if negative else 1)
+    elif "." in written and not written.endswith("."):
+        digits, scale = len(written) - 1, len(written) - written.index(".") - 1
+        if digits > MAX_DECIMAL_PRECISION:
+            raise context.error("wrong-literal", f"a number has {MAX_DECIMAL_PRECISION} digits at most", node)
+        of, value = DecimalType(precision=digits, scale=scale), Decimal(written) * (-1 if negative else 1)
+    else:
+        amount = int(written.rstrip(".")) * (-1 if negative else 1)
+        fitting = [each for each, most in _MOST.items() if -most - 1 <= amount <= most]
+        if not fitting:
+            raise context.error("wrong-literal", f"`{written}` does not fit a BIGINT", node, "write a text and CAST it to DECIMAL")
+        of, value = fitting[0], amount
+    return Literal(type=of.as_nullable(False), value=value, span=span)
+
+
+def _temporal(node: TemporalLiteral) -> tuple[DataType, object]:
+    match node.kind:
+        case "DATE":
+            return DATE, datetime.date.fromisoformat(node.name)
+        case "TIME":
+            at = datetime.time.fromisoformat(_six_digits(node.name))
+            ms = (at.hour * 3600 + at.minute * 60 + at.second) * 1000 + at.microsecond // 1000
+            return TimeType(precision=node.precision), ms
+        case _:
+            return TimestampType(precision=node.precision), datetime.datetime.fromisoformat(_six_digits(node.name))
+
+
+def _six_digits(written: str) -> str:
+    """With no more than microseconds: what all engines hold."""
+    whole_seconds, dot, fraction = written.partition(".")
+    return whole_seconds + (dot + fraction[:6].ljust(6, "0") if dot else "")

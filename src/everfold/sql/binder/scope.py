@@ -1,0 +1,177 @@
+"""Which column a name means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
+from everfold.plan.expressions import Expr, InputRef, Literal
+from everfold.plan.nodes import Plan
+from everfold.sql.catalog import CATALOG, DATABASE
+from everfold.types import RowType, StringType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeColumn:
+    """A column that a name can mean: `relation` is the table or alias before the dot.
+
+    `hidden`: it has been merged into another by USING or NATURAL, so that only its full name finds it, and `*` leaves it out.
+    """
+
+    name: str
+    position: int
+    relation: str | None = None
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """A bound item of FROM: its plan, and the names of the plan's columns."""
+
+    plan: Plan
+    columns: tuple[ScopeColumn, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, alias: str | None = None, names: Sequence[str] | None = None) -> Relation:
+        """A relation whose columns are all the plan's, under the plan's names or others."""
+        names = plan.schema.names if names is None else names
+        return cls(plan=plan, columns=tuple(ScopeColumn(name=name, position=at, relation=alias) for at, name in enumerate(names)))
+
+    def over(self, plan: Plan) -> Relation:
+        """The same names over another plan with the same columns."""
+        return replace(self, plan=plan)
+
+    def aliased(self, alias: str | None, names: Sequence[str] | None = None) -> Relation:
+        """As another name sees it: hidden columns are gone."""
+        shown = self.shown
+        names = [column.name for column in shown] if names is None else names
+        return Relation(
+            plan=self.plan,
+            columns=tuple(
+                ScopeColumn(name=name, position=column.position, relation=alias) for name, column in zip(names, shown, strict=True)
+            ),
+        )
+
+    @property
+    def shown(self) -> tuple[ScopeColumn, ...]:
+        """The columns of `*`."""
+        return tuple(column for column in self.columns if not column.hidden)
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """Names that can stand before a dot."""
+        return tuple(dict.fromkeys(column.relation for column in self.columns if column.relation is not None))
+
+    def of_relation(self, name: str) -> tuple[ScopeColumn, ...]:
+        """The columns behind `name.`."""
+        return tuple(column for column in self.columns if column.relation == name)
+
+    def reference(self, column: ScopeColumn, span: Span | None = None) -> InputRef:
+        """The value of a column."""
+        return InputRef(type=self.plan.schema[column.position].type, position=column.position, name=column.name, span=span)
+
+
+def without_database(relation: Relation, names: tuple[str, ...]) -> tuple[str, ...]:
+    """A path without `default_catalog.default_database.` before a table's name."""
+    for prefix in ((CATALOG, DATABASE), (DATABASE,)):
+        if names[: len(prefix)] == prefix and len(names) > len(prefix) and names[len(prefix)] in relation.relations:
+            return names[len(prefix) :]
+    return names
+
+
+def resolve(
+    relation: Relation,
+    names: tuple[str, ...],
+    span: Span | None,
+    outer: Sequence[Relation] = (),
+) -> Expr:
+    """The column, or field of a column, that a path means.
+
+    Raises SqlError `unknown-column`, `ambiguous-column`, `unknown-field`; UnsupportedFeature `correlated-subquery` for a column of
+    the query around.
+    """
+    found = _find(relation, names, span)
+    if found is not None:
+        return found
+    if any(_exists(each, names) for each in outer):
+        raise UnsupportedFeature(
+            Diagnostic(
+                "correlated-subquery",
+                f"`{'.'.join(names)}` belongs to the query around: a subquery that depends on each of its rows is not supported",
+                span,
+                "write it as a join",
+            )
+        )
+    raise SqlError(_unknown(relation, names, span))
+
+
+def _exists(relation: Relation, names: tuple[str, ...]) -> bool:
+    try:
+        return _find(relation, names, None) is not None
+    except SqlError:
+        return True
+
+
+def _find(relation: Relation, names: tuple[str, ...], span: Span | None) -> Expr | None:
+    names = without_database(relation, names)
+    if len(names) > 1:
+        behind = [column for column in relation.of_relation(names[0]) if column.name == names[1]]
+        if behind:
+            column = _only(behind, ".".join(names[:2]), span)
+            return _fields(relation.reference(column, span), names[2:], span)
+    visible = [column for column in relation.columns if column.name == names[0] and not column.hidden]
+    if not visible:
+        return None
+    column = _only(visible, names[0], span)
+    return _fields(relation.reference(column, span), names[1:], span)
+
+
+def _only(found: Sequence[ScopeColumn], name: str, span: Span | None) -> ScopeColumn:
+    if len(found) > 1:
+        relations = list(dict.fromkeys(column.relation for column in found if column.relation))
+        if len(relations) == len(found):
+            way = f"write which one: `{relations[0]}.{found[0].name}` or `{relations[1]}.{found[0].name}`"
+        else:
+            way = "give one of them another name with AS where it comes from"
+        raise SqlError(Diagnostic("ambiguous-column", f"`{name}` can be {len(found)} columns", span, way))
+    return found[0]
+
+
+def _fields(value: Expr, names: Iterable[str], span: Span | None) -> Expr:
+    from everfold.sql.functions import build
+
+    for name in names:
+        check_field(value, name, span)
+        value = build("FIELD", (value, _text(name)), span)
+    return value
+
+
+def check_field(value: Expr, name: str, span: Span | None) -> None:
+    """SqlError `unknown-field` unless the value is a ROW with a field of that name."""
+    if not isinstance(value.type, RowType):
+        raise SqlError(Diagnostic("unknown-field", f"no field `{name}`: the value is a {value.type.sql}, not a ROW", span))
+    fields = [of.name for of in value.type.fields]
+    if name not in fields:
+        help_ = nearest(name, fields) or "it has " + ", ".join(f"`{each}`" for each in fields)
+        raise SqlError(Diagnostic("unknown-field", f"the ROW has no field `{name}`", span, help_))
+
+
+def _text(value: str) -> Literal:
+    return Literal(type=StringType(length=len(value), fixed=True, nullable=False), value=value)
+
+
+def _unknown(relation: Relation, names: tuple[str, ...], span: Span | None) -> Diagnostic:
+    path = ".".join(names)
+    names = without_database(relation, names)
+    if len(names) > 1 and names[0] in relation.relations:
+        known = [column.name for column in relation.of_relation(names[0])]
+        return Diagnostic("unknown-column", f"`{names[0]}` has no column `{names[1]}`", span, nearest(names[1], known))
+    known = list(dict.fromkeys(column.name for column in relation.shown))
+    if len(names) > 1:
+        near = nearest(names[0], [*relation.relations, *known])
+        return Diagnostic("unknown-column", f"no table or column is named `{names[0]}` in `{path}`", span, near)
+    near = nearest(names[0], known)
+    if near is None and 0 < len(known) <= 8:
+        near = "there are " + ", ".join(f"`{each}`" for each in known)
+    return Diagnostic("unknown-column", f"no column is named `{path}`", span, near)

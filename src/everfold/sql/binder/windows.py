@@ -1,0 +1,260 @@
+"""Window TVFs, and how a GROUP BY over one becomes a window aggregate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from everfold.errors import nearest
+from everfold.plan.expressions import Expr, InputRef, inputs_of, substitute
+from everfold.plan.nodes import Filter, Plan, Project, TimeKind, Unnest, WindowAggregate, WindowTableFunction, walk_plan
+from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
+from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.literals import bind_literal
+from everfold.sql.binder.scope import Relation
+from everfold.sql.dialects.nodes import ColumnPath, WindowTvf
+from everfold.types import IntervalType, Schema, TimestampType
+
+START, END, TIME = "window_start", "window_end", "window_time"
+
+
+# --- the function -----------------------------------------------------------------------------------------------------
+
+
+def bind_window_function(node: WindowTvf, relation: Relation, context: Context) -> WindowTableFunction:
+    """TUMBLE, HOP, CUMULATE or SESSION over a relation."""
+    window = _window(node, context)
+    column = _column(node.timecol, relation, context, f"the time column of {node.kind}")
+    time = _time_kind(node, relation.plan, column, context)
+    of = relation.plan.schema[column].type
+    assert isinstance(of, TimestampType)
+    keys = tuple(_column(each, relation, context, "a PARTITION BY column") for each in node.partition_by)
+    return WindowTableFunction(
+        input=relation.plan,
+        window=window,
+        time_column=column,
+        time=time,
+        partition_keys=tuple(dict.fromkeys(keys)),
+        zone=context.settings.local_time_zone if of.local_zone else None,
+        span=context.span(node),
+    )
+
+
+def _column(path: ColumnPath, relation: Relation, context: Context, what: str) -> int:
+    found = [column for column in relation.shown if column.name == path.names[-1]]
+    if len(path.names) > 1 or not found:
+        known = [column.name for column in relation.shown]
+        raise context.error("unknown-column", f"no column is named `{'.'.join(path.names)}`: {what} must be one", path,
+                            nearest(path.names[-1], known))  # fmt: skip
+    if len(found) > 1:
+        raise context.error("ambiguous-column", f"`{path.names[-1]}` can be {len(found)} columns", path,
+                            "give one of them another name with AS where it comes from")  # fmt: skip
+    return found[0].position
+
+
+def _time_kind(node: WindowTvf, plan: Plan, column: int, context: Context) -> TimeKind:
+    field = plan.schema[column]
+    name = field.name
+    if not isinstance(field.type, TimestampType):
+        raise context.error(
+            "no-time-attribute", f"`{name}` is a {field.type.sql}, and {node.kind} takes a TIMESTAMP or TIMESTAMP_LTZ", node.timecol,
+            "compute one in the table: ts AS TO_TIMESTAMP(…)",
+        )  # fmt: skip
+    if field.time == "proctime":
+        if not context.streaming:
+            raise context.unsupported("proctime-in-batch", f"`{name}` is processing time, and batch has none", node.timecol,
+                                      "take a column of the data as the time")  # fmt: skip
+        return TimeKind.PROCTIME
+    if not context.streaming:
+        return TimeKind.BOUNDED
+    if field.time == "rowtime":
+        return TimeKind.ROWTIME
+    origin = unwind(plan)
+    if origin is not None and origin.kind_of(origin.columns[column]) in (START, END):
+        raise context.error(
+            "no-time-attribute",
+            f"`{name}` is the {origin.kind_of(origin.columns[column])} of a window: a plain timestamp, no time attribute",
+            node.timecol,
+            "group by window_time too, and take that as the time column",
+        )
+    raise context.error(
+        "no-time-attribute",
+        f"`{name}` is no time attribute, and {node.kind} needs one in streaming",
+        node.timecol,
+        _missing_watermark(plan, name),
+    )
+
+
+def _missing_watermark(plan: Plan, name: str) -> str:
+    if any(field.time for below in walk_plan(plan) for field in below.schema if field.name == name):
+        return "an expression over a time attribute is none: select the column as it is"
+    if any(field.time == "rowtime" for field in plan.schema):
+        return "the time attribute here is " + named_list(field.name for field in plan.schema if field.time == "rowtime")
+    return f"declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND"
+
+
+def _window(node: WindowTvf, context: Context) -> Window:
+    given = node.arguments
+    sizes = {role: _milliseconds(node, role, given[role], context) for role in given}
+    for role, value in sizes.items():
+        if role != "OFFSET" and value <= 0:
+            raise context.error("window-size", f"the {role.lower()} of {node.kind} must be positive, not {value} ms", given[role])
+    offset = sizes.get("OFFSET", 0)
+    match node.kind:
+        case "TUMBLE":
+            if abs(offset) >= sizes["SIZE"]:
+                raise context.error(
+                    "window-offset", f"the offset of TUMBLE must be shorter than its size: {offset} ms against {sizes['SIZE']} ms",
+                    given["OFFSET"],
+                )  # fmt: skip
+            return Tumble(size_ms=sizes["SIZE"], offset_ms=offset)
+        case "HOP":
+            _multiple(node, "SLIDE", sizes, context)
+            return Hop(slide_ms=sizes["SLIDE"], size_ms=sizes["SIZE"], offset_ms=offset)
+        case "CUMULATE":
+            _multiple(node, "STEP", sizes, context)
+            return Cumulate(step_ms=sizes["STEP"], size_ms=sizes["SIZE"], offset_ms=offset)
+        case _:
+            return Session(gap_ms=sizes["GAP"])
+
+
+def _multiple(node: WindowTvf, role: str, sizes: dict[str, int], context: Context) -> None:
+    part, size = sizes[role], sizes["SIZE"]
+    if size % part:
+        help_ = None
+        if part > size and part % size == 0:
+            help_ = f"{node.kind} takes the {role.lower()} first, then the size"
+        raise context.error(
+            "window-size", f"the size of {node.kind} must be a multiple of its {role.lower()}: {size} ms against {part} ms",
+            node.arguments["SIZE"], help_,
+        )  # fmt: skip
+
+
+def _milliseconds(node: WindowTvf, role: str, value: exp.Expression, context: Context) -> int:
+    negative = isinstance(value, exp.Neg)
+    literal = bind_literal(value.this if negative else value, context, negative=negative)
+    if literal is None or not isinstance(literal.type, IntervalType):
+        raise context.error("window-size", f"the {role.lower()} of {node.kind} must be a constant INTERVAL", value,
+                            "as INTERVAL '10' MINUTES")  # fmt: skip
+    if literal.type.months:
+        raise context.error(
+            "window-size", f"the {role.lower()} of {node.kind} must be of fixed length, and months are not", value,
+            "take DAY, HOUR, MINUTE or SECOND",
+        )  # fmt: skip
+    assert isinstance(literal.value, int)
+    return literal.value
+
+
+# --- the aggregate over it --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unwound:
+    """A relation with the window function taken out from under its projections and filters.
+
+    Where the function is `source`, each of `columns` is an expression over `inner` with window_start, window_end and window_time
+    behind it; `late` are conditions over those three and nothing else. `entangled`: a condition compares a column with the window,
+    so that the function cannot be taken out.
+    """
+
+    source: WindowTableFunction | WindowAggregate
+    inner: Plan
+    columns: tuple[Expr, ...]
+    late: tuple[Expr, ...] = ()
+    entangled: bool = False
+
+    @property
+    def width(self) -> int:
+        """Columns of `inner`: the window's three stand behind them."""
+        return len(self.inner.schema)
+
+    def kind_of(self, expr: Expr) -> str | None:
+        """Which of the window's three columns an expression is."""
+        if isinstance(expr, InputRef) and expr.position >= self.width:
+            return (START, END, TIME)[expr.position - self.width]
+        return None
+
+    def touches(self, expr: Expr) -> tuple[bool, bool]:
+        """Whether an expression reads columns of `inner`, and whether it reads the window's."""
+        read = inputs_of(expr)
+        return any(at < self.width for at in read), any(at >= self.width for at in read)
+
+
+def unwind(plan: Plan) -> Unwound | None:
+    """The window function whose rows, one by one, the plan's rows are; None if there is no such."""
+    match plan:
+        case WindowTableFunction():
+            return Unwound(source=plan, inner=plan.input, columns=_references(plan.schema))
+        case WindowAggregate():
+            # Its own columns are the rest; there is nothing below that another window could be made of.
+            keys, calls = len(plan.keys), len(plan.calls)
+            rest = Project(input=plan, expressions=_references(plan.schema)[: keys + calls], names=plan.schema.names[: keys + calls])
+            return Unwound(source=plan, inner=rest, columns=_references(plan.schema))
+        case Project():
+            below = unwind(plan.input)
+            return None if below is None else replace(below, columns=tuple(substitute(each, below.columns) for each in plan.expressions))
+        case Filter():
+            below = unwind(plan.input)
+            return None if below is None else _filtered(below, plan)
+        case Unnest():
+            below = unwind(plan.input)
+            return None if below is None else _unnested(below, plan)
+        case _:
+            return None
+
+
+def _references(schema: Schema) -> tuple[Expr, ...]:
+    return tuple(InputRef(type=field.type, position=at, name=field.name) for at, field in enumerate(schema))
+
+
+def _filtered(below: Unwound, plan: Filter) -> Unwound:
+    inner, late, entangled = below.inner, list(below.late), below.entangled
+    for part in conjuncts(substitute(plan.condition, below.columns)):
+        of_rows, of_window = below.touches(part)
+        if of_window and of_rows:
+            entangled = True
+        elif of_window:
+            late.append(part)
+        else:
+            inner = Filter(input=inner, condition=part, span=plan.span)
+    return replace(below, inner=inner, late=tuple(late), entangled=entangled)
+
+
+def _unnested(below: Unwound, plan: Unnest) -> Unwound:
+    collection = substitute(plan.collection, below.columns)
+    of_window = below.touches(collection)[1]
+    if of_window:
+        return replace(below, entangled=True, columns=(*below.columns, *_references(plan.schema)[len(below.columns) :]))
+    width, more = below.width, len(plan.fields)
+    moved = tuple(
+        InputRef(type=part.type, position=at if at < width else at + more, name=part.name)
+        for at, part in enumerate((*_references(below.inner.schema), *_window_references(below)))
+    )
+    inner = replace(plan, input=below.inner, collection=collection)
+    appended = _references(inner.schema)[width:]
+    return replace(
+        below,
+        inner=inner,
+        columns=(*(substitute(each, moved) for each in below.columns), *appended),
+        late=tuple(substitute(each, moved) for each in below.late),
+    )
+
+
+def _window_references(unwound: Unwound) -> tuple[InputRef, ...]:
+    fields = unwound.source.schema.fields[-3:]
+    return tuple(InputRef(type=field.type, position=unwound.width + at, name=field.name) for at, field in enumerate(fields))
+
+
+def conjuncts(condition: Expr) -> Sequence[Expr]:
+    """The conditions that a chain of AND joins."""
+    found: list[Expr] = []
+    waiting = [condition]
+    while waiting:
+        each = waiting.pop()
+        if getattr(each, "function", "") == "AND":
+            waiting += reversed(each.args)  # type: ignore[union-attr]
+        else:
+            found.append(each)
+    return found

@@ -1,0 +1,1 @@
+"""SQL dialects: each turns a script's text into `everfold.sql.statements`."""

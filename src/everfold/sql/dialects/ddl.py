@@ -1,0 +1,329 @@
+"""CREATE and DROP."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from everfold.errors import Span, SqlError
+from everfold.sql.dialects.queries import Queries
+from everfold.sql.dialects.tokens import TokenType
+from everfold.sql.statements import (
+    ColumnDef,
+    ComputedColumn,
+    CreateFunction,
+    CreateTable,
+    CreateView,
+    DropTable,
+    DropView,
+    KeyDef,
+    MetadataColumn,
+    Name,
+    OptionDef,
+    PhysicalColumn,
+    Statement,
+    WatermarkDef,
+)
+
+
+class _Tree(NamedTuple):
+    tree: exp.Expression
+    text: str
+
+
+class Definitions(Queries):
+    """The grammar of CREATE and DROP."""
+
+    def whole_query(self) -> _Tree:
+        """A query, checked, and its exact text."""
+        first = self.at
+        query = self.checked(self.query())
+        return _Tree(query, self.slice(first))
+
+    def whole_expression(self) -> _Tree:
+        """An expression, checked, and its exact text."""
+        first = self.at
+        tree = self.checked(self.expression())
+        return _Tree(tree, self.slice(first))
+
+    def object_name(self, what: str) -> tuple[Name, Span]:
+        """A name of up to three parts and its place."""
+        first = self.at
+        name = tuple(part.name for part in self.name_parts(what))
+        return name, self.span(first)
+
+    # --- CREATE -------------------------------------------------------------------------------------------------------
+
+    def create(self) -> Statement:
+        """Any CREATE."""
+        first = self.at
+        self.expect("CREATE")
+        if self.accept("OR"):
+            self.one_of("REPLACE", "ALTER")
+            raise self.refused(
+                "unsupported-statement", f"CREATE OR {self.keys[self.at - 1]}", first, "DROP … IF EXISTS, then CREATE"
+            )
+        temporary = self.one_of("TEMPORARY", "TEMP") is not None
+        self.accept("SYSTEM")
+        match self.key():
+            case "TABLE":
+                return self._create_table(first, temporary)
+            case "VIEW":
+                return self._create_view(first, temporary)
+            case "FUNCTION":
+                return self._create_function(first)
+            case "":
+                raise self.expected("`TABLE` or `VIEW`")
+            case word:
+                self.at += 1
+                self.accept("TABLE")
+                words = f"CREATE {word}" + (" TABLE" if self.keys[self.at - 1] == "TABLE" else "")
+                raise self.refused("unsupported-statement", words, first)
+
+    def _if_not_exists(self) -> bool:
+        if not self.accept("IF"):
+            return False
+        self.expect("NOT", "EXISTS")
+        return True
+
+    def _comment(self) -> str | None:
+        return self.string("the comment") if self.accept("COMMENT") else None
+
+    def _create_function(self, first: int) -> CreateFunction:
+        self.expect("FUNCTION")
+        self._if_not_exists()
+        name, name_span = self.object_name("a function")
+        while not self.done and self.key() != ";":
+            self.at += 1
+        return CreateFunction(name=name, name_span=name_span, span=self.span(first))
+
+    def _create_view(self, first: int, temporary: bool) -> CreateView:
+        self.expect("VIEW")
+        if_not_exists = self._if_not_exists()
+        name, name_span = self.object_name("a view")
+        columns: Name | None = None
+        if self.key() == "(":
+            columns = tuple(self.enclosed(self._view_column))
+        comment = self._comment()
+        self.expect("AS")
+        query, text = self.whole_query()
+        return CreateView(
+            name=name,
+            columns=columns,
+            query=query,
+            text=text,
+            temporary=temporary,
+            if_not_exists=if_not_exists,
+            comment=comment,
+            name_span=name_span,
+            span=self.span(first),
+        )
+
+    def _view_column(self) -> str:
+        name = self.identifier("a column's name").name
+        self._comment()
+        return name
+
+    def _create_table(self, first: int, temporary: bool) -> CreateTable:
+        self.expect("TABLE")
+        if_not_exists = self._if_not_exists()
+        name, name_span = self.object_name("a table")
+        self._refuse_as_and_like()
+        parts = _Parts()
+        self.expect("(")
+        while True:
+            self._element(parts)
+            if not self.accept(","):
+                break
+        if self.key() != ")":
+            raise self.expected("`,` or `)`")
+        self.at += 1
+        comment = self._comment()
+        if self.key() in ("DISTRIBUTED", "DISTRIBUTE"):
+            at = self.at
+            self.at += 1
+            raise self.refused("unsupported-clause", "DISTRIBUTED", at, "PARTITIONED BY (…) splits a sink of files")
+        partitioned_by: Name = ()
+        if self.accept("PARTITIONED"):
+            self.expect("BY")
+            partitioned_by = tuple(self.enclosed(lambda: self.identifier("a column's name", frozenset()).name))
+        options = self._with_options()
+        self._refuse_as_and_like()
+        return CreateTable(
+            name=name,
+            columns=tuple(parts.columns),
+            watermark=parts.watermark,
+            key=parts.key,
+            options=options,
+            partitioned_by=partitioned_by,
+            temporary=temporary,
+            if_not_exists=if_not_exists,
+            comment=comment,
+            name_span=name_span,
+            span=self.span(first),
+        )
+
+    def _refuse_as_and_like(self) -> None:
+        if self.key() == "AS":
+            self.at += 1
+            raise self.refused(
+                "unsupported-clause",
+                "CREATE TABLE … AS",
+                self.at - 1,
+                "CREATE TABLE with its columns, then INSERT INTO",
+            )
+        if self.key() == "LIKE":
+            self.at += 1
+            raise self.refused("unsupported-clause", "CREATE TABLE … LIKE", self.at - 1, "write the columns out")
+
+    def _with_options(self) -> tuple[OptionDef, ...]:
+        if not self.accept("WITH"):
+            return ()
+        if self.accept("(", ")"):
+            return ()
+        return tuple(self.enclosed(self._option))
+
+    def _option(self) -> OptionDef:
+        first = self.at
+        key = self.string("an option's name")
+        key_span = self.span(first)
+        self.expect("=")
+        value = self.string("the option's value")
+        return OptionDef(
+            key=key, value=value, key_span=key_span, value_span=self.span(self.at - 1), span=self.span(first)
+        )
+
+    # --- what is in a table's parentheses -----------------------------------------------------------------------------
+
+    def _element(self, parts: _Parts) -> None:
+        first = self.at
+        if self.key() == "WATERMARK" and self.key(1) == "FOR":
+            if parts.watermark is not None:
+                raise SqlError.of(
+                    "syntax",
+                    "the table has two watermarks",
+                    self.span(first, first + 1),
+                    "a table has one WATERMARK at most",
+                )
+            parts.watermark = self._watermark()
+        elif self.key() == "CONSTRAINT" and self.key(2) in ("PRIMARY", "UNIQUE"):
+            self.at += 1
+            name = self.identifier("the constraint's name").name
+            self._refuse_unique()
+            self._set_key(parts, self._table_key(first, name))
+        elif self.sees("PRIMARY", "KEY"):
+            self._set_key(parts, self._table_key(first, None))
+        elif self.sees("UNIQUE", "("):
+            self._refuse_unique()
+        elif self.sees("PERIOD", "FOR"):
+            self.at += 2
+            raise self.refused("unsupported-clause", "PERIOD FOR", first)
+        else:
+            parts.columns.append(self._column(parts))
+
+    def _refuse_unique(self) -> None:
+        if self.key() == "UNIQUE":
+            self.at += 1
+            raise self.refused("unsupported-clause", "UNIQUE", self.at - 1, "PRIMARY KEY (…) NOT ENFORCED")
+
+    def _set_key(self, parts: _Parts, key: KeyDef) -> None:
+        if parts.key is not None:
+            raise SqlError.of(
+                "syntax",
+                "the table has two primary keys",
+                key.span,
+                "list the columns in one: PRIMARY KEY (a, b) NOT ENFORCED",
+            )
+        parts.key = key
+
+    def _table_key(self, first: int, name: str | None) -> KeyDef:
+        self.expect("PRIMARY", "KEY")
+        columns = tuple(self.enclosed(lambda: self.identifier("a column's name", frozenset()).name))
+        self._not_enforced(first)
+        return KeyDef(columns=columns, name=name, span=self.span(first))
+
+    def _not_enforced(self, first: int) -> None:
+        if self.accept("NOT"):
+            self.expect("ENFORCED")
+            return
+        self.accept("ENFORCED")
+        message = "a PRIMARY KEY that is enforced is not supported: the data is not everfold's, so it cannot be checked"
+        raise SqlError.of("unsupported-clause", message, self.span(first), "write PRIMARY KEY (…) NOT ENFORCED")
+
+    def _watermark(self) -> WatermarkDef:
+        first = self.at
+        self.expect("WATERMARK", "FOR")
+        column, column_span = self.object_name("a column")
+        self.expect("AS")
+        tree, text = self.whole_expression()
+        return WatermarkDef(column=column, expression=tree, text=text, column_span=column_span, span=self.span(first))
+
+    def _column(self, parts: _Parts) -> ColumnDef:
+        first = self.at
+        if self.key() in (")", "") and self.kind() is not TokenType.IDENTIFIER:
+            raise self.expected("a column")
+        name = self.identifier("a column's name", frozenset()).name
+        if self.accept("AS"):
+            tree, text = self.whole_expression()
+            comment = self._comment()
+            return ComputedColumn(name=name, expression=tree, text=text, comment=comment, span=self.span(first))
+        at = self.at
+        found = self.data_type()
+        type_span = self.span(at)
+        if self.accept("METADATA"):
+            key = self.string("the metadata's key") if self.accept("FROM") else None
+            virtual = self.accept("VIRTUAL")
+            comment = self._comment()
+            return MetadataColumn(
+                name=name,
+                type=found,
+                key=key,
+                virtual=virtual,
+                comment=comment,
+                type_span=type_span,
+                span=self.span(first),
+            )
+        at = self.at
+        if self.accept("CONSTRAINT"):
+            self.identifier("the constraint's name")
+        self._refuse_unique()
+        if self.accept("PRIMARY"):
+            self.expect("KEY")
+            self._not_enforced(at)
+            self._set_key(parts, KeyDef(columns=(name,), span=self.span(at)))
+        comment = self._comment()
+        if self.key() not in (",", ")"):
+            raise self.expected("`,` or `)`")
+        return PhysicalColumn(name=name, type=found, comment=comment, type_span=type_span, span=self.span(first))
+
+    # --- DROP ---------------------------------------------------------------------------------------------------------
+
+    def drop(self) -> Statement:
+        """DROP TABLE, DROP VIEW."""
+        first = self.at
+        self.expect("DROP")
+        temporary = self.one_of("TEMPORARY", "TEMP") is not None
+        self.accept("SYSTEM")
+        word = self.key()
+        if word not in ("TABLE", "VIEW"):
+            if not word or word == ";":
+                raise self.expected("`TABLE` or `VIEW`")
+            self.at += 1
+            raise self.refused("unsupported-statement", f"DROP {word}", first)
+        self.at += 1
+        if_exists = self.accept("IF")
+        if if_exists:
+            self.expect("EXISTS")
+        name, name_span = self.object_name("a table" if word == "TABLE" else "a view")
+        made = DropTable if word == "TABLE" else DropView
+        return made(name=name, temporary=temporary, if_exists=if_exists, name_span=name_span, span=self.span(first))
+
+
+class _Parts:
+    """What the parentheses of CREATE TABLE hold, while they are read."""
+
+    def __init__(self) -> None:
+        self.columns: list[ColumnDef] = []
+        self.watermark: WatermarkDef | None = None
+        self.key: KeyDef | None = None

@@ -1,0 +1,381 @@
+"""Expressions: operators by binding power, and what they bind."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from everfold.errors import SqlError, UnsupportedFeature
+from everfold.sql.dialects.calls import Calls
+from everfold.sql.dialects.literals import WrongLiteral, interval_units, interval_value, temporal_text
+from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FunctionCall, IntervalLiteral, TemporalLiteral
+from everfold.sql.dialects.tokens import TokenType
+from everfold.sql.dialects.types import MAX_TIMESTAMP_PRECISION
+from everfold.sql.dialects.words import NILADIC, NOT_A_FUNCTION, NOT_A_NAME, UNITS
+
+# Calcite's, so that a text means here what it means in Flink: `||` binds as `*`, IS NULL less than `=`.
+OR, AND, NOT, IS, COMPARE, RANGE, DISTINCT_FROM, SUM, PRODUCT, SIGN = 22, 24, 26, 28, 30, 32, 35, 40, 60, 80
+
+
+class Infix(NamedTuple):
+    """An operator between two operands."""
+
+    power: int
+    node: type[exp.Expression]
+
+
+INFIX: dict[str, Infix] = {
+    "=": Infix(COMPARE, exp.EQ),
+    "<>": Infix(COMPARE, exp.NEQ),
+    "!=": Infix(COMPARE, exp.NEQ),
+    "<": Infix(COMPARE, exp.LT),
+    "<=": Infix(COMPARE, exp.LTE),
+    ">": Infix(COMPARE, exp.GT),
+    ">=": Infix(COMPARE, exp.GTE),
+    "+": Infix(SUM, exp.Add),
+    "-": Infix(SUM, exp.Sub),
+    "*": Infix(PRODUCT, exp.Mul),
+    "/": Infix(PRODUCT, exp.Div),
+    "%": Infix(PRODUCT, exp.Mod),
+    "||": Infix(PRODUCT, exp.DPipe),
+}
+CHAINS: dict[str, Infix] = {"OR": Infix(OR, exp.Or), "AND": Infix(AND, exp.And)}
+
+LONG_CHAIN = 32
+"""From how many operands on a chain of AND or OR becomes a balanced tree."""
+
+
+class Expressions(Calls):
+    """The grammar of expressions."""
+
+    def expression(self) -> exp.Expression:
+        """An expression."""
+        with self.nested():
+            return self.binary(0)
+
+    def operand(self) -> exp.Expression:
+        """An expression without AND, OR and comparisons at its top: what stands between them."""
+        with self.nested():
+            return self.binary(SUM)
+
+    def binary(self, power: int) -> exp.Expression:
+        """An operand and the operators behind it that bind at least so much."""
+        first = self.at
+        left = self._prefixed()
+        while True:
+            key = self.key()
+            if (chain := CHAINS.get(key)) and chain.power >= power:
+                left = self._chain(key, chain, left, first)
+            elif (infix := INFIX.get(key)) and infix.power >= power:
+                self.at += 1
+                if infix.power == COMPARE and self.key() in ("ANY", "SOME", "ALL") and self.key(1) == "(":
+                    self.at += 1
+                    raise self.refused(
+                        "unsupported-clause", f"a comparison with {self.keys[self.at - 1]} (…)", self.at - 1
+                    )
+                left = self.node(infix.node, first, this=left, expression=self.binary(infix.power + 1))
+            elif (
+                found := self._is(left, first, power) if key == "IS" else self._range(left, first, power)
+            ) is not None:
+                left = found
+            else:
+                return left
+
+    def _chain(self, key: str, infix: Infix, left: exp.Expression, first: int) -> exp.Expression:
+        operands = [(left, first, self.at - 1)]
+        while self.accept(key):
+            at = self.at
+            operands.append((self.binary(infix.power + 1), at, self.at - 1))
+        while len(operands) > LONG_CHAIN:
+            pairs = [operands[at : at + 2] for at in range(0, len(operands), 2)]
+            operands = [self._joined(infix, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        joined = operands[0]
+        for operand in operands[1:]:
+            joined = self._joined(infix, joined, operand)
+        return joined[0]
+
+    def _joined(
+        self, infix: Infix, left: tuple[exp.Expression, int, int], right: tuple[exp.Expression, int, int]
+    ) -> tuple[exp.Expression, int, int]:
+        return self.node(infix.node, left[1], right[2], this=left[0], expression=right[0]), left[1], right[2]
+
+    def _is(self, left: exp.Expression, first: int, power: int) -> exp.Expression | None:
+        negated = self.key(1) == "NOT"
+        words = 2 if negated else 1
+        if self.key(words) == "DISTINCT":
+            if power > DISTINCT_FROM:
+                return None
+            self.at += words
+            self.expect("DISTINCT", "FROM")
+            node = exp.NullSafeEQ if negated else exp.NullSafeNEQ
+            return self.node(node, first, this=left, expression=self.binary(DISTINCT_FROM + 1))
+        if power > IS:
+            return None
+        self.at += words
+        at = self.at
+        found: exp.Expression
+        match self.expect_one_of("NULL", "TRUE", "FALSE", "UNKNOWN", "JSON", "DISTINCT"):
+            case "JSON":
+                kind = self.one_of("VALUE", "SCALAR", "ARRAY", "OBJECT") or "VALUE"
+                variant = self.node(exp.Var, at, this=kind)
+                found = self.node(FunctionCall, first, this="IS_JSON", expressions=[left, variant], special=True)
+            case "NULL":
+                found = self.node(exp.Is, first, this=left, expression=self.node(exp.Null, at))
+            case "UNKNOWN":
+                found = self.node(exp.Is, first, this=left, expression=self.node(exp.Var, at, this="UNKNOWN"))
+            case word:
+                found = self.node(exp.Is, first, this=left, expression=self.node(exp.Boolean, at, this=word == "TRUE"))
+        return self._negated(negated, found, first)
+
+    def _negated(self, negated: bool, found: exp.Expression, first: int) -> exp.Expression:
+        return self.node(exp.Not, first, this=found) if negated else found
+
+    def _range(self, left: exp.Expression, first: int, power: int) -> exp.Expression | None:
+        negated = self.key() == "NOT"
+        word = self.key(1) if negated else self.key()
+        if power > RANGE or word not in ("BETWEEN", "IN", "LIKE", "SIMILAR"):
+            return None
+        self.at += 2 if negated else 1
+        found: exp.Expression
+        match word:
+            case "BETWEEN":
+                symmetric = self.one_of("SYMMETRIC", "ASYMMETRIC") == "SYMMETRIC"
+                low = self.binary(RANGE + 1)
+                self.expect("AND")
+                found = self.node(
+                    exp.Between, first, this=left, low=low, high=self.binary(RANGE + 1), symmetric=symmetric
+                )
+            case "IN":
+                found = self._in(left, first)
+            case _:
+                if word == "SIMILAR":
+                    self.expect("TO")
+                node = exp.Like if word == "LIKE" else exp.SimilarTo
+                found = self.node(node, first, this=left, expression=self.binary(RANGE + 1))
+                if self.accept("ESCAPE"):
+                    found = self.node(exp.Escape, first, this=found, expression=self.binary(RANGE + 1))
+        return self._negated(negated, found, first)
+
+    def _in(self, left: exp.Expression, first: int) -> exp.Expression:
+        at = self.at
+        self.expect("(")
+        if self.starts_query():
+            query = self.query()
+            self.expect(")")
+            return self.node(exp.In, first, this=left, query=self.node(exp.Subquery, at, this=query))
+        found = self.listed(self.expression)
+        self.expect(")")
+        return self.node(exp.In, first, this=left, expressions=found)
+
+    # --- operands -----------------------------------------------------------------------------------------------------
+
+    def _prefixed(self) -> exp.Expression:
+        first = self.at
+        with self.nested():
+            if self.accept("-"):
+                return self.node(exp.Neg, first, this=self.binary(SIGN))
+            if self.accept("+"):
+                return self.binary(SIGN)
+            if self.accept("NOT"):
+                return self.node(exp.Not, first, this=self.binary(NOT))
+        return self._postfixed(self.primary(), first)
+
+    def _postfixed(self, found: exp.Expression, first: int) -> exp.Expression:
+        while True:
+            if self.accept("["):
+                index = self.expression()
+                self.expect("]")
+                found = self.node(FunctionCall, first, this="ITEM", expressions=[found, index], special=True)
+            elif self.accept("."):
+                found = self.node(FieldAccess, first, this=found, field=self.identifier("a field's name", frozenset()))
+            else:
+                return found
+
+    def primary(self) -> exp.Expression:
+        """What operators bind: a literal, a name, a call, or something in parentheses."""
+        first, key = self.at, self.key()
+        match self.kind():
+            case TokenType.NUMBER:
+                return self.node(exp.Literal, first, first, this=_number(self.take().text), is_string=False)
+            case TokenType.STRING:
+                return self.node(exp.Literal, first, this=self._adjacent(), is_string=True)
+            case TokenType.UNICODE_STRING:
+                return self._unicode()
+            case TokenType.HEX_STRING:
+                return self._hex()
+            case TokenType.L_PAREN:
+                return self._parenthesised()
+            case TokenType.VAR:
+                return self._word(key)
+            case TokenType.IDENTIFIER:
+                return self._named()
+            case _:
+                raise self.expected("an expression")
+
+    def _word(self, key: str) -> exp.Expression:
+        first = self.at
+        after, kind = self.key(1), self.kind(1)
+        match key:
+            case "NULL":
+                self.at += 1
+                return self.node(exp.Null, first)
+            case "TRUE" | "FALSE":
+                self.at += 1
+                return self.node(exp.Boolean, first, this=key == "TRUE")
+            case "DATE" | "TIME" | "TIMESTAMP" if kind is TokenType.STRING:
+                return self._temporal(key)
+            case "INTERVAL" if kind in (TokenType.STRING, TokenType.NUMBER):
+                return self._interval()
+            case "INTERVAL" if (
+                after in ("-", "+") and self.kind(2) in (TokenType.STRING, TokenType.NUMBER) and self.key(3) in UNITS
+            ):
+                return self._interval()
+            case "INTERVAL" if kind is TokenType.VAR and self.key(2) in UNITS:
+                self.at += 3
+                raise self.refused(
+                    "unsupported-clause",
+                    "an interval of a column",
+                    first,
+                    f"write {self.slice(first + 1).split()[0]} * INTERVAL '1' {self.keys[self.at - 1]}",
+                )
+            case "CASE":
+                return self._case()
+            case "EXISTS":
+                self.at += 1
+                return self.node(exp.Exists, first, this=self.parenthesised_query())
+            case "ARRAY" | "MAP" if after == "[":
+                return self._collection(key)
+            case "ARRAY" | "MAP" | "MULTISET" if after == "(" or (key == "MULTISET" and after == "["):
+                self.at += 1
+                raise self.refused(
+                    "unsupported-clause",
+                    f"{key}{after}…{')' if after == '(' else ']'}",
+                    first,
+                    "write ARRAY[…] or MAP[…]" if after == "(" else None,
+                )
+            case "CAST" | "TRY_CAST" if after == "(":
+                return self.cast()
+            case _ if key in NILADIC and after not in ("(", "."):
+                spelled = self.take().text
+                made = self.node(FunctionCall, first, this=key, expressions=[], special=True)
+                made.meta["spelled"] = spelled
+                return made
+        if key in (NOT_A_FUNCTION if after == "(" else NOT_A_NAME):
+            raise self.expected("an expression")
+        return self._named()
+
+    def _named(self) -> exp.Expression:
+        first = self.at
+        parts = [self.identifier("a name", NOT_A_FUNCTION)]
+        while self.key() == "." and self.key(1) != "*":
+            self.at += 1
+            parts.append(self.identifier("a name behind the dot", frozenset()))
+        if self.key() == "(":
+            return self.call(parts, first)
+        return self.node(ColumnPath, first, parts=parts)
+
+    def _parenthesised(self) -> exp.Expression:
+        first = self.at
+        if self.starts_query(1):
+            query = self.parenthesised_query()
+            return self.node(exp.Subquery, first, this=query)
+        found = self.enclosed(self.expression)
+        return found[0] if len(found) == 1 else self.node(exp.Tuple, first, expressions=found)
+
+    def _case(self) -> exp.Expression:
+        first = self.at
+        self.expect("CASE")
+        operand = None if self.key() == "WHEN" else self.expression()
+        branches: list[exp.Expression] = []
+        while not branches or self.key() == "WHEN":
+            at = self.at
+            self.expect("WHEN")
+            condition = self.expression()
+            self.expect("THEN")
+            branches.append(self.node(exp.If, at, this=condition, true=self.expression()))
+        default = self.expression() if self.accept("ELSE") else None
+        self.expect("END")
+        return self.node(exp.Case, first, this=operand, ifs=branches, default=default)
+
+    def _collection(self, key: str) -> exp.Expression:
+        first = self.at
+        self.at += 2
+        values = [] if self.key() == "]" else self.listed(self.expression)
+        if key == "MAP" and len(values) % 2:
+            raise self.expected("`,` and the value of the last key")
+        self.expect("]")
+        return self.node(FunctionCall, first, this=key, expressions=values, special=True)
+
+    # --- literals -----------------------------------------------------------------------------------------------------
+
+    def _adjacent(self) -> str:
+        """A text, which goes on in further quotes on the next line."""
+        token = self.take()
+        whole = token.text
+        while not self.done and self.kind() is TokenType.STRING and self.tokens[self.at].line > token.line:
+            token = self.take()
+            whole += token.text
+        return whole
+
+    def _unicode(self) -> exp.Expression:
+        first = self.at
+        raw, escape = self.take().text, "\\"
+        if self.accept("UESCAPE"):
+            escape = self.string("the escape character")
+        decoded, at = "", 0
+        while at < len(raw):
+            if raw[at] != escape:
+                decoded, at = decoded + raw[at], at + 1
+            elif raw[at + 1 : at + 2] == escape:
+                decoded, at = decoded + escape, at + 2
+            else:
+                digits = raw[at + 1 : at + 5]
+                if len(digits) < 4 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
+                    raise SqlError.of("wrong-literal", f"expected four hex digits behind `{escape}`", self.span(first))
+                decoded, at = decoded + chr(int(digits, 16)), at + 5
+        return self.node(exp.Literal, first, this=decoded, is_string=True)
+
+    def _hex(self) -> exp.Expression:
+        digits = self.take().text.upper()
+        if len(digits) % 2 or any(digit not in "0123456789ABCDEF" for digit in digits):
+            raise SqlError.of("wrong-literal", "expected pairs of hex digits", self.span(self.at - 1))
+        return self.node(exp.HexString, self.at - 1, this=digits)
+
+    def _temporal(self, kind: str) -> exp.Expression:
+        first = self.at
+        self.at += 1
+        try:
+            text, precision = temporal_text(kind, self.take().text)
+        except WrongLiteral as wrong:
+            raise SqlError.of("wrong-literal", str(wrong), self.span(first)) from None
+        if precision > MAX_TIMESTAMP_PRECISION:
+            message = f"{precision} digits of a second are not supported: everfold keeps microseconds"
+            raise UnsupportedFeature.of("timestamp-precision", message, self.span(first))
+        return self.node(TemporalLiteral, first, this=text, kind=kind, precision=precision)
+
+    def _interval(self) -> exp.Expression:
+        first = self.at
+        self.expect("INTERVAL")
+        sign = self.one_of("-", "+")
+        text = self.take().text.strip()
+        if sign == "-":
+            text = text[1:].lstrip() if text.startswith("-") else "-" + text.removeprefix("+")
+        unit, last = self.interval_unit(), None
+        if self.accept("TO"):
+            last = self.interval_unit()
+        if not interval_units(unit, last):
+            raise SqlError.of("wrong-literal", f"there is no INTERVAL {unit} TO {last}", self.span(first))
+        made = self.node(IntervalLiteral, first, this=text, unit=unit, last=None if last == unit else last)
+        try:
+            interval_value(made)
+        except WrongLiteral as wrong:
+            raise SqlError.of("wrong-literal", f"'{text}' is no such interval: {wrong}", self.span(first)) from None
+        return made
+
+
+def _number(text: str) -> str:
+    """The canonical text of a number: `5.` is the integer 5, `007` is 7; `.5` stays, for it has one digit less than `0.5`."""
+    mantissa, mark, exponent = text.upper().partition("E")
+    return re.sub(r"^0+(?=\d)", "", mantissa.removesuffix(".")) + mark + exponent.removeprefix("+")

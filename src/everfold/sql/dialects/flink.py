@@ -1,0 +1,210 @@
+"""Flink's SQL: the contract of its trees, and the dialect as sqlglot sees it.
+
+The grammar is our own, written over sqlglot's nodes: sqlglot's stock parser reads thirty dialects at once, takes much that Flink refuses
+(`a::INT`, `SELECT TOP 5`), rewrites function calls into its own, and its text changes between versions, while our canonical text names state.
+
+## What every node has
+- `meta["start"]`, `meta["end"]`: offsets in the script's text of its first and its last character (inclusive, as sqlglot's); `span_of(node,
+  text, source)` makes a `Span` of them. Copies keep them. They do not compare.
+- Names are case-sensitive with and without backticks: `exp.Identifier.quoted` is always true, so `a` and `` `a` `` are equal trees.
+- Trees are at most `MAX_DEPTH` high (deeper: SqlError `too-deep`), so recursion over them is safe; long AND and OR chains are balanced.
+- There is no `exp.Paren`: parentheses only shape the tree. `render(node)` writes them back where they are needed.
+
+## Expressions
+| SQL | node |
+| --- | --- |
+| `a`, `t.a`, `a.b.c` | `ColumnPath(parts=[Identifier])`, `.names`; never `exp.Column` or `exp.Dot` |
+| `f(x).a`, `x[1].a` | `FieldAccess(this, field)` |
+| `*`, `t.*` (in SELECT and COUNT) | `exp.Star()`, `QualifiedStar(parts)`, `.names` |
+| `1`, `1.5`, `1E3`, `'it''s'` | `exp.Literal` (`is_string`; a number with E is DOUBLE, else with a point DECIMAL, else integer) |
+| `TRUE`, `NULL`, `x'0AFF'` | `exp.Boolean`, `exp.Null`, `exp.HexString(this="0AFF")`; `U&'\\00e9'` is a string Literal, decoded |
+| `DATE '…'`, `TIME '…'`, `TIMESTAMP '…'` | `TemporalLiteral(this, kind, precision)`, a checked value |
+| `INTERVAL '10' MINUTES` | `IntervalLiteral(this="10", unit="MINUTE", last=None)`; `interval_value(node)` = (milliseconds or months, is months) |
+| `-a`, `+a` | `exp.Neg(this)` (also of numbers), `a` |
+| `+ - * / % ||` | `exp.Add Sub Mul Div Mod DPipe` (`this`, `expression`) |
+| `= <>` `!=` `< <= > >=` | `exp.EQ NEQ LT LTE GT GTE` |
+| `IS [NOT] DISTINCT FROM` | `exp.NullSafeNEQ`, with NOT `exp.NullSafeEQ` |
+| `AND OR NOT` | `exp.And Or Not` |
+| `x IS NULL`, `IS TRUE`, `IS UNKNOWN` | `exp.Is(this, expression=exp.Null, exp.Boolean or exp.Var("UNKNOWN"))`; IS NOT: `exp.Not` around |
+| `x BETWEEN [SYMMETRIC] a AND b` | `exp.Between(this, low, high, symmetric=bool)`; NOT around; likewise for IN, LIKE, SIMILAR TO |
+| `x IN (1, 2)`, `x IN (SELECT …)` | `exp.In(this, expressions=[…])`, `exp.In(this, query=exp.Subquery)` |
+| `x LIKE p [ESCAPE e]`, `SIMILAR TO` | `exp.Like`, `exp.SimilarTo` (`this`, `expression`), with ESCAPE `exp.Escape(this=Like, expression)` around |
+| `EXISTS (SELECT …)`, `(SELECT …)` | `exp.Exists(this=query)`, `exp.Subquery(this=query)` |
+| `(a, b)` | `exp.Tuple(expressions)` |
+| `CASE …` | `exp.Case(this=operand or None, ifs=[exp.If(this=condition, true=value)], default)` |
+| `CAST(x AS t)`, `TRY_CAST` | `FlinkCast(this, to=DataType, safe=bool)` |
+| `f(x)` whatever f | `FunctionCall(this="F", expressions, distinct, order, filter, nulls, options, special)`; `.name .spelled`, IF, COALESCE … too |
+| `f(a => 1)` | an argument `exp.Kwarg(this=Identifier, expression)` |
+| `f(x) OVER w`, `OVER (…)` | `exp.Window(this=FunctionCall, alias=Identifier("w") or partition_by=[…], order=exp.Order, spec=exp.WindowSpec)` |
+
+`exp.WindowSpec(kind="ROWS"|"RANGE", start, start_side, end, end_side)`: start and end are `"UNBOUNDED"`, `"CURRENT ROW"` or an expression,
+sides `"PRECEDING"`, `"FOLLOWING"` or None. A frame without BETWEEN has end `"CURRENT ROW"`.
+
+## Calls with a syntax of their own, as FunctionCall
+| SQL | name and arguments |
+| --- | --- |
+| `EXTRACT(unit FROM x)` | EXTRACT, (Var unit, x) |
+| `FLOOR(x TO unit)`, `CEIL(x TO unit)` | FLOOR, (x, Var unit); without TO only (x) |
+| `TIMESTAMPADD(unit, n, x)`, `TIMESTAMPDIFF(unit, a, b)` | (Var unit, n, x); (Var unit, a, b) |
+| `TRIM([BOTH] ['c'] FROM x)`, `TRIM(x)` | TRIM, (Var BOTH, LEADING or TRAILING; the characters, Literal ' ' by default; x) |
+| `SUBSTRING(x FROM a [FOR b])` | SUBSTRING, (x, a[, b]), the same as with commas |
+| `POSITION(a IN b)` | POSITION, (a, b) |
+| `OVERLAY(x PLACING y FROM a [FOR b])` | OVERLAY, (x, y, a[, b]) |
+| `CURRENT_TIMESTAMP`, `CURRENT_DATE`, `CURRENT_TIME`, `LOCALTIME`, `LOCALTIMESTAMP` | that name, (), special |
+| `ROW(a, b)`, `ARRAY[a, b]`, `MAP[k, v]`, `x[i]` | ROW (a, b); ARRAY (a, b); MAP (k, v, …); ITEM (x, i); all special. `(a, b)` is a Tuple |
+| `JSON_VALUE(j, p [RETURNING t] [NULL, ERROR, DEFAULT d ON EMPTY] […ON ERROR])` | JSON_VALUE (j, p); options `RETURNING` (`.to`), `ON EMPTY`, `ON ERROR` (`.value` NULL, ERROR or DEFAULT with `.expression`) |
+| `JSON_QUERY(j, p [RETURNING t] [… WRAPPER] [… ON EMPTY] [… ON ERROR])` | options as above (`.value` also EMPTY ARRAY, EMPTY OBJECT) and `WRAPPER` (WITHOUT, CONDITIONAL, UNCONDITIONAL) |
+| `JSON_EXISTS(j, p [TRUE, FALSE, UNKNOWN, ERROR ON ERROR])` | option `ON ERROR` |
+| `JSON_OBJECT([KEY] k VALUE v, … [NULL, ABSENT ON NULL])`, `JSON_OBJECTAGG` | (k, v, …), option `ON NULL` |
+| `JSON_ARRAY(a, … [… ON NULL])`, `JSON_ARRAYAGG` | (a, …), option `ON NULL` |
+| `x IS [NOT] JSON [VALUE, SCALAR, ARRAY, OBJECT]` | IS_JSON (x, Var kind), special; NOT around |
+
+Units (`exp.Var`) are singular capitals. `exp.Var` occurs only as such a keyword argument, never as a name.
+
+## Queries (sqlglot's own nodes; only these args are set)
+- `exp.Select`: `with_` (exp.With), `distinct` (exp.Distinct), `expressions` (an item or `exp.Alias(this, alias=Identifier)`), `from_`
+  (exp.From(this=item)), `joins`, `where`, `group`, `having`, `qualify`, `windows` (list of `exp.Window(this=Identifier, …)`), `order`, `limit`, `offset`.
+- `exp.Union`, `Intersect`, `Except` (`this`, `expression`, `distinct` bool); `exp.Values(expressions=[exp.Tuple])`; `TABLE t` is `SELECT * FROM t`.
+  Any of them, as `exp.Select`, may have `with_`, `order`, `limit`, `offset`. Inside a set operation, or under an outer ORDER BY or LIMIT, a query with
+  one of these of its own is `exp.Subquery(this=query)`; other parentheses around queries vanish.
+- Item of FROM: `exp.Table(this, db, catalog, alias=exp.TableAlias(this, columns), version, hints=[TableHint])`, `exp.Subquery(this=query, alias)`
+  (also of VALUES), `exp.Unnest(expressions=[x], offset=True for WITH ORDINALITY, alias)`, `WindowTvf`, `TableFunction`, `exp.Lateral(this=Subquery, alias)`.
+  `FOR SYSTEM_TIME AS OF x`: `version=exp.Version(this="TIMESTAMP", kind="AS OF", expression=x)`.
+- `exp.Join(this=item, side=LEFT|RIGHT|FULL, kind=INNER|CROSS|",", method=NATURAL, on, using=[Identifier])`; `kind=","` is a comma (a cross join).
+- `exp.Group(expressions)`: in the order written: expressions, `exp.GroupingSets(expressions=[exp.Tuple])`, `exp.Rollup(expressions)`, `exp.Cube(expressions)`.
+- `exp.Order(expressions=[exp.Ordered(this, desc=bool, nulls_first=bool or None when not said)])`; LIMIT and FETCH FIRST are `exp.Limit(expression)`.
+- `exp.With(expressions=[exp.CTE(this=query, alias=exp.TableAlias)])`.
+
+## Errors
+`syntax`, `too-deep`, `unknown-type`, `wrong-type`, `wrong-literal`, `unknown-variable` are SqlError; `unsupported-statement`, `unsupported-clause`,
+`unsupported-type`, `timestamp-precision` are UnsupportedFeature. All have a span.
+"""
+
+from __future__ import annotations
+
+try:
+    import sqlglot.generator
+    import sqlglot.parser
+    from sqlglot import exp
+    from sqlglot.dialects.dialect import Dialect
+
+    from everfold.sql.dialects.cursor import MAX_DEPTH, MAX_NESTING, too_deep
+    from everfold.sql.dialects.grammar import Grammar
+    from everfold.sql.dialects.literals import interval_value
+    from everfold.sql.dialects.nodes import (
+        CallOption,
+        ColumnPath,
+        FieldAccess,
+        FlinkCast,
+        FunctionCall,
+        IntervalLiteral,
+        QualifiedStar,
+        TableFunction,
+        TableHint,
+        TemporalLiteral,
+        WindowTvf,
+    )
+    from everfold.sql.dialects.render import render
+    from everfold.sql.dialects.tokens import FlinkTokenizer, Token
+
+    class FlinkParser(sqlglot.parser.Parser):
+        """The front door for sqlglot's own tools: one query's or expression's text to its tree."""
+
+        def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
+            """The tree of a query or an expression."""
+            grammar = Grammar(sql, "<sql>")
+            tree = (grammar.whole_query() if grammar.starts_query() else grammar.whole_expression()).tree
+            if not grammar.done:
+                raise grammar.expected("the end")
+            return [tree]
+
+    class FlinkGenerator(sqlglot.generator.Generator):
+        """The front door for sqlglot's own tools: a tree to its text."""
+
+        def generate(self, expression: exp.Expr, copy: bool = True) -> str:
+            """The canonical text."""
+            assert isinstance(expression, exp.Expression)
+            return render(expression)
+
+    class Flink(Dialect):
+        """Flink's dialect by the name `flink`, as in `tree.sql("flink")`."""
+
+        Tokenizer = FlinkTokenizer
+        Parser = FlinkParser
+        Generator = FlinkGenerator
+except TypeError as compiled:
+    if "interpreted classes cannot inherit" not in str(compiled):
+        raise
+    raise ImportError("everfold needs sqlglot without its compiled part: pip uninstall sqlglotc") from None
+
+from everfold.errors import Span
+from everfold.sql.statements import Statement
+
+__all__ = [
+    "MAX_DEPTH",
+    "CallOption",
+    "ColumnPath",
+    "FieldAccess",
+    "Flink",
+    "FlinkCast",
+    "FunctionCall",
+    "IntervalLiteral",
+    "QualifiedStar",
+    "TableFunction",
+    "TableHint",
+    "TemporalLiteral",
+    "WindowTvf",
+    "interval_value",
+    "parse_expression",
+    "parse_query",
+    "parse_statements",
+    "render",
+    "span_of",
+]
+
+
+def parse_statements(text: str, source: str = "<sql>") -> tuple[Statement, ...]:
+    """The statements of a script."""
+    grammar = Grammar(text, source)
+    try:
+        return grammar.script()
+    except RecursionError:  # the caller stood near the limit already
+        raise too_deep(grammar.here(), MAX_NESTING) from None
+
+
+def parse_query(text: str, source: str = "<sql>") -> exp.Expression:
+    """The tree of one query."""
+    return _whole(Grammar(text, source), query=True)
+
+
+def parse_expression(text: str, source: str = "<sql>") -> exp.Expression:
+    """The tree of one expression."""
+    return _whole(Grammar(text, source), query=False)
+
+
+def _whole(grammar: Grammar, query: bool) -> exp.Expression:
+    try:
+        tree = (grammar.whole_query() if query else grammar.whole_expression()).tree
+    except RecursionError:
+        raise too_deep(grammar.here(), MAX_NESTING) from None
+    grammar.accept(";")
+    if not grammar.done:
+        raise grammar.expected("the end")
+    return tree
+
+
+def span_of(node: exp.Expression, text: str, source: str = "<sql>") -> Span:
+    """Where a node stands: its own place, else all that its children cover, else its parent's (of a node made by a rewrite)."""
+    places = [(each.meta["start"], each.meta["end"] + 1) for each in node.walk(prune=_placed) if _placed(each)]
+    if places:
+        return Span(min(start for start, _ in places), max(end for _, end in places), source, text)
+    parent = node.parent
+    while parent is not None:
+        if isinstance(parent, exp.Expression) and _placed(parent):
+            return Span(parent.meta["start"], parent.meta["end"] + 1, source, text)
+        parent = parent.parent
+    return Span(0, len(text), source, text)
+
+
+def _placed(node: exp.Expr) -> bool:
+    return "start" in node.meta

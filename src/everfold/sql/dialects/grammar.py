@@ -1,0 +1,292 @@
+"""Statements, told apart by their first word."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from everfold.errors import EverfoldError, nearest
+from everfold.sql.dialects.ddl import Definitions
+from everfold.sql.dialects.tokens import TokenType
+from everfold.sql.statements import (
+    Describe,
+    Explain,
+    Insert,
+    Query,
+    ResetOption,
+    SetOption,
+    ShowCreate,
+    ShowTables,
+    ShowViews,
+    Statement,
+    StatementSet,
+)
+
+_REFUSED = {
+    "ALTER": 2,
+    "ANALYZE": 2,
+    "CALL": 1,
+    "COMPILE": 2,
+    "DELETE": 1,
+    "KILL": 1,
+    "LOAD": 2,
+    "MERGE": 1,
+    "STOP": 2,
+    "TRUNCATE": 2,
+    "UNLOAD": 2,
+    "UPDATE": 1,
+    "UPSERT": 1,
+    "USE": 1,
+    "ADD": 2,
+    "REMOVE": 2,
+    "REFRESH": 2,
+    "GRANT": 1,
+    "REVOKE": 1,
+    "CACHE": 1,
+    "COMMENT": 1,
+    "HELP": 1,
+    "QUIT": 1,
+    "EXIT": 1,
+    "CLEAR": 1,
+}
+"""Statements that are known and refused, and how many words name them."""
+
+_STARTS = [
+    "SELECT",
+    "WITH",
+    "VALUES",
+    "INSERT",
+    "CREATE",
+    "DROP",
+    "SET",
+    "RESET",
+    "SHOW",
+    "DESCRIBE",
+    "DESC",
+    "EXPLAIN",
+    "EXECUTE",
+    "BEGIN",
+]
+_DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
+
+
+class Grammar(Definitions):
+    """The grammar of a script."""
+
+    def script(self) -> tuple[Statement, ...]:
+        """All statements, empty ones left out."""
+        found: list[Statement] = []
+        while not self.done:
+            if self.accept(";"):
+                continue
+            found.append(self.statement())
+            self._end()
+        return tuple(found)
+
+    def single(self) -> Statement:
+        """One statement, and nothing behind it."""
+        found = self.statement()
+        while self.accept(";"):
+            pass
+        if not self.done:
+            raise self.expected("one statement only")
+        return found
+
+    def _end(self) -> None:
+        if not self.done and self.key() != ";":
+            raise self.expected("`;` or the rest of the statement")
+
+    def statement(self) -> Statement:
+        """One statement, without the `;` behind it."""
+        match self.key():
+            case "SELECT" | "WITH" | "VALUES" | "(" | "TABLE":
+                return self._query()
+            case "INSERT":
+                return self._insert()
+            case "CREATE":
+                return self.create()
+            case "DROP":
+                return self.drop()
+            case "SET":
+                return self._set()
+            case "RESET":
+                return self._reset()
+            case "SHOW":
+                return self._show()
+            case "DESCRIBE" | "DESC":
+                return self._describe()
+            case "EXPLAIN":
+                return self._explain()
+            case "EXECUTE":
+                return self._execute()
+            case "BEGIN":
+                return self._statement_set(self.at)
+            case word:
+                raise self._unknown_statement(word)
+
+    def _unknown_statement(self, word: str) -> EverfoldError:
+        if word in _REFUSED:
+            first = self.at
+            self.at += 1
+            for _ in range(_REFUSED[word] - 1):
+                if self.kind() is TokenType.VAR:
+                    self.at += 1
+            return self.refused("unsupported-statement", " ".join(self.keys[first : self.at]), first)
+        return self.expected("a statement", nearest(word, _STARTS) if word else None)
+
+    def _query(self) -> Query:
+        first = self.at
+        query, text = self.whole_query()
+        return Query(query=query, text=text, span=self.span(first))
+
+    # --- INSERT -------------------------------------------------------------------------------------------------------
+
+    def _insert(self) -> Insert:
+        first = self.at
+        self.expect("INSERT")
+        overwrite = self.expect_one_of("INTO", "OVERWRITE") == "OVERWRITE"
+        self.accept("TABLE")
+        target, target_span = self.object_name("a table")
+        if self.kind() is TokenType.HINT:
+            at = self.at
+            self.hints()
+            raise self.refused(
+                "unsupported-clause",
+                "a hint behind the target of INSERT",
+                at,
+                "put the options into the table's WITH (…)",
+            )
+        if self.sees("PARTITION", "("):
+            self.at += 1
+            raise self.refused(
+                "unsupported-clause", "INSERT … PARTITION (…)", self.at - 1, "select the partition's value as a column"
+            )
+        columns = None
+        if self.key() == "(" and not self.starts_query():
+            columns = tuple(self.enclosed(lambda: self.identifier("a column's name", frozenset()).name))
+        query, text = self.whole_query()
+        return Insert(
+            target=target,
+            columns=columns,
+            query=query,
+            text=text,
+            overwrite=overwrite,
+            target_span=target_span,
+            span=self.span(first),
+        )
+
+    def _execute(self) -> Statement:
+        first = self.at
+        self.expect("EXECUTE")
+        match self.key():
+            case "STATEMENT":
+                return self._statement_set(first)
+            case "INSERT":
+                return self._insert()
+            case "SELECT" | "WITH" | "VALUES":
+                return self._query()
+            case "PLAN":
+                self.at += 1
+                raise self.refused("unsupported-statement", "EXECUTE PLAN", first)
+            case _:
+                raise self.expected("`STATEMENT SET`, `INSERT` or a query")
+
+    def _statement_set(self, first: int) -> StatementSet:
+        if self.accept("BEGIN"):
+            self.expect("STATEMENT", "SET")
+            self.expect(";")
+        else:
+            self.expect("STATEMENT", "SET", "BEGIN")
+        inserts: list[Insert] = []
+        while True:
+            while self.accept(";"):
+                pass
+            if inserts and self.accept("END"):
+                return StatementSet(inserts=tuple(inserts), span=self.span(first))
+            if self.key() != "INSERT":
+                raise self.expected("`INSERT` or `END`" if inserts else "`INSERT`: a statement set holds nothing else")
+            inserts.append(self._insert())
+            if self.key() not in (";", "END"):
+                raise self.expected("`;` or the rest of the INSERT")
+
+    # --- options, SHOW, DESCRIBE, EXPLAIN ----------------------------------------------------------------------------
+
+    def _set(self) -> SetOption:
+        first = self.at
+        self.expect("SET")
+        if self.done or self.key() == ";":
+            return SetOption(span=self.span(first))
+        at = self.at
+        if self.kind() is not TokenType.STRING:
+            raise self.expected("an option's name, in single quotes", "write SET 'key' = 'value'")
+        key = self.take().text
+        key_span = self.span(at)
+        self.expect("=")
+        value = self.string("the option's value")
+        return SetOption(
+            key=key, value=value, key_span=key_span, value_span=self.span(self.at - 1), span=self.span(first)
+        )
+
+    def _reset(self) -> ResetOption:
+        first = self.at
+        self.expect("RESET")
+        key = None if self.done or self.key() == ";" else self.string("an option's name")
+        return ResetOption(key=key, span=self.span(first))
+
+    def _show(self) -> Statement:
+        first = self.at
+        self.expect("SHOW")
+        if self.accept("CREATE"):
+            if self.key() not in ("TABLE", "VIEW"):
+                raise self._refuse_show(first)
+            kind: Literal["TABLE", "VIEW"] = "TABLE" if self.take().text.upper() == "TABLE" else "VIEW"
+            name, name_span = self.object_name(f"a {kind.lower()}")
+            return ShowCreate(kind=kind, name=name, name_span=name_span, span=self.span(first))
+        if self.key() not in ("TABLES", "VIEWS"):
+            raise self._refuse_show(first)
+        made = ShowTables if self.take().text.upper() == "TABLES" else ShowViews
+        if self.key() in ("FROM", "IN", "LIKE", "ILIKE", "NOT"):
+            self.at += 1
+            raise self.refused("unsupported-clause", f"SHOW {self.keys[first + 1]} {self.keys[self.at - 1]}", first)
+        return made(span=self.span(first))
+
+    def _refuse_show(self, first: int) -> EverfoldError:
+        if self.kind() is not TokenType.VAR:
+            return self.expected("`TABLES`, `VIEWS`, `CREATE TABLE` or `CREATE VIEW`")
+        while self.kind() is TokenType.VAR and self.at < first + 4:
+            self.at += 1
+        return self.refused("unsupported-statement", " ".join(self.keys[first : self.at]), first)
+
+    def _describe(self) -> Describe:
+        first = self.at
+        self.take()
+        if self.key() in ("CATALOG", "DATABASE", "FUNCTION", "JOB", "MODEL") and self.kind(1) in (
+            TokenType.VAR,
+            TokenType.IDENTIFIER,
+        ):
+            self.at += 1
+            raise self.refused("unsupported-statement", f"DESCRIBE {self.keys[self.at - 1]}", first)
+        if self.key() == "EXTENDED" and self.kind(1) in (TokenType.VAR, TokenType.IDENTIFIER):
+            self.at += 1
+        name, name_span = self.object_name("a table")
+        return Describe(name=name, name_span=name_span, span=self.span(first))
+
+    def _explain(self) -> Explain:
+        first = self.at
+        self.expect("EXPLAIN")
+        details: list[str] = []
+        if self.key() in ("PLAN", "AST") and self.key(1) == "FOR":
+            self.at += 2
+        elif self.key() in _DETAILS:
+            details = self.listed(lambda: self.expect_one_of(*_DETAILS))
+        match self.key():
+            case "INSERT":
+                statement: Query | Insert | StatementSet = self._insert()
+            case "STATEMENT" | "BEGIN":
+                statement = self._statement_set(self.at)
+            case "EXECUTE":
+                executed = self._execute()
+                assert isinstance(executed, (Query, Insert, StatementSet))
+                statement = executed
+            case _:
+                statement = self._query()
+        return Explain(statement=statement, details=tuple(details), span=self.span(first))

@@ -1,0 +1,294 @@
+"""What stands in FROM: tables, sub-queries, window TVFs, table functions, UNNEST, and the joins between them."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, nearest
+from everfold.sql.dialects.expressions import Expressions
+from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, TableFunction, TableHint, WindowTvf
+from everfold.sql.dialects.tokens import TokenType
+from everfold.sql.dialects.words import NOT_AN_ALIAS
+
+WINDOW_ROLES = {
+    "TUMBLE": ("SIZE", "OFFSET"),
+    "HOP": ("SLIDE", "SIZE", "OFFSET"),
+    "CUMULATE": ("STEP", "SIZE", "OFFSET"),
+    "SESSION": ("GAP",),
+}
+"""The arguments behind table and time column, in order; OFFSET may be left out."""
+
+_NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
+_JOINS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", ",")
+
+
+class Relations(Expressions):
+    """The grammar of FROM."""
+
+    def from_clause(self) -> dict[str, object]:
+        """FROM and the joins, as arguments of `exp.Select`."""
+        first = self.at
+        self.expect("FROM")
+        found: dict[str, object] = {"from_": self.node(exp.From, first, this=self.relation())}
+        joins: list[exp.Join] = []
+        while self.key() in _JOINS:
+            joins.append(self._join(after_comma=any(join.args["kind"] == "," for join in joins)))
+        if joins:
+            found["joins"] = joins
+        return found
+
+    def _join(self, after_comma: bool) -> exp.Join:
+        first = self.at
+        if self.accept(","):
+            return self.node(exp.Join, first, this=self.relation(), kind=",")
+        method = self.one_of("NATURAL")
+        side, kind = self.one_of("LEFT", "RIGHT", "FULL"), "INNER"
+        if side:
+            self.accept("OUTER")
+            if word := self.one_of("SEMI", "ANTI"):
+                raise self.refused("unsupported-clause", f"{side} {word} JOIN", first, "write IN or EXISTS")
+        else:
+            kind = self.one_of("INNER", "CROSS") or "INNER"
+        self.expect("JOIN")
+        if after_comma and side in ("RIGHT", "FULL"):
+            raise self.refused(
+                "unsupported-clause", f"{side} JOIN behind a comma", first, "write CROSS JOIN for the comma"
+            )
+        item = self.relation()
+        on: exp.Expression | None = None
+        using: list[exp.Identifier] | None = None
+        if kind != "CROSS" and not method:
+            if self.accept("USING"):
+                using = self.enclosed(lambda: self.identifier("a column's name"))
+            elif self.accept("ON"):
+                on = self.expression()
+            elif not isinstance(item, (exp.Unnest, TableFunction)):
+                raise self.expected("`ON` or `USING`")
+        return self.node(exp.Join, first, this=item, method=method, side=side, kind=kind, on=on, using=using)
+
+    def relation(self) -> exp.Expression:
+        """One item of FROM with its alias."""
+        first = self.at
+        with self.nested():
+            found = self._relation()
+        if self.key() in ("TABLESAMPLE", "MATCH_RECOGNIZE", "PIVOT", "UNPIVOT") and self.key(1) in (
+            "(",
+            "BERNOULLI",
+            "SYSTEM",
+        ):
+            self.at += 1
+            raise self.refused("unsupported-clause", self.keys[self.at - 1], self.at - 1)
+        if (alias := self._table_alias()) is not None:
+            found.set("alias", alias)
+            self.place(found, first)
+        return found
+
+    def _relation(self) -> exp.Expression:
+        first = self.at
+        if self.accept("LATERAL"):
+            if self.key() == "TABLE":
+                return self._table_function(first, lateral=True)
+            query = self.parenthesised_query()
+            return self.node(exp.Lateral, first, this=self.node(exp.Subquery, first + 1, this=query))
+        if self.accept("UNNEST"):
+            values = self.enclosed(self.expression)
+            return self.node(exp.Unnest, first, expressions=values, offset=self.accept("WITH", "ORDINALITY") or None)
+        if self.key() == "TABLE":
+            return self._table_function(first, lateral=False)
+        if self.key() == "(":
+            if not self.starts_query(1):
+                self.at += 1
+                raise self.refused(
+                    "unsupported-clause",
+                    "a join or a table in parentheses",
+                    first,
+                    "write a sub-query: (SELECT * FROM …)",
+                )
+            return self.node(exp.Subquery, first, this=self.parenthesised_query())
+        if self.kind() in _NAMES and self.key(1) == "(":
+            return self._window_or_function(first, lateral=False)
+        return self.table()
+
+    def _table_function(self, first: int, lateral: bool) -> exp.Expression:
+        self.expect("TABLE", "(")
+        if self.kind() not in _NAMES or self.key(1) not in ("(", "."):
+            raise self.expected("a table function")
+        found = self._window_or_function(self.at, lateral)
+        self.expect(")")
+        self.place(found, first)
+        return found
+
+    def _window_or_function(self, first: int, lateral: bool) -> exp.Expression:
+        if self.key() in WINDOW_ROLES:
+            return self._window_tvf()
+        call = self.primary()
+        if not isinstance(call, FunctionCall):
+            raise SqlError.of("syntax", "expected a table function", self.span(first))
+        return self.node(TableFunction, first, this=call, lateral=lateral)
+
+    def table(self) -> exp.Table:
+        """A table's name, its hints and its FOR SYSTEM_TIME AS OF."""
+        first = self.at
+        parts = self.name_parts("a table")
+        made = exp.Table(this=parts[-1])
+        for role, part in zip(("db", "catalog"), reversed(parts[:-1]), strict=False):
+            made.set(role, part)
+        if self.kind() is TokenType.HINT:
+            made.set("hints", self.hints())
+        if self.key() == "FOR" and self.key(1) == "SYSTEM_TIME":
+            at = self.at
+            self.at += 2
+            self.expect("AS", "OF")
+            version = self.node(exp.Version, at, this="TIMESTAMP", kind="AS OF", expression=self.operand())
+            made.set("version", version)
+        self.place(made, first)
+        return made
+
+    def name_parts(self, what: str) -> list[exp.Identifier]:
+        """A name of up to three parts."""
+        first = self.at
+        parts = [self.identifier(f"{what}'s name")]
+        while self.accept("."):
+            parts.append(self.identifier("a name behind the dot", frozenset()))
+        if len(parts) > 3:
+            raise SqlError.of(
+                "syntax", f"{what}'s name has at most three parts: catalog, database, name", self.span(first)
+            )
+        return parts
+
+    def _table_alias(self) -> exp.TableAlias | None:
+        first = self.at
+        explicit = self.accept("AS")
+        if not explicit and (self.kind() not in _NAMES or self.key() in NOT_AN_ALIAS):
+            return None
+        name = self.identifier("a table's name")
+        columns = self.enclosed(lambda: self.identifier("a column's name")) if self.key() == "(" else None
+        return self.node(exp.TableAlias, first, this=name, columns=columns)
+
+    def hints(self) -> list[TableHint]:
+        """`/*+ OPTIONS('k' = 'v') */`."""
+        self.expect("/*+")
+        found = self.listed(self._hint)
+        self.expect("*/")
+        return found
+
+    def _hint(self) -> TableHint:
+        first = self.at
+        name = self.identifier("a hint's name").name.upper()
+        values = self.enclosed(self.expression) if self.key() == "(" else []
+        return self.node(TableHint, first, this=name, expressions=values)
+
+    # --- window TVFs --------------------------------------------------------------------------------------------------
+
+    def _window_tvf(self) -> WindowTvf:
+        first = self.at
+        kind = self.take().text.upper()
+        roles = ("DATA", "TIMECOL", *WINDOW_ROLES[kind])
+        self.expect("(")
+        given: dict[str, object] = {}
+        arguments: list[exp.Kwarg] = []
+        partition_by: list[ColumnPath] | None = None
+        named = self.key(1) == "=>"
+        while True:
+            at = self.at
+            if (self.key(1) == "=>") != named:
+                raise self.expected(
+                    "a named argument" if named else "an argument without a name", "name all arguments or none"
+                )
+            role = self._role(kind, roles) if named else (roles[len(given)] if len(given) < len(roles) else "")
+            if not role:
+                raise self.expected(f"`)`: {kind} takes {_listed(roles)}")
+            if role in given:
+                raise SqlError.of("syntax", f"{kind} is given {role} twice", self.span(at, at))
+            if role == "DATA":
+                given[role], partition_by = self._window_data(kind)
+            elif role == "TIMECOL":
+                given[role] = self._descriptor(kind)
+            else:
+                word = self.node(exp.Var, at, at, this=role)
+                value = self.expression()
+                given[role] = value
+                arguments.append(self.node(exp.Kwarg, at, this=word, expression=value))
+            if not self.accept(","):
+                break
+        arguments.sort(key=lambda argument: roles.index(argument.this.name))
+        missing = [role for role in roles if role not in given and role != "OFFSET"]
+        if missing:
+            raise self._missing(kind, roles, missing, named)
+        self.expect(")")
+        return self.node(
+            WindowTvf,
+            first,
+            this=kind,
+            table=given["DATA"],
+            timecol=given["TIMECOL"],
+            partition_by=partition_by,
+            arguments=arguments,
+        )
+
+    def _role(self, kind: str, roles: tuple[str, ...]) -> str:
+        role = self.tokens[self.at].text.upper()
+        if role not in roles:
+            message = f"{kind} has no argument `{role}`: it takes {_listed(roles)}"
+            raise SqlError.of("syntax", message, self.here(), nearest(role, roles))
+        self.at += 2
+        return role
+
+    def _missing(self, kind: str, roles: tuple[str, ...], missing: list[str], named: bool) -> EverfoldError:
+        if self.key() != ")":
+            return self.expected("`,` or `)`")
+        shown = {"DATA": "TABLE t", "TIMECOL": "DESCRIPTOR(ts)"}
+        example = ", ".join(
+            (f"{role} => " if named else "") + shown.get(role, "INTERVAL '10' MINUTES")
+            for role in roles
+            if role != "OFFSET"
+        )
+        return SqlError.of("syntax", f"{kind} lacks its argument {missing[0]}", self.here(), f"write {kind}({example})")
+
+    def _window_data(self, kind: str) -> tuple[exp.Expression, list[ColumnPath] | None]:
+        first = self.at
+        if self.key() == "(" and self.starts_query(1):
+            data: exp.Expression = self.node(exp.Subquery, first, this=self.parenthesised_query())
+        else:
+            if not self.accept("TABLE"):
+                raise self.expected("`TABLE` and a table's name", f"write {kind}(TABLE t, DESCRIPTOR(ts), …)")
+            data = self.table()
+        if not self.accept("PARTITION", "BY"):
+            return data, None
+        if kind != "SESSION":
+            raise UnsupportedFeature.of(
+                "unsupported-clause",
+                f"PARTITION BY in {kind} is not supported",
+                self.span(self.at - 2),
+                "GROUP BY the keys",
+            )
+        keys = self.enclosed(self._key_column) if self.key() == "(" else self._bare_keys()
+        return data, keys
+
+    def _bare_keys(self) -> list[ColumnPath]:
+        """Keys without parentheses; the comma behind the last of them belongs to the window."""
+        keys = [self._key_column()]
+        while self.key() == "," and self.kind(1) in _NAMES and self.key(2) not in ("(", "=>"):
+            self.at += 1
+            keys.append(self._key_column())
+        return keys
+
+    def _key_column(self) -> ColumnPath:
+        first = self.at
+        parts = self.name_parts("a column")
+        return self.node(ColumnPath, first, parts=parts)
+
+    def _descriptor(self, kind: str) -> ColumnPath:
+        if self.key() != "DESCRIPTOR":
+            raise self.expected("`DESCRIPTOR` and the time column", f"write {kind}(TABLE t, DESCRIPTOR(ts), …)")
+        self.at += 1
+        self.expect("(")
+        first = self.at
+        name = self.identifier("the time column")
+        made = self.node(ColumnPath, first, parts=[name])
+        self.expect(")")
+        return made
+
+
+def _listed(roles: tuple[str, ...]) -> str:
+    return ", ".join(roles[:-1]) + f" and {roles[-1]}"

@@ -1,0 +1,167 @@
+"""Flink's tokens: words, quoted names, texts, numbers and signs, each with its exact place; comments vanish, hints do not.
+
+Unlike sqlglot's own scanner it knows no keywords (a word becomes one only where the grammar wants it), so `user` or `value` may name
+a column, and it says where a quote or a comment that never ends was opened.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokens import Tokenizer
+
+from everfold.errors import EverfoldError, Span, SqlError
+
+_PATTERN = re.compile(
+    r"""
+    (?P<space>\s+)
+  | (?P<comment>(?:--|//)[^\n]*)
+  | (?P<hint>/\*\+)
+  | (?P<block>/\*.*?\*/)
+  | (?P<unicode>[uU]&'(?:[^']|'')*')
+  | (?P<hex>[xX]'[^']*')
+  | (?P<escaped>[eE]'(?:[^'\\]|''|\\.)*')
+  | (?P<text>'(?:[^']|'')*')
+  | (?P<quoted>`(?:[^`]|``)*`)
+  | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+  | (?P<word>(?:[^\W\d]|\$(?!\{))[\w$]*)
+  | (?P<sign>=>|<>|<=|>=|!=|\|\||[-()\[\],.;:+*/%<>=])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_TYPES = {
+    "hint": TokenType.HINT,
+    "unicode": TokenType.UNICODE_STRING,
+    "hex": TokenType.HEX_STRING,
+    "escaped": TokenType.STRING,
+    "text": TokenType.STRING,
+    "quoted": TokenType.IDENTIFIER,
+    "number": TokenType.NUMBER,
+    "word": TokenType.VAR,
+}
+
+_SIGNS = {
+    "=>": TokenType.FARROW,
+    "<>": TokenType.NEQ,
+    "!=": TokenType.NEQ,
+    "<=": TokenType.LTE,
+    ">=": TokenType.GTE,
+    "||": TokenType.DPIPE,
+    "*/": TokenType.HINT,
+    "(": TokenType.L_PAREN,
+    ")": TokenType.R_PAREN,
+    "[": TokenType.L_BRACKET,
+    "]": TokenType.R_BRACKET,
+    ",": TokenType.COMMA,
+    ".": TokenType.DOT,
+    ";": TokenType.SEMICOLON,
+    ":": TokenType.COLON,
+    "+": TokenType.PLUS,
+    "-": TokenType.DASH,
+    "*": TokenType.STAR,
+    "/": TokenType.SLASH,
+    "%": TokenType.MOD,
+    "<": TokenType.LT,
+    ">": TokenType.GT,
+    "=": TokenType.EQ,
+}
+
+_OPENERS = {
+    "'": "this text has no closing quote",
+    "`": "this name has no closing backtick",
+    "/*": "this comment has no closing `*/`",
+}
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
+_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+class FlinkTokenizer(Tokenizer):
+    """Scans Flink's SQL."""
+
+    def tokenize(self, sql: str) -> list[Token]:
+        """The tokens of a text; an error speaks of the text as `<sql>`."""
+        return scan(sql, "<sql>")
+
+
+def scan(text: str, source: str) -> list[Token]:
+    """The tokens of a script. Quotes are off and escapes undone, except in `U&'…'`, whose escape character may follow it."""
+    tokens: list[Token] = []
+    at, line, line_start, hint_at = 0, 1, 0, -1
+    while at < len(text):
+        if hint_at >= 0 and text.startswith("*/", at):
+            kind, raw, hint_at = "sign", "*/", -1
+        else:
+            match = _PATTERN.match(text, at)
+            if match is None:
+                raise _unreadable(text, at, source)
+            kind, raw = str(match.lastgroup), match.group()
+            if kind == "hint":
+                hint_at = at
+        end = at + len(raw)
+        if kind not in ("space", "comment", "block"):
+            if kind == "number" and end < len(text) and (text[end].isalnum() or text[end] == "_"):
+                raise SqlError.of(
+                    "syntax",
+                    "a name does not start with a digit",
+                    Span(at, end + 1, source, text),
+                    "put it into backticks",
+                )
+            token_type = _SIGNS[raw] if kind == "sign" else _TYPES[kind]
+            tokens.append(Token(token_type, _content(kind, raw), line, at - line_start + 1, at, end - 1))
+        if newlines := raw.count("\n"):
+            line += newlines
+            line_start = at + raw.rfind("\n") + 1
+        at = end
+    if hint_at >= 0:
+        raise SqlError.of("syntax", "this hint has no closing `*/`", Span(hint_at, hint_at + 3, source, text))
+    return tokens
+
+
+def _content(kind: str, raw: str) -> str:
+    match kind:
+        case "text":
+            return raw[1:-1].replace("''", "'")
+        case "quoted":
+            return raw[1:-1].replace("``", "`")
+        case "escaped":
+            return _ESCAPE.sub(_unescape, raw[2:-1].replace("''", "'"))
+        case "unicode":
+            return raw[3:-1].replace("''", "'")
+        case "hex":
+            return raw[2:-1]
+        case _:
+            return raw
+
+
+def _unescape(match: re.Match[str]) -> str:
+    wide, hexadecimal, octal, plain = match.groups()
+    if plain is not None:
+        return _ESCAPED.get(plain, plain)
+    return chr(int(octal, 8) if octal else int(wide or hexadecimal, 16))
+
+
+def _unreadable(text: str, at: int, source: str) -> EverfoldError:
+    for opener, message in _OPENERS.items():
+        for prefix in ("", "U&", "X", "E"):
+            if text[at : at + len(prefix) + len(opener)].upper() == prefix + opener:
+                return SqlError.of("syntax", message, Span(at, at + len(prefix) + len(opener), source, text))
+    found = text[at]
+    span = Span(at, at + 1, source, text)
+    if found == '"':
+        return SqlError.of(
+            "syntax",
+            'found `"`, which quotes nothing here',
+            span,
+            "texts are in single quotes ('a'), names in backticks (`a`)",
+        )
+    if text.startswith("${", at):
+        return SqlError.of(
+            "syntax",
+            "a variable stands outside a text",
+            span,
+            "`${name}` works inside the texts of WITH (…) and of SET",
+        )
+    return SqlError.of("syntax", f"found {found!r}, which means nothing in SQL", span)

@@ -1,0 +1,238 @@
+"""+ - * / % and the sign: integers wrap, quotients of integers truncate, decimals have Flink's sizes and round half up.
+
+Spark (ANSI off) computes integers and decimals as Flink does, but answers NULL where Flink fails (integer and decimal division by zero)
+or gives Infinity and NaN (doubles). DuckDB fails on overflow, divides decimals as doubles and stops at 38 digits within a product, so
+there integers are computed wider and wrapped, and wide decimals as whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from everfold.plan.expressions import Call, Expr, Literal
+from everfold.sql.functions.coercion import (
+    converted,
+    decimal_of,
+    kind,
+    least_restrictive,
+    product_type,
+    quotient_type,
+    remainder_type,
+    sum_type,
+)
+from everfold.sql.functions.entry import Args, Function, Rule, Typed
+from everfold.sql.functions.render import Writer
+from everfold.sql.functions.temporal_arithmetic import difference, scaled_interval, shifted
+from everfold.types import MAX_DECIMAL_PRECISION, DataType, DecimalType, FloatingType, IntegerType, NumericType
+
+DIVISION_BY_ZERO = "division-by-zero: Division by zero"
+_DECIMAL_RESULT: dict[str, Callable[[DecimalType, DecimalType], DecimalType]] = {
+    "+": sum_type,
+    "-": sum_type,
+    "*": product_type,
+    "/": quotient_type,
+    "%": remainder_type,
+}
+
+
+def wrapped(text: str, type: IntegerType) -> str:  # noqa: A002
+    """DuckDB: the low bits of a wider integer, as a machine keeps them."""
+    half, mask = 1 << type.bits - 1, (1 << type.bits) - 1
+    name = type.duckdb
+    return f"CAST((({text} + {half}) & {mask}) - {half} AS {name})"
+
+
+def _arithmetic(operator: str) -> Rule:
+    def rule(args: Args) -> Typed | Expr | None:
+        if len(args) != 2:
+            return None
+        if operator in ("+", "-"):
+            temporal = shifted(operator, args) or difference(operator, args)
+            if temporal is not None:
+                return temporal
+        if operator in ("*", "/"):
+            scaled = scaled_interval(operator, args)
+            if scaled is not None:
+                return scaled
+        a, b = args
+        if kind(a.type) == "null":
+            a = converted(a, b.type)
+        if kind(b.type) == "null":
+            b = converted(b, a.type)
+        if not isinstance(a.type, NumericType) or not isinstance(b.type, NumericType):
+            return None
+        if operator == "%" and (isinstance(a.type, FloatingType) or isinstance(b.type, FloatingType)):
+            return None
+        common = least_restrictive([a.type, b.type])
+        if isinstance(common, FloatingType):
+            return (converted(a, common), converted(b, common)), common
+        if isinstance(common, IntegerType):
+            return (converted(a, common), converted(b, common)), b.type if operator == "%" else common
+        left, right = decimal_of(a.type), decimal_of(b.type)
+        assert left is not None and right is not None
+        return (converted(a, left), converted(b, right)), _DECIMAL_RESULT[operator](left, right)
+
+    return rule
+
+
+def _not_zero(arg: Expr) -> bool:
+    return isinstance(arg, Literal) and bool(arg.value)
+
+
+def _spark(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
+    def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+        a, b = texts
+        type, divisor = call.type, call.args[1]  # noqa: A001
+        if operator not in ("/", "%"):
+            text = f"({a} {operator} {b})"
+            return f"CAST({text} AS {type.spark})" if isinstance(type, DecimalType) else text
+        if isinstance(type, FloatingType):
+            text = f"({a} / {b})"
+            if not _not_zero(divisor):
+                # Spark says NULL; a power says what IEEE says, with the sign of the zero.
+                text = f"IF({b} = 0, {a} * power({b}, -1D), {a} / {b})"
+            return f"CAST({text} AS {type.spark})" if type.spark == "FLOAT" else text
+        word = "div" if operator == "/" and isinstance(type, IntegerType) else operator
+        text = f"({a} {word} {b})"
+        if not _not_zero(divisor):
+            text = f"IF({b} = 0, {writer.fail(DIVISION_BY_ZERO)}, {a} {word} {b})"
+        return f"CAST({text} AS {type.spark})"
+
+    return write
+
+
+def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
+    def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+        a, b = texts
+        type, (left, right) = call.type, call.args  # noqa: A001
+        if isinstance(type, FloatingType):
+            return f"({a} {operator} {b})"
+        if isinstance(type, IntegerType):
+            if operator in ("/", "%"):
+                checked = b if _not_zero(right) else f"CASE {b} WHEN 0 THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
+                wide = "HUGEINT" if isinstance(left.type, IntegerType) and left.type.bits == 64 else "BIGINT"
+                text = f"CAST({a} AS {wide}) {'//' if operator == '/' else '%'} {checked}"
+                return wrapped(f"({text})", type) if operator == "/" else f"CAST(({text}) AS {type.duckdb})"
+            wide = "HUGEINT" if type.bits == 64 else "BIGINT"
+            return wrapped(f"(CAST({a} AS {wide}) {operator} CAST({b} AS {wide}))", type)
+        assert isinstance(type, DecimalType) and isinstance(left.type, DecimalType) and isinstance(right.type, DecimalType)
+        if operator in ("/", "%"):
+            b_checked = b if _not_zero(right) else f"CASE {b} WHEN 0 THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
+            if operator == "/":
+                return _quotient(writer, type, left.type, right.type, a, b_checked)
+            return f"CAST({a} % {b_checked} AS {type.duckdb})"
+        if operator == "*":
+            return _product(writer, type, left.type, right.type, a, b)
+        exact = f"CAST({a} AS DECIMAL(38,{max(left.type.scale, right.type.scale)}))"
+        text = f"{exact} {operator} {exact.replace(a, b)}"
+        if type.precision < MAX_DECIMAL_PRECISION:
+            return f"CAST({text} AS {type.duckdb})"
+        return f"TRY(CAST({text} AS {type.duckdb}))"
+
+    return write
+
+
+def _unscaled(text: str) -> str:
+    """A decimal as the whole number of its digits."""
+    return f"CAST(replace(CAST({text} AS VARCHAR), '.', '') AS HUGEINT)"
+
+
+def _rescaled(text: str, type: DecimalType) -> str:  # noqa: A002
+    """The decimal of so many digits behind the point whose digits are a whole number; NULL if it has too many."""
+    if type.scale == 0:
+        return f"TRY_CAST({text} AS {type.duckdb})"
+    unit = f"CAST('{'0.' + '0' * (type.scale - 1)}1' AS DECIMAL({type.scale},{type.scale}))"
+    return f"TRY_CAST(CAST({text} AS DECIMAL(38,0)) * {unit} AS {type.duckdb})"
+
+
+def _quotient(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:  # noqa: A002
+    shift = type.scale + right.scale - left.scale
+    n, d, q = (writer.fresh() for _ in range(3))
+    # Half up, away from zero: a remainder of at least half the divisor counts one more.
+    rounded = (
+        f"CASE WHEN abs({n} % {d}) >= abs({d}) - abs({n} % {d}) "
+        f"THEN {n} // {d} + CASE WHEN ({n} < 0) = ({d} < 0) THEN 1 ELSE -1 END ELSE {n} // {d} END"
+    )
+    body = writer.let(q, rounded, _rescaled(q, type))
+    body = writer.let(d, _unscaled(b), writer.let(n, f"{_unscaled(a)} * {10**shift}::HUGEINT", body))
+    return body if type.precision < MAX_DECIMAL_PRECISION else f"TRY({body})"
+
+
+def _product(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:  # noqa: A002
+    if left.precision + right.precision <= MAX_DECIMAL_PRECISION:
+        return f"CAST({a} * {b} AS {type.duckdb})"
+    drop = left.scale + right.scale - type.scale
+    x, y, low, middle, digits = (writer.fresh() for _ in range(5))
+    base = f"{10**19}::HUGEINT"
+    # School multiplication in limbs of 19 digits: the product has up to 76 digits, of which `drop` are rounded away.
+    carried = f"({x} // {base} * ({y} % {base}) + {x} % {base} * ({y} // {base}) + {low} // {base})"
+    tail = f"({middle} % {base} * {base} + {low} % {base})"
+    high = f"({x} // {base} * ({y} // {base}) + {middle} // {base})"
+    unit = f"{10**drop}::HUGEINT"
+    whole = f"({high} * {10 ** (38 - drop)}::HUGEINT + {tail} // {unit} + CASE WHEN {tail} % {unit} >= {unit} - {tail} % {unit} THEN 1 ELSE 0 END)"
+    if drop == 0:
+        whole = f"({high} * {10**37}::HUGEINT * 10 + {tail})"
+    sign = writer.fresh()
+    body = writer.let(digits, f"{sign} * {whole}", _rescaled(digits, type))
+    body = writer.let(middle, carried, body)
+    body = writer.let(low, f"{x} % {base} * ({y} % {base})", body)
+    body = writer.let(sign, f"CASE WHEN ({x} < 0) = ({y} < 0) THEN 1 ELSE -1 END", _absolute(writer, body, x, y))
+    return f"TRY({writer.let(x, _unscaled(a), writer.let(y, _unscaled(b), body))})"
+
+
+def _absolute(writer: Writer, body: str, x: str, y: str) -> str:
+    return writer.let(x, f"abs({x})", writer.let(y, f"abs({y})", body))
+
+
+def _sign(args: Args) -> Typed | Expr | None:
+    if len(args) != 1 or not (isinstance(args[0].type, NumericType) or kind(args[0].type) in ("millis", "months")):
+        return None
+    arg = args[0]
+    value = arg.value if isinstance(arg, Literal) else None
+    if value is not None and not isinstance(value, bool) and isinstance(arg.type, IntegerType) and isinstance(value, int):
+        limit = 1 << arg.type.bits - 1
+        return Literal(value=-value, type=arg.type, span=arg.span) if value != -limit else arg
+    return args, args[0].type
+
+
+def _minus_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    if isinstance(call.type, IntegerType):
+        wide = "HUGEINT" if call.type.bits == 64 else "BIGINT"
+        return wrapped(f"(-CAST({texts[0]} AS {wide}))", call.type)
+    return f"(-{texts[0]})"
+
+
+def _entry(operator: str, doc: str, *aliases: str) -> Function:
+    return Function(
+        name=operator,
+        aliases=aliases,
+        rule=_arithmetic(operator),
+        spark=_spark(operator),
+        duckdb=_duckdb(operator),
+        doc=doc,
+        usage=f"<NUMERIC> {operator} <NUMERIC>",
+        operator=True,
+    )
+
+
+def common_of(a: Expr, b: Expr) -> DataType | None:
+    """The type in which two operands meet."""
+    return least_restrictive([a.type, b.type])
+
+
+FUNCTIONS = (
+    _entry("+", "Sum; also a point in time and an interval."),
+    _entry("-", "Difference; also a point in time and an interval."),
+    _entry("*", "Product."),
+    _entry("/", "Quotient; of integers without the fraction."),
+    _entry("%", "Remainder, with the sign of the dividend; of exact numbers only.", "MOD"),
+    Function(
+        name="UNARY_MINUS",
+        rule=_sign,
+        spark="(-{0})",
+        duckdb=_minus_duckdb,
+        doc="The number or interval with the other sign.",
+        usage="-<NUMERIC>",
+        operator=True,
+    ),
+)

@@ -1,0 +1,323 @@
+"""Which types mix, and into what: Flink's implicit casts, common types and the sizes of decimals.
+
+Two rules for a common type live side by side in Flink: `least_restrictive` (Calcite's: operators, CASE, set operations) and `common_type`
+(Flink's own: COALESCE, GREATEST, ARRAY). They differ where FLOAT meets DOUBLE: the first takes the type that comes first.
+Source: answers of flink 2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from everfold.errors import SqlError
+from everfold.plan.expressions import Call, Expr, Literal
+from everfold.types import (
+    DOUBLE,
+    MAX_DECIMAL_PRECISION,
+    MAX_VARCHAR,
+    NULL,
+    ArrayType,
+    BooleanType,
+    BytesType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatingType,
+    FloatType,
+    IntegerType,
+    IntervalType,
+    MapType,
+    NullType,
+    NumericType,
+    RowField,
+    RowType,
+    StringType,
+    TemporalType,
+    TimestampType,
+    TimeType,
+)
+
+MIN_DIVISION_SCALE = 6
+"""Digits behind the point that a quotient has at least, and that a product keeps when it must lose some."""
+
+
+def kind(type: DataType) -> str:  # noqa: A002
+    """The family of a type, as casts and comparisons see it."""
+    match type:
+        case NullType():
+            return "null"
+        case BooleanType():
+            return "boolean"
+        case IntegerType():
+            return "integer"
+        case DecimalType():
+            return "decimal"
+        case FloatingType():
+            return "floating"
+        case StringType():
+            return "string"
+        case BytesType():
+            return "bytes"
+        case DateType():
+            return "date"
+        case TimeType():
+            return "time"
+        case TimestampType(local_zone=True):
+            return "ltz"
+        case TimestampType():
+            return "timestamp"
+        case IntervalType(months=True):
+            return "months"
+        case IntervalType():
+            return "millis"
+        case MapType():
+            return "map"
+        case ArrayType():
+            return "array"
+        case RowType():
+            return "row"
+    raise AssertionError(type)
+
+
+def decimal_of(type: DataType) -> DecimalType | None:  # noqa: A002
+    """The DECIMAL that holds every value of an exact numeric type."""
+    match type:
+        case DecimalType():
+            return type
+        case IntegerType():
+            return DecimalType(precision=type.digits, scale=0)
+    return None
+
+
+def _adjusted(precision: int, scale: int) -> DecimalType:
+    """The type of a result of so many digits: what is too much is taken from behind the point, down to 6 digits there."""
+    if precision <= MAX_DECIMAL_PRECISION:
+        return DecimalType(precision=precision, scale=scale)
+    before = precision - scale
+    kept = max(MAX_DECIMAL_PRECISION - before, min(scale, MIN_DIVISION_SCALE))
+    return DecimalType(precision=MAX_DECIMAL_PRECISION, scale=kept)
+
+
+def sum_type(a: DecimalType, b: DecimalType) -> DecimalType:
+    """Type of a + b and a - b."""
+    scale = max(a.scale, b.scale)
+    return _adjusted(max(a.precision - a.scale, b.precision - b.scale) + scale + 1, scale)
+
+
+def product_type(a: DecimalType, b: DecimalType) -> DecimalType:
+    """Type of a * b."""
+    return _adjusted(a.precision + b.precision + 1, a.scale + b.scale)
+
+
+def quotient_type(a: DecimalType, b: DecimalType) -> DecimalType:
+    """Type of a / b."""
+    scale = max(MIN_DIVISION_SCALE, a.scale + b.precision + 1)
+    return _adjusted(a.precision - a.scale + b.scale + scale, scale)
+
+
+def remainder_type(a: DecimalType, b: DecimalType) -> DecimalType:
+    """Type of a % b."""
+    scale = max(a.scale, b.scale)
+    return _adjusted(max(min(a.precision - a.scale, b.precision - b.scale) + scale, 1), scale)
+
+
+def _wider_decimal(a: DecimalType, b: DecimalType) -> DecimalType:
+    before = min(max(a.precision - a.scale, b.precision - b.scale), MAX_DECIMAL_PRECISION)
+    scale = min(max(a.scale, b.scale), MAX_DECIMAL_PRECISION - before)
+    return DecimalType(precision=max(before + scale, 1), scale=scale)
+
+
+def _pair(a: DataType, b: DataType, first_float: bool) -> DataType | None:
+    """The common type of two."""
+    if a.same_as(b):
+        return a
+    match a, b:
+        case (NullType(), _):
+            return b
+        case (_, NullType()):
+            return a
+        case (IntegerType(), IntegerType()):
+            return a if a.bits >= b.bits else b
+        case (FloatingType(), FloatingType()):
+            return a if first_float else DOUBLE
+        case (FloatingType(), IntegerType()):
+            return a
+        case (IntegerType(), FloatingType()):
+            return b
+        case (FloatingType(), DecimalType()) | (DecimalType(), FloatingType()):
+            return DOUBLE
+        case (NumericType(), NumericType()):
+            left, right = decimal_of(a), decimal_of(b)
+            assert left is not None and right is not None
+            return _wider_decimal(left, right)
+        case (StringType(), StringType()):
+            return StringType(length=max(a.length, b.length), fixed=a.fixed and b.fixed and a.length == b.length)
+        case (BytesType(), BytesType()):
+            return BytesType(length=max(a.length, b.length), fixed=a.fixed and b.fixed and a.length == b.length)
+        case (TimestampType(), TimestampType()):
+            return TimestampType(precision=max(a.precision, b.precision), local_zone=a.local_zone)
+        case (TimeType(), TimeType()):
+            return TimeType(precision=max(a.precision, b.precision))
+        case (ArrayType(), ArrayType()):
+            element = _pair(a.element, b.element, first_float)
+            return None if element is None else ArrayType(element=element)
+        case (MapType(), MapType()):
+            key, value = _pair(a.key, b.key, first_float), _pair(a.value, b.value, first_float)
+            return None if key is None or value is None else replace(a, key=key, value=value)
+        case (RowType(), RowType()) if len(a.fields) == len(b.fields):
+            types = [_pair(one.type, two.type, first_float) for one, two in zip(a.fields, b.fields, strict=True)]
+            if all(types):
+                names = [field.name for field in a.fields]
+                return RowType(
+                    fields=tuple(RowField(name=n, type=t) for n, t in zip(names, types, strict=True) if t is not None)
+                )
+    return None
+
+
+def _all(types: Iterable[DataType], first_float: bool) -> DataType | None:
+    common: DataType | None = NULL
+    nullable = False
+    for each in types:
+        nullable = nullable or each.nullable
+        common = common and _pair(common, each, first_float)
+    return common.as_nullable(nullable) if common is not None else None
+
+
+def least_restrictive(types: Iterable[DataType]) -> DataType | None:
+    """The type of CASE, of a column of UNION and of VALUES: all fit into it. None if there is no such type."""
+    return _all(types, first_float=True)
+
+
+def common_type(types: Iterable[DataType]) -> DataType | None:
+    """The type of COALESCE, GREATEST, ARRAY: all fit into it. None if there is no such type."""
+    types = list(types)
+    if {kind(each) for each in types} == {"date", "timestamp"}:
+        return None
+    return _all(types, first_float=False)
+
+
+def fits_implicitly(source: DataType, target: DataType) -> bool:
+    """Whether Flink casts a value of `source` to `target` unasked, as in INSERT."""
+    if source.same_as(target):
+        return True
+    match source, target:
+        case (NullType(), _):
+            return True
+        case (IntegerType(), IntegerType()):
+            return source.bits <= target.bits
+        case (IntegerType(), DecimalType() | FloatingType()) | (DecimalType(), DecimalType() | FloatingType()):
+            return True
+        case (FloatType(), DoubleType()):
+            return True
+        case (StringType(), StringType()) | (BytesType(), BytesType()) | (TimeType(), TimeType()):
+            return True
+        case (DateType(), TimestampType()) | (TimestampType(), TimestampType()):
+            return True
+        case (ArrayType(), ArrayType()):
+            return fits_implicitly(source.element, target.element)
+        case (MapType(), MapType()):
+            return fits_implicitly(source.key, target.key) and fits_implicitly(source.value, target.value)
+        case (RowType(), RowType()):
+            return len(source.fields) == len(target.fields) and all(
+                fits_implicitly(a.type, b.type) for a, b in zip(source.fields, target.fields, strict=True)
+            )
+    return False
+
+
+def converted(expr: Expr, type: DataType) -> Expr:  # noqa: A002
+    """The expression as a value of a type into which its own fits; constants are converted here and now, where that is exact."""
+    if expr.type.same_as(type):
+        return expr
+    if isinstance(expr, Literal):
+        folded = _folded(expr, type)
+        if folded is not None:
+            return folded
+    return Call(function="CAST", args=(expr,), type=type.as_nullable(expr.type.nullable), span=expr.span)
+
+
+def _folded(expr: Literal, type: DataType) -> Literal | None:  # noqa: A002
+    value = expr.value
+    nullable = expr.type.nullable
+    if value is None:
+        return replace(expr, type=type.as_nullable())
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | float | str):
+        return None
+    match expr.type, type:
+        case (IntegerType(), IntegerType()) if isinstance(value, int) and -(1 << type.bits - 1) <= value < 1 << type.bits - 1:
+            return replace(expr, type=type.as_nullable(nullable))
+        case (IntegerType() | DecimalType(), DecimalType()) if isinstance(value, int | Decimal):
+            exact = Decimal(value)
+            _, digits, exponent = exact.as_tuple()
+            assert isinstance(exponent, int)
+            scale = max(-exponent, 0)
+            if scale <= type.scale and len(digits) + exponent <= type.precision - type.scale:
+                rescaled = Decimal(str(exact)) if scale == type.scale else _rescaled(exact, type.scale)
+                return replace(expr, value=rescaled, type=type.as_nullable(nullable))
+        case (IntegerType() | DecimalType() | FloatingType(), DoubleType()) if isinstance(value, int | Decimal | float):
+            return replace(expr, value=float(value), type=type.as_nullable(nullable))
+        case (StringType(), StringType(fixed=False)) if isinstance(value, str) and len(value) <= type.length:
+            return replace(expr, type=type.as_nullable(nullable))
+    return None
+
+
+def _rescaled(value: Decimal, scale: int) -> Decimal:
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    return Decimal((sign, (*digits, *[0] * (scale + exponent)), -scale))
+
+
+def implicit_cast(expr: Expr, type: DataType) -> Expr:  # noqa: A002
+    """The expression as Flink converts it unasked to `type`; SqlError `wrong-cast` if it does not do that."""
+    if not fits_implicitly(expr.type, type):
+        raise SqlError.of(
+            "wrong-cast",
+            f"a value of type {expr.type.sql} is not made {type.sql} without being asked",
+            expr.span,
+            f"write CAST(… AS {type.sql})",
+        )
+    return converted(expr, type)
+
+
+def literal_types(value: object) -> DataType:
+    """The type that Flink gives to a constant: ``'abc'`` is CHAR(3), ``1.50`` DECIMAL(3, 2), ``7`` INT, ``3000000000`` BIGINT."""
+    from everfold import types
+
+    match value:
+        case None:
+            return types.NULL
+        case bool():
+            return types.BooleanType(nullable=False)
+        case int() if -(1 << 31) <= value < 1 << 31:
+            return types.IntType(nullable=False)
+        case int() if -(1 << 63) <= value < 1 << 63:
+            return types.BigIntType(nullable=False)
+        case int():
+            raise SqlError.of("wrong-literal", f"the number {value} is out of range", None, "write it as a DECIMAL: CAST('…' AS DECIMAL(38, 0))")
+        case Decimal():
+            _, digits, exponent = value.as_tuple()
+            assert isinstance(exponent, int)
+            scale = max(-exponent, 0)
+            precision = max(len(digits) + max(exponent, 0), scale)
+            if precision > MAX_DECIMAL_PRECISION:
+                raise SqlError.of("wrong-literal", f"the number {value} has more than {MAX_DECIMAL_PRECISION} digits")
+            return DecimalType(precision=max(precision, 1), scale=scale, nullable=False)
+        case float():
+            return types.DoubleType(nullable=False)
+        case str():
+            return StringType(length=min(len(value.encode("utf-16-le")) // 2, MAX_VARCHAR), fixed=True, nullable=False)
+        case bytes():
+            return BytesType(length=len(value), fixed=True, nullable=False)
+    raise AssertionError(value)
+
+
+def is_temporal(type: DataType) -> bool:  # noqa: A002
+    """Whether the type is a date, a time or a timestamp."""
+    return isinstance(type, TemporalType)
+
+
+def types_of(args: Sequence[Expr]) -> list[DataType]:
+    """The arguments' types."""
+    return [arg.type for arg in args]

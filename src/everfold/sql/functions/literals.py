@@ -1,0 +1,127 @@
+"""Constants as each engine writes them, with their exact types.
+
+Texts carry no escapes that an engine might read otherwise: Spark reads a backslash in '…' as an escape, so such a text is written as r'…' or,
+with both a quote and a backslash in it, with both doubled or escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime
+from decimal import Decimal
+
+from everfold.types import (
+    BooleanType,
+    BytesType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    NullType,
+    StringType,
+    TimestampType,
+)
+
+_SPARK_TYPE_SUFFIX = {"TINYINT": "Y", "SMALLINT": "S", "INT": "", "BIGINT": "L"}
+
+
+def spark_text(text: str) -> str:
+    """A text literal of Spark SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    for plain, code in (("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\0", "\\0"), ("\x1a", "\\Z")):
+        escaped = escaped.replace(plain, code)
+    return f"'{escaped}'"
+
+
+def duckdb_text(text: str) -> str:
+    """A text literal of DuckDB SQL."""
+    quoted = "'" + text.replace("'", "''") + "'"
+    if "\0" not in text:
+        return quoted
+    return "(" + "||".join(part for part in _around_nul(text)) + ")"
+
+
+def _around_nul(text: str) -> list[str]:
+    parts: list[str] = []
+    for number, piece in enumerate(text.split("\0")):
+        parts += (["chr(0)"] if number else []) + (["'" + piece.replace("'", "''") + "'"] if piece else [])
+    return parts
+
+
+def _special(value: float) -> str | None:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return None
+
+
+def timestamp_text(value: datetime) -> str:
+    """Microseconds in full; years with four digits."""
+    return f"{value.year:04d}-{value.month:02d}-{value.day:02d} {value:%H:%M:%S.%f}"
+
+
+def spark_literal(value: object, type: DataType) -> str:  # noqa: A002
+    """A constant of Spark SQL. The session's zone is UTC, so a TIMESTAMP literal is one in UTC."""
+    if value is None:
+        return "NULL" if isinstance(type, NullType) else f"CAST(NULL AS {type.spark})"
+    match type:
+        case BooleanType():
+            return "true" if value else "false"
+        case DecimalType():
+            assert isinstance(value, Decimal | int)
+            return f"CAST('{Decimal(value):f}' AS {type.spark})"
+        case DoubleType() | FloatType():
+            assert isinstance(value, float)
+            special = _special(value)
+            cast = type.spark
+            return f"CAST('{special or repr(value)}' AS {cast})" if special or cast != "DOUBLE" else f"({value!r}D)"
+        case StringType():
+            assert isinstance(value, str)
+            return spark_text(value)
+        case BytesType():
+            assert isinstance(value, bytes)
+            return f"X'{value.hex()}'"
+        case DateType():
+            assert isinstance(value, date)
+            return f"DATE'{value.year:04d}-{value.month:02d}-{value.day:02d}'"
+        case TimestampType():
+            assert isinstance(value, datetime)
+            return f"TIMESTAMP_LTZ'{timestamp_text(value)}'" if type.local_zone else f"TIMESTAMP_NTZ'{timestamp_text(value)}'"
+    assert isinstance(value, int), (value, type)
+    if type.spark == "BIGINT" and value == -(1 << 63):
+        return "(-9223372036854775807L - 1L)"
+    text = f"{value}{_SPARK_TYPE_SUFFIX[type.spark]}"
+    return f"({text})" if value < 0 else text
+
+
+def duckdb_literal(value: object, type: DataType) -> str:  # noqa: A002
+    """A constant of DuckDB SQL."""
+    if value is None:
+        return "NULL" if isinstance(type, NullType) else f"CAST(NULL AS {type.duckdb})"
+    match type:
+        case BooleanType():
+            return "true" if value else "false"
+        case DecimalType():
+            assert isinstance(value, Decimal | int)
+            return f"CAST('{Decimal(value):f}' AS {type.duckdb})"
+        case DoubleType() | FloatType():
+            assert isinstance(value, float)
+            return f"CAST('{_special(value) or repr(value)}' AS {type.duckdb})"
+        case StringType():
+            assert isinstance(value, str)
+            return duckdb_text(value)
+        case BytesType():
+            assert isinstance(value, bytes)
+            return "CAST('" + "".join(f"\\x{byte:02X}" for byte in value) + "' AS BLOB)"
+        case DateType():
+            assert isinstance(value, date)
+            return f"DATE '{value.year:04d}-{value.month:02d}-{value.day:02d}'"
+        case TimestampType():
+            assert isinstance(value, datetime)
+            return f"TIMESTAMP '{timestamp_text(value)}'"
+    assert isinstance(value, int), (value, type)
+    if type.duckdb == "INTEGER" and -(1 << 31) < value:
+        return f"({value})" if value < 0 else str(value)
+    return f"CAST({value} AS {type.duckdb})" if value >= 0 else f"CAST('{value}' AS {type.duckdb})"

@@ -1,0 +1,162 @@
+"""Expressions as SQL of an engine: Spark SQL (ANSI off, session zone UTC) and DuckDB SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from everfold.errors import UnsupportedFeature
+from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.sql.functions.entry import Lacks
+from everfold.sql.functions.literals import duckdb_literal, duckdb_text, spark_literal, spark_text
+from everfold.types import DataType, TimeType
+
+REPEATED_CHARS = 160
+"""An argument that a template needs several times is written out so often as long as that is at most so many characters."""
+
+_HOLE = re.compile(r"\{(\d+\*?|\*|t\d*|zone|fail: [^}]*)\}")
+_MARK = re.compile("\x01(\\d+)\x02")
+
+
+@dataclass(frozen=True)
+class RenderContext:
+    """What the text of an expression depends on beside its tree.
+
+    `zone` is the session's time zone (`table.local-time-zone`); `now` is the moment of the statement or micro-batch, as an engine's
+    text of an instant: for Spark None means `current_timestamp()`, for DuckDB a TIMESTAMP in UTC (None: the statement's own).
+    """
+
+    zone: str = "UTC"
+    now: str | None = None
+
+
+@dataclass
+class Writer:
+    """Writes one expression for one engine; entries get it to write what a template cannot say."""
+
+    engine: str
+    columns: Sequence[str]
+    context: RenderContext
+    _bound: int = field(default=0)
+
+    @property
+    def spark(self) -> bool:
+        """Whether the engine is Spark."""
+        return self.engine == "Spark"
+
+    def type(self, type: DataType) -> str:  # noqa: A002
+        """The engine's name of a type."""
+        return type.spark if self.spark else type.duckdb
+
+    def text(self, value: str) -> str:
+        """A text literal."""
+        return spark_text(value) if self.spark else duckdb_text(value)
+
+    def literal(self, value: object, type: DataType) -> str:  # noqa: A002
+        """A literal of a type."""
+        return spark_literal(value, type) if self.spark else duckdb_literal(value, type)
+
+    def fail(self, words: str) -> str:
+        """An expression that stops the job when it is reached. `words` start with a code: ``cast-failed: …``."""
+        code, _, rest = words.partition(": ")
+        return f"{'raise_error' if self.spark else 'error'}({self.text(f'everfold[{code}]: {rest}')})"
+
+    def now(self) -> str:
+        """The moment of the statement or micro-batch, an instant."""
+        if self.context.now is not None:
+            return self.context.now
+        return "current_timestamp()" if self.spark else "timezone('UTC', now())"
+
+    def write(self, expr: Expr) -> str:
+        """The expression's text: an atom, a call, or in parentheses."""
+        match expr:
+            case InputRef():
+                return self.columns[expr.position]
+            case Literal():
+                return self.literal(expr.value, expr.type)
+            case Call():
+                return self._call(expr)
+        raise AssertionError(expr)
+
+    def _call(self, call: Call) -> str:
+        from everfold.sql.functions.registry import lookup
+
+        entry = lookup(call.function)
+        assert entry is not None, call.function
+        writing = entry.spark if self.spark else entry.duckdb
+        if isinstance(writing, Lacks):
+            raise self.unsupported(call, writing.why)
+        texts = [self.write(arg) for arg in call.args]
+        marks = [f"\x01{at}\x02" for at in range(len(texts))]
+        body = self._filled(writing, call, marks) if isinstance(writing, str) else writing(self, call, marks)
+        return self.bound(body, texts)
+
+    def unsupported(self, call: Call, why: str) -> UnsupportedFeature:
+        """The refusal of a function (or a form of it) that the engine lacks."""
+        found = UnsupportedFeature.of("unsupported-function", f"`{call.function}` is not supported on {self.engine}: {why}", call.span)
+        assert isinstance(found, UnsupportedFeature)
+        return found
+
+    def _filled(self, template: str, call: Call, texts: Sequence[str]) -> str:
+        def fill(hole: re.Match[str]) -> str:
+            name = hole.group(1)
+            if name == "zone":
+                return self.text(self.context.zone)
+            if name.startswith("fail: "):
+                return self.fail(name[len("fail: ") :])
+            if name == "t":
+                return self.type(call.type)
+            if name.startswith("t"):
+                return self.type(call.args[int(name[1:])].type)
+            if name.endswith("*"):
+                return ", ".join(texts[int(name[:-1] or 0) :])
+            return texts[int(name)]
+
+        return _HOLE.sub(fill, template)
+
+    def bound(self, body: str, texts: Sequence[str]) -> str:
+        """The body with its marks replaced; a long text that stands there several times is bound to a variable."""
+        count = {at: 0 for at in range(len(texts))}
+        for mark in _MARK.finditer(body):
+            count[int(mark.group(1))] += 1
+        names = {}
+        for at, text in enumerate(texts):
+            if count[at] > 1 and len(text) * count[at] > REPEATED_CHARS:
+                self._bound += 1
+                names[at] = f"v{self._bound}_"
+        body = _MARK.sub(lambda mark: names.get(int(mark.group(1)), texts[int(mark.group(1))]), body)
+        for at, name in names.items():
+            body = self.let(name, texts[at], body)
+        return body
+
+    def let(self, name: str, text: str, body: str) -> str:
+        """The body, in which `name` stands for the value of `text`, computed once."""
+        if self.spark:
+            return f"element_at(transform(array({text}), {name} -> {body}), 1)"
+        return f"list_transform([{text}], lambda {name}: {body})[1]"
+
+    def once(self, text: str, body: str) -> str:
+        """The body, in which each ``\\x03`` stands for the text: bound to a variable when that is long."""
+        if len(text) * body.count("\x03") <= REPEATED_CHARS or body.count("\x03") <= 1:
+            return body.replace("\x03", text)
+        self._bound += 1
+        name = f"v{self._bound}_"
+        return self.let(name, text, body.replace("\x03", name))
+
+
+def to_spark(expr: Expr, columns: Sequence[str], context: RenderContext | None = None) -> str:
+    """The expression in Spark SQL; `columns[i]` is the text of input column i."""
+    return Writer("Spark", columns, context or RenderContext()).write(expr)
+
+
+def to_duckdb(expr: Expr, columns: Sequence[str], context: RenderContext | None = None) -> str:
+    """The expression in DuckDB SQL; `columns[i]` is the text of input column i."""
+    return Writer("DuckDB", columns, context or RenderContext()).write(expr)
+
+
+def time_text(value: int, type: TimeType) -> str:  # noqa: A002
+    """A TIME as Flink shows it."""
+    seconds, millis = divmod(value, 1000)
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return text + (f".{millis:03d}"[: type.precision + 1] if type.precision else "")

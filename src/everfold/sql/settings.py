@@ -1,0 +1,337 @@
+"""Options of a session (SET, RESET, `--conf`): which there are, what they take and what they mean here.
+
+Every option stands in `OPTIONS`, or its family in `FAMILIES`. An option that Flink knows and that has no meaning here is accepted
+with a note, one that would change results if it were ignored is refused, and an unknown one is refused with the nearest name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from zoneinfo import ZoneInfo
+
+from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature, nearest
+
+Note = Callable[[str], None]
+"""Takes a sentence that a user should see although nothing is wrong."""
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+_UNITS_NS = {
+    "ns": 1, "nano": 1, "nanos": 1, "nanosecond": 1, "nanoseconds": 1,
+    "us": 1_000, "µs": 1_000, "micro": 1_000, "micros": 1_000, "microsecond": 1_000, "microseconds": 1_000,
+    "ms": 1_000_000, "milli": 1_000_000, "millis": 1_000_000, "millisecond": 1_000_000, "milliseconds": 1_000_000,
+    "s": 10**9, "sec": 10**9, "secs": 10**9, "second": 10**9, "seconds": 10**9,
+    "m": 60 * 10**9, "min": 60 * 10**9, "minute": 60 * 10**9, "minutes": 60 * 10**9,
+    "h": 3600 * 10**9, "hour": 3600 * 10**9, "hours": 3600 * 10**9,
+    "d": 86400 * 10**9, "day": 86400 * 10**9, "days": 86400 * 10**9,
+}  # fmt: skip
+_ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,9}))?S)?)?", re.I | re.ASCII)
+_FIXED_ZONE = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
+_TRUTH = {"true": True, "false": False}
+
+
+def parse_duration(text: str) -> int:
+    """A duration as Flink writes it (`5 s`, `10 min`, `1 d`, `500 ms`, `PT5S`; a bare number is milliseconds), in milliseconds.
+
+    Raises ValueError, whose text says what a duration looks like. Parts of a millisecond are cut off.
+    """
+    text = text.strip()
+    if text[:1] in ("P", "p"):
+        iso = _ISO.fullmatch(text)
+        if iso is not None and any(iso.groups()) and text[-1] not in "Tt":
+            days, hours, minutes, seconds = (int(part or 0) for part in iso.groups()[:4])
+            fraction = int((iso.group(5) or "").ljust(3, "0")[:3])
+            return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction
+    plain = re.fullmatch(r"(\d+)\s*([^\W\d]*)", text)
+    if plain is not None and (unit := _UNITS_NS.get(plain.group(2).lower() or "ms")) is not None:
+        return int(plain.group(1)) * unit // 1_000_000
+    raise ValueError("a duration is a whole number and a unit, as `5 s`, `10 min`, `1 d`, `500 ms` or `PT5S`")
+
+
+def parse_zone(text: str) -> str:
+    """A time zone as the engines know it; ValueError, with what a zone looks like, for anything else.
+
+    A fixed offset (`GMT+08:00`) becomes the zone of that name in the time zone data base (`Etc/GMT-8`).
+    """
+    text = text.strip()
+    if text in ("default", "Z", "UTC", "GMT"):
+        return "UTC"
+    fixed = _FIXED_ZONE.fullmatch(text)
+    if fixed is not None:
+        sign, hours, minutes = fixed.group(1), int(fixed.group(2)), int(fixed.group(3) or 0)
+        if minutes or hours > (14 if sign == "+" else 12):
+            raise ValueError("a fixed offset is a whole number of hours from -12 to +14; name the place instead, as `Asia/Kolkata`")
+        return f"Etc/GMT{'-' if sign == '+' else '+'}{hours}" if hours else "UTC"
+    try:
+        ZoneInfo(text)
+    except (KeyError, ValueError, OSError):
+        raise ValueError("a time zone is the name of a place or an offset, as `Europe/Berlin`, `UTC` or `GMT+08:00`") from None
+    return text
+
+
+def _whole(text: str) -> int:
+    if re.fullmatch(r"\d{1,18}", text.strip(), re.ASCII) is None:
+        raise ValueError("it takes a whole number")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if (value := _whole(text)) == 0:
+        raise ValueError("it takes a whole number from 1")
+    return value
+
+
+def _truth(text: str) -> bool:
+    if text.strip().lower() not in _TRUTH:
+        raise ValueError("it takes `true` or `false`")
+    return _TRUTH[text.strip().lower()]
+
+
+def _choice(*values: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        for value in values:
+            if value.lower() == text.strip().lower():
+                return value
+        raise ValueError("it takes " + " or ".join(f"`{value}`" for value in values))
+
+    return read
+
+
+# --- the table of options ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option: how its text is read, its default, what it does.
+
+    `meaning` None: accepted with a note, `why` says what there is instead. `only`: the one value that everfold can honour;
+    any other is refused with `why`.
+    """
+
+    key: str
+    read: Callable[[str], object] = str
+    default: str | None = None
+    meaning: str | None = None
+    why: str = "it is accepted and has no effect"
+    only: object = None
+
+
+_BATCHES = "everfold works in micro-batches anyway"
+_COMMITS = "everfold commits every micro-batch"
+_EMIT = "everfold emits a window once, when it is complete"
+_PLAN = "everfold plans aggregates in its own way"
+_CLIENT = "results are shown in one form"
+
+OPTIONS: Mapping[str, Option] = MappingProxyType({
+    option.key: option
+    for option in (
+        Option(key="execution.runtime-mode", read=_choice("streaming", "batch"), default="streaming",
+               meaning="whether queries run over streams, or once over finished input"),
+        Option(key="table.local-time-zone", read=parse_zone, default="UTC",
+               meaning="the session's zone: TIMESTAMP_LTZ is shown in it and windows over it align there"),
+        Option(key="table.exec.source.idle-timeout", read=parse_duration, default="0 ms",
+               meaning="how long a split may be silent before event time goes on without it; 0 waits for ever"),
+        Option(key="table.exec.state.ttl", read=parse_duration, default="0 ms",
+               meaning="how long the state of an unbounded aggregate is kept after its last change; windows do not need it"),
+        Option(key="pipeline.name", meaning="the job's name"),
+        Option(key="parallelism.default", read=_positive,
+               meaning="how many tasks run side by side"),
+        Option(key="everfold.null-rowtime", read=_choice("error", "drop"), default="error",
+               meaning="what a NULL time attribute does: stop the job, or drop the row and count it"),
+        Option(key="everfold.dialect", read=_choice("flink"), default="flink",
+               meaning="the SQL dialect of the statements that follow"),
+        Option(key="table.sql-dialect", read=_choice("default"), default="default", meaning="Flink's own dialect"),
+        Option(key="table.exec.emit.early-fire.enabled", read=_truth, only=False, why=_EMIT),
+        Option(key="table.exec.emit.early-fire.delay", read=parse_duration, why=_EMIT),
+        Option(key="table.exec.emit.late-fire.enabled", read=_truth, only=False, why=_EMIT),
+        Option(key="table.exec.emit.late-fire.delay", read=parse_duration, why=_EMIT),
+        Option(key="table.exec.emit.allow-lateness", read=parse_duration, only=0,
+               why="everfold drops a row that comes after its last window; a later watermark waits longer"),
+        Option(key="table.exec.mini-batch.enabled", read=_truth, why=_BATCHES),
+        Option(key="table.exec.mini-batch.allow-latency", read=parse_duration, why=_BATCHES),
+        Option(key="table.exec.mini-batch.size", read=_whole, why=_BATCHES),
+        Option(key="table.optimizer.agg-phase-strategy", read=_choice("AUTO", "ONE_PHASE", "TWO_PHASE"), why=_PLAN),
+        Option(key="table.optimizer.distinct-agg.split.enabled", read=_truth, why=_PLAN),
+        Option(key="table.optimizer.distinct-agg.split.bucket-num", read=_positive, why=_PLAN),
+        Option(key="table.optimizer.incremental-agg-enabled", read=_truth, why=_PLAN),
+        Option(key="table.exec.resource.default-parallelism", read=_whole,
+               why="`parallelism.default` says how many tasks there are"),
+        Option(key="table.exec.sink.not-null-enforcer", read=_choice("ERROR", "DROP"), only="ERROR",
+               why="everfold stops at a NULL for a NOT NULL column"),
+        Option(key="table.exec.sink.type-length-enforcer", read=_choice("IGNORE", "TRIM_PAD", "ERROR"), only="IGNORE",
+               why="everfold writes texts as they are"),
+        Option(key="table.dml-sync", read=_truth, why="a script waits for its jobs anyway"),
+        Option(key="execution.attached", read=_truth, why="a script waits for its jobs anyway"),
+        Option(key="execution.target", why="everfold runs on Spark"),
+        Option(key="execution.checkpointing.interval", read=parse_duration, why=_COMMITS),
+        Option(key="execution.checkpointing.mode", read=_choice("EXACTLY_ONCE", "AT_LEAST_ONCE"), why=_COMMITS),
+        Option(key="execution.checkpointing.timeout", read=parse_duration, why=_COMMITS),
+        Option(key="execution.checkpointing.min-pause", read=parse_duration, why=_COMMITS),
+        Option(key="pipeline.auto-watermark-interval", read=parse_duration, why="watermarks move with every micro-batch"),
+        Option(key="pipeline.object-reuse", read=_truth),
+        Option(key="pipeline.operator-chaining", read=_truth),
+        Option(key="pipeline.operator-chaining.enabled", read=_truth),
+        Option(key="pipeline.max-parallelism", read=_whole),
+        Option(key="sql-client.execution.result-mode", read=_choice("table", "changelog", "tableau"), why=_CLIENT),
+        Option(key="sql-client.execution.max-table-result.rows", read=_whole, why=_CLIENT),
+        Option(key="sql-client.display.max-column-width", read=_whole, why=_CLIENT),
+        Option(key="sql-client.display.print-time-cost", read=_truth, why=_CLIENT),
+        Option(key="sql-client.display.color-schema", why=_CLIENT),
+        Option(key="sql-client.display.show-line-numbers", read=_truth, why=_CLIENT),
+        Option(key="sql-client.verbose", read=_truth, why=_CLIENT),
+        Option(key="sql-client.prompt", why=_CLIENT),
+        Option(key="table.display.max-column-width", read=_whole, why=_CLIENT),
+    )
+})  # fmt: skip
+
+FAMILIES: Mapping[str, str] = MappingProxyType({
+    "execution.checkpointing.": _COMMITS,
+    "state.": "everfold keeps state in the job's folder",
+    "restart-strategy": "a job that failed is started again by its command",
+    "taskmanager.": "everfold has no such process",
+    "jobmanager.": "everfold has no such process",
+    "rest.": "everfold has no such process",
+    "web.": "everfold has no such process",
+    "metrics.": "everfold reports its progress itself",
+    "heartbeat.": "everfold has no such process",
+    "high-availability": "everfold has no such process",
+    "kubernetes.": "everfold runs on Spark",
+    "yarn.": "everfold runs on Spark",
+    "classloader.": "everfold runs on Spark",
+    "env.java.": "everfold runs on Spark",
+    "table.optimizer.": _PLAN,
+    "table.catalog-store.": "everfold has one catalog in memory",
+})  # fmt: skip
+"""Options that only tune Flink, by how their names begin, with what there is instead."""
+
+_SECRETS = (
+    "password", "secret", "fs.azure.account.key", "apikey", "api-key", "auth-params", "service-key", "token", "basic-auth",
+    "jaas.config", "http-headers",
+)  # fmt: skip
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of an option must not be shown, by the rule that Flink has: its name says so."""
+    return any(part in key.lower() for part in _SECRETS)
+
+
+def check_option(key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> str | None:
+    """Refuses an option that does not exist, or a value that it does not take; answers with a note if it has no effect here.
+
+    Raises SqlError `unknown-option`, `wrong-option-value`; UnsupportedFeature `unsupported-option`.
+    """
+    option = OPTIONS.get(key)
+    if option is None:
+        for family, why in FAMILIES.items():
+            if key.startswith(family):
+                return f"`{key}` has no effect: {why}"
+        raise SqlError(Diagnostic("unknown-option", f"no option is named `{key}`", span, nearest(key, OPTIONS)))
+    try:
+        read = option.read(value)
+    except ValueError as wrong:
+        shown = "" if is_secret(key) else f" `{value}`"
+        raise SqlError(
+            Diagnostic("wrong-option-value", f"option `{key}` cannot be{shown}: {wrong}", value_span or span)
+        ) from None
+    if option.only is not None and read != option.only:
+        raise UnsupportedFeature(
+            Diagnostic("unsupported-option", f"`{key}` = `{value}` is not supported: {option.why}", value_span or span)
+        )
+    return None if option.meaning or option.only is not None else f"`{key}` has no effect: {option.why}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of a session, typed. `options` are those that were set; all have been checked."""
+
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, options: Mapping[str, str] | None = None, note: Note | None = None) -> Settings:
+        """Settings of options that nobody has checked yet; all wrong ones are named together."""
+        checked: dict[str, str] = {}
+        wrong: list[EverfoldError] = []
+        for key, value in (options or {}).items():
+            try:
+                said = check_option(key, value)
+            except EverfoldError as error:
+                wrong.append(error)
+                continue
+            checked[key] = value
+            if said and note:
+                note(said)
+        if wrong:
+            raise SqlError(*(found for error in wrong for found in error.diagnostics))
+        return cls(MappingProxyType(checked))
+
+    def with_option(self, key: str, value: str) -> Settings:
+        """The settings after SET."""
+        return Settings(MappingProxyType({**self.options, key: value}))
+
+    def without(self, key: str | None = None) -> Settings:
+        """The settings after RESET of one option, or of all."""
+        left = {each: value for each, value in self.options.items() if key is not None and each != key}
+        return Settings(MappingProxyType(left))
+
+    def text(self, key: str) -> str | None:
+        """An option's text, or its default."""
+        return self.options.get(key, OPTIONS[key].default)
+
+    def _read(self, key: str) -> object:
+        text = self.text(key)
+        return None if text is None else OPTIONS[key].read(text)
+
+    @property
+    def runtime_mode(self) -> str:
+        """`streaming` or `batch`."""
+        return str(self._read("execution.runtime-mode"))
+
+    @property
+    def streaming(self) -> bool:
+        """Whether queries are bound for streams."""
+        return self.runtime_mode == "streaming"
+
+    @property
+    def local_time_zone(self) -> str:
+        """The session's zone, by a name of the time zone data base."""
+        return str(self._read("table.local-time-zone"))
+
+    @property
+    def idle_timeout_ms(self) -> int | None:
+        """How long a split may be silent; None: for ever."""
+        return self._duration("table.exec.source.idle-timeout")
+
+    @property
+    def state_ttl_ms(self) -> int | None:
+        """How long unbounded state is kept; None: for ever."""
+        return self._duration("table.exec.state.ttl")
+
+    @property
+    def null_rowtime(self) -> str:
+        """`error` or `drop`."""
+        return str(self._read("everfold.null-rowtime"))
+
+    @property
+    def dialect(self) -> str:
+        """The SQL dialect."""
+        return str(self._read("everfold.dialect"))
+
+    @property
+    def parallelism(self) -> int | None:
+        """How many tasks run side by side; None when nobody said."""
+        value = self._read("parallelism.default")
+        return value if isinstance(value, int) else None
+
+    @property
+    def pipeline_name(self) -> str | None:
+        """The job's name, if somebody gave it one."""
+        return self.text("pipeline.name")
+
+    def _duration(self, key: str) -> int | None:
+        value = self._read(key)
+        assert value is None or isinstance(value, int)
+        return value or None

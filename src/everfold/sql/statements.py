@@ -1,0 +1,259 @@
+"""Statements of a script, as data: what the author wrote, nothing resolved yet.
+
+Names are tuples of one to three parts (`catalog`, `database`, `table`). Expressions and queries are trees whose nodes `dialects/flink.py`
+lists. Texts are exact slices of the script. Statements are equal when they say the same, wherever they stand: `span` does not compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from sqlglot import exp
+
+from everfold.errors import Span
+from everfold.types import DataType
+
+Name: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """Something with a place in the script."""
+
+    span: Span = field(compare=False, repr=False)
+
+    @property
+    def sql(self) -> str:
+        """The exact text of this piece."""
+        return self.span.text[self.span.start : self.span.end]
+
+
+# --- the parts of CREATE TABLE ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionDef(_Placed):
+    """One entry of WITH (…): raw, `${name}` still in it (`script.resolve_variables` fills it in). `span` is `'key' = 'value'`."""
+
+    key: str
+    value: str = field(repr=False)
+    key_span: Span = field(compare=False, repr=False)
+    value_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhysicalColumn(_Placed):
+    """A column that the connector reads or writes. `type` has NOT NULL in it; a PRIMARY KEY's columns are not yet made NOT NULL."""
+
+    name: str
+    type: DataType
+    comment: str | None = None
+    type_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedColumn(_Placed):
+    """`name AS expression`: computed when rows are read, never written."""
+
+    name: str
+    expression: exp.Expression
+    text: str
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataColumn(_Placed):
+    """`name type METADATA [FROM 'key'] [VIRTUAL]`; without FROM (`key` None) the column's name is the key."""
+
+    name: str
+    type: DataType
+    key: str | None = None
+    virtual: bool = False
+    comment: str | None = None
+    type_span: Span = field(compare=False, repr=False)
+
+
+ColumnDef: TypeAlias = PhysicalColumn | ComputedColumn | MetadataColumn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarkDef(_Placed):
+    """`WATERMARK FOR column AS expression`; `column` has more than one part for a field of a ROW."""
+
+    column: Name
+    expression: exp.Expression
+    text: str
+    column_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyDef(_Placed):
+    """`PRIMARY KEY (a, b) NOT ENFORCED`, of the table or of one column; `name` is the constraint's, if it has one."""
+
+    columns: Name
+    name: str | None = None
+
+
+# --- statements -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetOption(_Placed):
+    """`SET 'key' = 'value'`; `SET` alone (`key` None) lists the options. The value is raw, `${name}` still in it."""
+
+    key: str | None = None
+    value: str | None = field(default=None, repr=False)
+    key_span: Span | None = field(default=None, compare=False, repr=False)
+    value_span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetOption(_Placed):
+    """`RESET 'key'`; `RESET` alone (`key` None) resets all."""
+
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTable(_Placed):
+    """CREATE TABLE."""
+
+    name: Name
+    columns: tuple[ColumnDef, ...]
+    watermark: WatermarkDef | None = None
+    key: KeyDef | None = None
+    options: tuple[OptionDef, ...] = ()
+    partitioned_by: Name = ()
+    temporary: bool = False
+    if_not_exists: bool = False
+    comment: str | None = None
+    name_span: Span = field(compare=False, repr=False)
+
+    @property
+    def primary_key(self) -> Name:
+        """The key's columns; empty when there is no key."""
+        return self.key.columns if self.key else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateView(_Placed):
+    """CREATE VIEW; `text` is the query's exact text."""
+
+    name: Name
+    columns: Name | None = None
+    query: exp.Expression
+    text: str
+    temporary: bool = False
+    if_not_exists: bool = False
+    comment: str | None = None
+    name_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateFunction(_Placed):
+    """CREATE FUNCTION: parsed, so that it can be refused by name."""
+
+    name: Name
+    name_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropTable(_Placed):
+    """DROP TABLE."""
+
+    name: Name
+    temporary: bool = False
+    if_exists: bool = False
+    name_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropView(_Placed):
+    """DROP VIEW."""
+
+    name: Name
+    temporary: bool = False
+    if_exists: bool = False
+    name_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insert(_Placed):
+    """INSERT INTO target [(columns)] query; `columns` None means all, in order. `text` is the query's exact text."""
+
+    target: Name
+    columns: Name | None = None
+    query: exp.Expression
+    text: str
+    overwrite: bool = False
+    target_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementSet(_Placed):
+    """INSERTs that run as one job."""
+
+    inserts: tuple[Insert, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query(_Placed):
+    """A bare query; its rows are shown. `text` is its exact text."""
+
+    query: exp.Expression
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Describe(_Placed):
+    """DESCRIBE of a table or view."""
+
+    name: Name
+    name_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowTables(_Placed):
+    """SHOW TABLES: views too, as in Flink."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowViews(_Placed):
+    """SHOW VIEWS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowCreate(_Placed):
+    """SHOW CREATE TABLE, SHOW CREATE VIEW."""
+
+    kind: Literal["TABLE", "VIEW"]
+    name: Name
+    name_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explain(_Placed):
+    """EXPLAIN [details] statement; details are capitals: `ESTIMATED_COST`, `CHANGELOG_MODE`, `JSON_EXECUTION_PLAN`, `PLAN_ADVICE`."""
+
+    statement: Query | Insert | StatementSet
+    details: tuple[str, ...] = ()
+
+
+Statement: TypeAlias = (
+    SetOption
+    | ResetOption
+    | CreateTable
+    | CreateView
+    | CreateFunction
+    | DropTable
+    | DropView
+    | Insert
+    | StatementSet
+    | Query
+    | Describe
+    | ShowTables
+    | ShowViews
+    | ShowCreate
+    | Explain
+)

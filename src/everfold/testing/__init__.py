@@ -1,0 +1,1 @@
+"""Case files: how everfold's SQL is tested, ours and users'. `docs/case-files.md` specifies the format."""

@@ -1,0 +1,358 @@
+"""Reads case files: tables, rows, SQL and what is expected, in three layers (suite, case, step). `docs/case-files.md` is the format.
+
+Everything is checked while it is read, and an error shows the line of the file. What a case takes from its suite is resolved here:
+a `Case` stands on its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from everfold.errors import Span, UsageError, nearest
+from everfold.testing.pipetable import PipeTable, PipeTableError, parse
+
+SUFFIX = ".case.yaml"
+Mode = Literal["stream", "batch"]
+MODES: tuple[Mode, ...] = ("stream", "batch")
+
+_SUITE_KEYS = ("tables", "rows", "options", "batches", "modes", "tolerance", "cases")
+_OUTCOMES = ("expect", "changelog", "error", "not_yet")
+_STEP_KEYS = ("sql", "tables", "rows", "options", "batches", *_OUTCOMES)
+_CASE_KEYS = ("name", "modes", "tolerance", "steps", *_STEP_KEYS)
+_CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A text of the file: SQL, or a pipe table. `line` is the file's line, from 1, of its first line; `comment` stood behind `|`."""
+
+    text: str
+    line: int
+    comment: str = ""
+
+    @property
+    def placed(self) -> str:
+        """The text behind as many empty lines as stand before it in the file, so that places in it are places in the file."""
+        return "\n" * (self.line - 1) + self.text
+
+
+@dataclass(frozen=True, slots=True)
+class FedTable:
+    """Rows for a table, and the line of the file where its pipe table begins."""
+
+    table: PipeTable
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedError:
+    """The error that a case expects: its code, and words that its message holds."""
+
+    code: str | None = None
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One run of a query: rows go in, the step's answer is compared, the state goes on to the next step.
+
+    `batches` is "one", "row" or the numbers of rows a batch (the last batch takes what is left). At most one of `expect` and `error` is
+    set, none in a step that only feeds. `not_yet` is the code of the error that a gap gives until it closes.
+    """
+
+    line: int
+    sql: Block
+    tables: tuple[Block, ...] = ()
+    rows: dict[str, FedTable] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    batches: str | tuple[int, ...] = "one"
+    expect: PipeTable | None = None
+    types: tuple[str, ...] | None = None
+    changelog: bool = False
+    error: ExpectedError | None = None
+    not_yet: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A question with its answer: one step, or several with a restart between them."""
+
+    file: CaseFile = field(repr=False, compare=False)
+    name: str
+    line: int
+    steps: tuple[Step, ...]
+    modes: tuple[Mode, ...] = ("stream",)
+    tolerance: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """The file's path and the case's name."""
+        return f"{self.file.path}: {self.name}"
+
+
+@dataclass(slots=True)
+class CaseFile:
+    """A case file that has been read."""
+
+    path: Path
+    text: str = field(repr=False)
+    cases: tuple[Case, ...] = ()
+
+    def span(self, line: int) -> Span:
+        """The line, from 1, as a place for an error message."""
+        lines = self.text.split("\n")
+        start = sum(len(each) + 1 for each in lines[: line - 1])
+        shown = lines[line - 1] if line <= len(lines) else ""
+        indent = len(shown) - len(shown.lstrip())
+        return Span(start + indent, start + max(len(shown.rstrip()), indent + 1), str(self.path), self.text)
+
+    def error(self, line: int, message: str, help: str | None = None) -> UsageError:
+        """An error of this file."""
+        made = UsageError.of("bad-case-file", message, self.span(line), help)
+        assert isinstance(made, UsageError)
+        return made
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """The case files that are named, and those in folders that are named, in order."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(path.rglob(f"*{SUFFIX}"))
+            if not inside:
+                raise UsageError.of("no-case-files", f"no file in `{path}` is named *{SUFFIX}")
+            found |= dict.fromkeys(inside)
+        elif path.exists():
+            found[path] = None
+        else:
+            raise UsageError.of("no-such-file", f"`{path}` does not exist")
+    return list(found)
+
+
+def load(path: Path) -> CaseFile:
+    """Reads a case file."""
+    try:
+        return loads(path.read_text(encoding="utf-8"), path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError.of("unreadable-file", f"`{path}` cannot be read: {error}") from error
+
+
+def loads(text: str, path: Path = Path("<case file>")) -> CaseFile:
+    """Reads a case file from its text."""
+    read = CaseFile(path, text)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 1
+        raise read.error(line, f"this is no YAML: {error.problem or error}") from error
+    except yaml.YAMLError as error:
+        raise read.error(1, f"this is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise read.error(1, "a case file is a mapping with a list `cases`")
+    read.cases = tuple(_Reader(read).suite(root))
+    return read
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Makes cases out of YAML nodes, which know their lines."""
+
+    file: CaseFile
+
+    def suite(self, root: yaml.MappingNode) -> Iterator[Case]:
+        suite = self.mapping(root, _SUITE_KEYS)
+        if "cases" not in suite:
+            raise self.error(root, "a case file has a list `cases`")
+        names: dict[str, int] = {}
+        for node in self.sequence(suite["cases"], "cases"):
+            case = self.case(suite, node)
+            if case.name in names:
+                raise self.error(
+                    node, f"two cases are named `{case.name}`: the other one is in line {names[case.name]}"
+                )
+            names[case.name] = case.line
+            yield case
+
+    def case(self, suite: dict[str, yaml.Node], node: yaml.Node) -> Case:
+        own = self.mapping(node, _CASE_KEYS)
+        if "name" not in own:
+            raise self.error(node, "a case has a `name`")
+        layers = [suite, own]
+        if "steps" in own:
+            if outcome := next((key for key in _OUTCOMES if key in own), None):
+                raise self.error(
+                    own[outcome], f"a case with `steps` expects something in each step, so no `{outcome}` of its own"
+                )
+            steps = []
+            for at, step in enumerate(self.sequence(own["steps"], "steps")):
+                steps.append(self.step(layers, self.mapping(step, _STEP_KEYS), step, first=at == 0))
+        else:
+            steps = [self.step([suite], own, node, first=True)]
+        if all(step.expect is None and step.error is None and step.not_yet is None for step in steps):
+            raise self.error(node, f"a case has one of {', '.join(f'`{key}`' for key in _OUTCOMES)}")
+        return Case(
+            file=self.file,
+            name=self.text(own["name"]).text,
+            line=node.start_mark.line + 1,
+            steps=tuple(steps),
+            # A restart is something that only a stream has.
+            modes=self.modes(self.layered(layers, "modes")) if len(steps) == 1 else ("stream",),
+            tolerance=self.tolerance(self.layered(layers, "tolerance")),
+        )
+
+    def step(
+        self, above: list[dict[str, yaml.Node]], own: dict[str, yaml.Node], node: yaml.Node, *, first: bool
+    ) -> Step:
+        layers = [*above, own]
+        sql = self.layered(layers, "sql")
+        if sql is None:
+            raise self.error(node, "there is no `sql`")
+        outcomes = [key for key in _OUTCOMES if key in own]
+        # Beside `not_yet` may stand what is expected once the gap has closed.
+        if len([key for key in outcomes if key != "not_yet"]) > 1:
+            raise self.error(
+                own[outcomes[1]], f"only one of {', '.join(f'`{key}`' for key in outcomes)} can be expected"
+            )
+        rows: dict[str, FedTable] = {}
+        options: dict[str, str] = {}
+        for layer in layers:
+            # What suite and case feed belongs to the first step: a later one goes on from there.
+            if "rows" in layer and (first or layer is own):
+                rows |= {name: self.fed(each, name) for name, each in self.mapping(layer["rows"]).items()}
+            if "options" in layer:
+                options |= {name: self.option(each) for name, each in self.mapping(layer["options"]).items()}
+        made: dict[str, Any] = {}
+        for key in ("expect", "changelog"):
+            if key in own:
+                block = self.text(own[key])
+                table = self.table(block)
+                made = {"expect": table, "types": _types(block.comment)}
+                made["changelog"] = key == "changelog" or table.kinds is not None
+        if "error" in own:
+            made["error"] = self.expected_error(own["error"])
+        if "not_yet" in own:
+            made["not_yet"] = self.text(own["not_yet"]).text
+        return Step(
+            line=node.start_mark.line + 1,
+            sql=self.text(sql),
+            tables=tuple(self.text(layer["tables"]) for layer in layers if "tables" in layer),
+            rows=rows,
+            options=options,
+            batches=self.batches(self.layered(layers, "batches")),
+            **made,
+        )
+
+    # --- one key each -------------------------------------------------------------------------------------------------
+
+    def fed(self, node: yaml.Node, name: str) -> FedTable:
+        block = self.text(node)
+        return FedTable(self.table(block), block.line)
+
+    def table(self, block: Block) -> PipeTable:
+        try:
+            return parse(block.text)
+        except PipeTableError as error:
+            raise self.file.error(block.line + error.line, str(error)) from error
+
+    def option(self, node: yaml.Node) -> str:
+        value = self.value(node)
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def batches(self, node: yaml.Node | None) -> str | tuple[int, ...]:
+        if node is None:
+            return "one"
+        value = self.value(node)
+        if value in ("one", "row"):
+            return str(value)
+        if isinstance(value, list) and value and all(type(each) is int and each >= 0 for each in value):
+            return tuple(value)
+        raise self.error(node, "`batches` is `one`, `row` or a list of numbers of rows")
+
+    def modes(self, node: yaml.Node | None) -> tuple[Mode, ...]:
+        if node is None:
+            return ("stream",)
+        value = self.value(node)
+        if not isinstance(value, list) or not value or any(each not in MODES for each in value):
+            raise self.error(node, "`modes` is a list of `stream` and `batch`")
+        return tuple(mode for mode in MODES if mode in value)
+
+    def tolerance(self, node: yaml.Node | None) -> float:
+        value = 0.0 if node is None else self.value(node)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            assert node is not None
+            raise self.error(node, "`tolerance` is a number, such as 1.0e-9")
+        return float(value)
+
+    def expected_error(self, node: yaml.Node) -> ExpectedError:
+        if isinstance(node, yaml.MappingNode):
+            own = self.mapping(node, ("code", "words"))
+            code = self.text(own["code"]).text if "code" in own else None
+            words = own.get("words")
+            if isinstance(words, yaml.SequenceNode):
+                return ExpectedError(code, tuple(self.text(each).text for each in words.value))
+            return ExpectedError(code, () if words is None else (self.text(words).text,))
+        text = self.text(node).text
+        return ExpectedError(code=text) if _CODE.fullmatch(text) else ExpectedError(words=(text,))
+
+    # --- YAML ---------------------------------------------------------------------------------------------------------
+
+    def layered(self, layers: Sequence[dict[str, yaml.Node]], key: str) -> yaml.Node | None:
+        """What the innermost layer that has the key says."""
+        return next((layer[key] for layer in reversed(layers) if key in layer), None)
+
+    def mapping(self, node: yaml.Node, keys: Sequence[str] | None = None) -> dict[str, yaml.Node]:
+        """The entries of a mapping; with `keys`, no others are allowed."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self.error(node, "a mapping is expected here")
+        entries: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            name = str(self.value(key))
+            if keys is not None and name not in keys:
+                raise self.error(
+                    key, f"`{name}` is not known here", nearest(name, keys) or f"known are {', '.join(keys)}"
+                )
+            if name in entries:
+                raise self.error(key, f"`{name}` stands here twice")
+            entries[name] = value
+        return entries
+
+    def sequence(self, node: yaml.Node, name: str) -> list[yaml.Node]:
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            raise self.error(node, f"`{name}` is a list")
+        return list(node.value)
+
+    def value(self, node: yaml.Node) -> Any:
+        return yaml.SafeLoader("").construct_object(node, deep=True)
+
+    def text(self, node: yaml.Node) -> Block:
+        """A text with its place; the comment is what stands behind `|`."""
+        if not isinstance(node, yaml.ScalarNode):
+            raise self.error(node, "a text is expected here")
+        line = node.start_mark.line + 1
+        if node.style not in ("|", ">"):
+            return Block(str(node.value), line)
+        head = self.file.text.split("\n")[node.start_mark.line][node.start_mark.column :]
+        return Block(str(node.value), line + 1, head.partition("#")[2].strip())
+
+    def error(self, node: yaml.Node, message: str, help: str | None = None) -> UsageError:
+        return self.file.error(node.start_mark.line + 1, message, help)
+
+
+def _types(comment: str) -> tuple[str, ...] | None:
+    """The types in `TIMESTAMP(3), DECIMAL(38, 2); a remark`."""
+    types: list[str] = []
+    depth, start = 0, 0
+    text = comment.partition(";")[0]
+    for at, character in enumerate(text + ","):
+        depth += (character in "(<") - (character in ")>")
+        if character == "," and depth == 0:
+            types.append(text[start:at].strip())
+            start = at + 1
+    return tuple(types) if any(types) else None

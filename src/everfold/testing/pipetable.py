@@ -1,0 +1,103 @@
+r"""Pipe tables: small tables as people write them, one row a line, cells between `|`.
+
+The first line names the columns. `NULL` is no value, `''` the empty text, `\|` a pipe inside a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from unicodedata import combining, east_asian_width
+
+KINDS = ("+I", "-U", "+U", "-D")
+"""The row kinds of a changelog."""
+_SEPARATOR = re.compile(r"(?<!\\)\|")
+
+
+class PipeTableError(ValueError):
+    """A line that is no row of the table; `line` counts from 0."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class PipeRow:
+    """A row of texts, None for NULL; `line` is its place in the text, from 0."""
+
+    cells: tuple[str | None, ...]
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PipeTable:
+    """A header and its rows, all cells still texts. `kinds` holds a row kind for each row if the first column is `op`."""
+
+    columns: tuple[str, ...]
+    rows: tuple[PipeRow, ...]
+    kinds: tuple[str, ...] | None = None
+
+    def cells(self) -> list[tuple[str | None, ...]]:
+        """The rows without their places."""
+        return [row.cells for row in self.rows]
+
+
+def parse(text: str, *, op: bool = True) -> PipeTable:
+    """The table written in a text; a first column `op` is taken for the row kind if `op` is set and its cells are row kinds."""
+    lines = [(at, line) for at, line in enumerate(text.splitlines()) if line.strip()]
+    if not lines:
+        return PipeTable((), ())
+    header, *body = ((at, _split(line)) for at, line in lines)
+    columns = header[1]
+    for name in columns:
+        if not name:
+            raise PipeTableError(header[0], "a column without a name")
+        if columns.count(name) > 1 and op and columns[0] == "op" and name == "op":
+            raise PipeTableError(header[0], "two columns are named `op`")
+    rows = []
+    for at, cells in body:
+        if len(cells) != len(columns) or "" in cells:
+            raise PipeTableError(at, f"no value for each of {', '.join(columns)} (write NULL, or '' for an empty text)")
+        rows.append(PipeRow(tuple(_value(cell) for cell in cells), at))
+    if not (op and columns[0] == "op" and all(row.cells[0] in KINDS for row in rows)):
+        return PipeTable(tuple(columns), tuple(rows))
+    kinds = tuple(str(row.cells[0]) for row in rows)
+    return PipeTable(tuple(columns[1:]), tuple(PipeRow(row.cells[1:], row.line) for row in rows), kinds)
+
+
+def _split(line: str) -> list[str]:
+    return [cell.strip() for cell in _SEPARATOR.split(line)]
+
+
+def _value(cell: str) -> str | None:
+    if cell == "NULL":
+        return None
+    return "" if cell == "''" else cell.replace(r"\|", "|")
+
+
+def shown(cell: str | None) -> str:
+    """How a value is written in a cell."""
+    if cell is None:
+        return "NULL"
+    return cell.replace("|", r"\|").replace("\n", r"\n") or "''"
+
+
+def display_width(text: str) -> int:
+    """Columns of a terminal that a text takes: wide characters (Chinese, Japanese, Korean, emoji) take two."""
+    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def padded(text: str, width: int) -> str:
+    """The text with blanks behind it up to a display width."""
+    return text + " " * (width - display_width(text))
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table whose columns stand under each other."""
+    table = [list(row) for row in rows]
+    if not table:
+        return []
+    widths = [max(map(display_width, column)) for column in zip(*table, strict=True)]
+    return [" | ".join(map(padded, row, widths)).rstrip() for row in table]

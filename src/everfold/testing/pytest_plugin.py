@@ -1,0 +1,122 @@
+"""The pytest plugin: each `*.case.yaml` that pytest is pointed at is a test file, each case a test for every engine and mode.
+
+`--everfold-engine memory|spark|all` says where the cases run; without it, in memory. It is loaded in every pytest run of an environment
+that has everfold, so it imports nothing heavy before there is a case to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from everfold.testing.casefile import Case, Mode
+    from everfold.testing.engines import Engine, EngineName
+
+_SUFFIX = ".case.yaml"
+
+
+class CaseFailure(Exception):
+    """A case that did not answer as expected; its text is shown without a trace."""
+
+
+class CaseItem(pytest.Item):
+    """One case on one engine in one mode."""
+
+    def __init__(self, *, case: Case, engine: EngineName, mode: Mode, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.case, self.engine, self.mode = case, engine, mode
+        if engine == "spark":
+            self.add_marker("spark")
+
+    def runtest(self) -> None:
+        """Runs the case."""
+        from everfold.testing.runner import run
+
+        outcome = run(self.case, _engine(self.config, self.engine), self.mode)
+        if not outcome.passed:
+            raise CaseFailure(outcome.message)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The difference, without a Python trace."""
+        if isinstance(excinfo.value, CaseFailure):
+            return f"{self.path}:{self.case.line}: {self.case.name}\n{excinfo.value}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where the case stands."""
+        return self.path, self.case.line - 1, f"case: {self.name}"
+
+
+class CaseFileCollector(pytest.File):
+    """A case file."""
+
+    def collect(self) -> Iterator[CaseItem]:
+        """The cases, once for each engine and mode."""
+        from everfold.testing.casefile import load
+
+        file = load(self.path)
+        for case in file.cases:
+            for engine in _engines(self.config):
+                for mode in case.modes:
+                    name = f"{case.name} [{engine}-{mode}]"
+                    item: CaseItem = CaseItem.from_parent(self, name=name, case=case, engine=engine, mode=mode)
+                    yield item
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """An error in the file, without a Python trace."""
+        from everfold.errors import EverfoldError
+
+        return str(excinfo.value) if isinstance(excinfo.value, EverfoldError) else super().repr_failure(excinfo, style)
+
+
+def _engines(config: pytest.Config) -> tuple[EngineName, ...]:
+    from everfold.testing.engines import ENGINES
+
+    chosen = config.getoption("everfold_engine")
+    return ENGINES if chosen == "all" else (chosen,)
+
+
+_ENGINES: pytest.StashKey[dict[str, Engine]] = pytest.StashKey()
+
+
+def _engine(config: pytest.Config, name: EngineName) -> Engine:
+    """The engine of the run, made when its first case runs."""
+    from everfold.testing.engines import engine
+
+    made = config.stash.setdefault(_ENGINES, {})
+    if name not in made:
+        made[name] = engine(name)
+    return made[name]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--everfold-engine`."""
+    parser.getgroup("everfold").addoption(
+        "--everfold-engine",
+        choices=("memory", "spark", "all"),
+        default="memory",
+        help="where *.case.yaml files run (default: memory)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the mark known that cases on Spark carry."""
+    config.addinivalue_line("markers", "spark: needs Java; shares one Spark session")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFileCollector | None:
+    """Collects case files."""
+    if not file_path.name.endswith(_SUFFIX):
+        return None
+    collector: CaseFileCollector = CaseFileCollector.from_parent(parent, path=file_path)
+    return collector
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Closes the engines."""
+    for engine in config.stash.get(_ENGINES, {}).values():
+        engine.close()

@@ -1,0 +1,274 @@
+"""Runs the cases of case files on engines, and says of each whether it answers as expected.
+
+A case runs in each of its modes. In a stream, its answer must not depend on how its rows fall into batches, nor on restarts, as long as
+no row is late; so it is run as written, and then one row a batch, all in one batch, and with a restart after every second row. A case with
+late rows depends on its batches by nature: it runs as written, and if that is one row a batch, also with a restart after each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from everfold.errors import EverfoldError
+from everfold.plan.nodes import Collect, Plan, Scan, Table, walk_plan
+from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
+from everfold.testing.compare import Expectation, difference
+from everfold.testing.engines import Engine, Part, Rows
+from everfold.testing.pipetable import PipeTable, PipeTableError
+from everfold.testing.tables import from_arrow, to_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from everfold.sql.planner import Session
+    from everfold.sql.settings import Settings
+
+_RUNTIME_MODE = {"stream": "streaming", "batch": "batch"}
+_ROWS_BEFORE_RESTART = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a case went on an engine in a mode; `message` is what is wrong, empty if all is well."""
+
+    case: Case
+    engine: str
+    mode: Mode
+    message: str
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the case answered as expected."""
+        return not self.message
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A step whose SQL has been bound."""
+
+    step: Step
+    root: Collect
+    settings: Settings
+    tables: Mapping[str, pa.Table]
+
+
+def run_file(file: CaseFile, engines: Iterable[Engine]) -> Iterator[Outcome]:
+    """Runs all cases of a file."""
+    for engine in engines:
+        for case in file.cases:
+            for mode in case.modes:
+                yield run(case, engine, mode)
+
+
+def run(case: Case, engine: Engine, mode: Mode) -> Outcome:
+    """Runs a case on an engine in a mode."""
+    started = time.perf_counter()
+    message = _fault(case, engine, mode) or ""
+    return Outcome(case, engine.name, mode, message, time.perf_counter() - started)
+
+
+def _fault(case: Case, engine: Engine, mode: Mode) -> str | None:
+    """What is wrong with a case's answers; None if nothing is."""
+    failing = next((step for step in case.steps if step.not_yet is not None), None)
+    if failing is None:
+        failing = next((step for step in case.steps if step.error is not None), None)
+    try:
+        bound = [_bind(case, step, mode) for step in case.steps]
+        if mode == "batch":
+            fault = _checked(case, bound, [engine.batch(_part(bound[0], [bound[0].tables]))])
+        else:
+            fault = _stream_fault(case, engine, bound)
+    except EverfoldError as error:
+        return _error_fault(failing, error)
+    if failing is None:
+        return fault
+    if failing.not_yet is not None:
+        return None if fault else f"the gap `{failing.not_yet}` has closed: take `not_yet` out of the case"
+    assert failing.error is not None
+    return f"an error was expected ({_described(failing.error)}), but the query answered"
+
+
+def _error_fault(failing: Step | None, error: EverfoldError) -> str | None:
+    if failing is None:
+        return str(error)
+    if failing.not_yet is not None:
+        return None if error.code == failing.not_yet else f"not the error `{failing.not_yet}`, but\n{error}"
+    expected = failing.error
+    assert expected is not None
+    said = str(error).lower()
+    if expected.code not in (None, error.code) or any(word.lower() not in said for word in expected.words):
+        return f"not the error that was expected ({_described(expected)}), but\n{error}"
+    return None
+
+
+def _described(expected: ExpectedError) -> str:
+    return ", ".join([*([f"`{expected.code}`"] if expected.code else []), *(f"“{word}”" for word in expected.words)])
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def _stream_fault(case: Case, engine: Engine, bound: Sequence[_Bound]) -> str | None:
+    """Runs the case as written, then in the ways that must not matter."""
+    _, fault = _run_stream(case, engine, bound, [each.step.batches for each in bound])
+    if fault or engine.name != "memory" or any(step.error or step.not_yet for step in case.steps):
+        return fault
+    every_row = ["row"] * len(bound)
+    late_rows, fault = _run_stream(case, engine, bound, every_row)
+    if late_rows:
+        if all(each.step.batches == "row" for each in bound):
+            return _named("a restart after each row", _run_stream(case, engine, bound, every_row, restart_after=1)[1])
+        return None
+    return (
+        _named("one row a batch", fault)
+        or _named("all rows in one batch", _run_stream(case, engine, bound, ["one"] * len(bound))[1])
+        or _named(
+            f"a restart after every {_ROWS_BEFORE_RESTART} rows",
+            _run_stream(case, engine, bound, every_row, restart_after=_ROWS_BEFORE_RESTART)[1],
+        )
+    )
+
+
+def _named(variant: str, fault: str | None) -> str | None:
+    return f"with {variant}:\n{fault}" if fault else None
+
+
+def _run_stream(
+    case: Case,
+    engine: Engine,
+    bound: Sequence[_Bound],
+    batches: Sequence[str | tuple[int, ...]],
+    restart_after: int | None = None,
+) -> tuple[int, str | None]:
+    """Runs the steps as a stream with these batches; `restart_after` so many batches the job is restarted. Late rows and fault."""
+    parts: list[Part] = []
+    owners: list[int] = []
+    for at, (step, sizes) in enumerate(zip(bound, batches, strict=True)):
+        split = list(_split(step.tables, sizes))
+        size = restart_after or len(split)
+        for first in range(0, len(split), size):
+            parts.append(_part(step, split[first : first + size]))
+            owners.append(at)
+    ran = engine.stream(parts)
+    by_step: list[list[pa.Table]] = [[] for _ in bound]
+    for owner, table in zip(owners, ran.tables, strict=True):
+        by_step[owner].append(table)
+    return ran.late_rows, _checked(case, bound, [_concatenated(tables) for tables in by_step])
+
+
+def _part(bound: _Bound, batches: Sequence[Rows]) -> Part:
+    return Part(root=bound.root, settings=bound.settings, batches=tuple(batches))
+
+
+def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.concat_tables(tables)
+
+
+def _split(tables: Mapping[str, pa.Table], sizes: str | tuple[int, ...]) -> Iterator[Rows]:
+    """The batches: of each table the next rows. One row a batch takes the tables in turn. There is always one batch."""
+    if sizes == "one":
+        yield tables
+    elif sizes == "row":
+        longest = max((table.num_rows for table in tables.values()), default=0)
+        rows: list[Rows] = [
+            {each: table.slice(at if each == name else 0, int(each == name)) for each, table in tables.items()}
+            for at in range(longest)
+            for name in tables
+            if at < tables[name].num_rows
+        ]
+        yield from rows or [tables]
+    else:
+        start = 0
+        for size in cast("tuple[int, ...]", sizes):
+            yield {name: table.slice(start, size) for name, table in tables.items()}
+            start += size
+        if any(table.num_rows > start for table in tables.values()):
+            yield {name: table.slice(start) for name, table in tables.items()}
+
+
+def _checked(case: Case, bound: Sequence[_Bound], tables: Sequence[pa.Table]) -> str | None:
+    """What is wrong with the rows that each step emitted."""
+    for at, (each, table) in enumerate(zip(bound, tables, strict=True)):
+        if each.step.expect is None:
+            continue
+        expected = Expectation(
+            table=each.step.expect,
+            types=each.step.types,
+            changelog=each.step.changelog,
+            tolerance=case.tolerance,
+            zone=each.settings.local_time_zone,
+        )
+        fault = difference(expected, from_arrow(table, each.root.schema))
+        if fault:
+            return f"step {at + 1}:\n{fault}" if len(bound) > 1 else fault
+    return None
+
+
+# --- binding ----------------------------------------------------------------------------------------------------------
+
+
+def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
+    """Runs the DDL of the case's layers and binds its query."""
+    from everfold.sql.planner import Session
+
+    options = {"table.local-time-zone": "UTC"} | step.options | {"execution.runtime-mode": _RUNTIME_MODE[mode]}
+    session = Session(options=options)
+    created: dict[str, str] = {}
+    for block in step.tables:
+        _redefine(session, block, case.file, created)
+        for _ in session.run(block.placed, source=str(case.file.path)):
+            pass
+    unknown = next((name for name in step.rows if f"`{name}`" not in created), None)
+    if unknown is not None:
+        raise case.file.error(step.rows[unknown].line, f"rows are given for `{unknown}`, but no CREATE TABLE names it")
+    root = _query(case, step, session)
+    fed = {table.name: table for table in scanned(root.input) if table.connector is None}
+    tables = {name: _arrow(case.file, step, name, table, session.settings) for name, table in fed.items()}
+    return _Bound(step, root, session.settings, tables)
+
+
+def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str, str]) -> None:
+    """Drops what the block is about to define again: a case's table replaces the suite's table of that name."""
+    from everfold.sql.script import parse_script
+    from everfold.sql.statements import CreateTable, CreateView
+
+    for statement in parse_script(block.placed, source=str(file.path)):
+        if isinstance(statement, CreateTable | CreateView):
+            kind = "TABLE" if isinstance(statement, CreateTable) else "VIEW"
+            dropped = f"{'TEMPORARY ' if statement.temporary else ''}{kind}"
+            name = ".".join(f"`{part}`" for part in statement.name)
+            if (before := created.get(name)) is not None:
+                list(session.run(f"DROP {before} IF EXISTS {name}", source=str(file.path)))
+            created[name] = dropped
+
+
+def _query(case: Case, step: Step, session: Session) -> Collect:
+    """The case's query: its last statement. The ones before it are run as they are."""
+    from everfold.sql.planner import Submit
+
+    found: list[Collect] = []
+    for action in session.run(step.sql.placed, source=str(case.file.path)):
+        if isinstance(action, Submit):
+            found += [root for root in action.roots if isinstance(root, Collect)]
+    if len(found) != 1:
+        raise case.file.error(step.sql.line, f"`sql` holds one query, but this has {len(found)}")
+    return found[0]
+
+
+def scanned(plan: Plan) -> list[Table]:
+    """The tables that a plan reads."""
+    return [node.table for node in walk_plan(plan) if isinstance(node, Scan)]
+
+
+def _arrow(file: CaseFile, step: Step, name: str, table: Table, settings: Settings) -> pa.Table:
+    fed = step.rows.get(name, FedTable(PipeTable((), ()), step.line))
+    try:
+        return to_arrow(fed.table, table.columns, name=name, zone=settings.local_time_zone)
+    except PipeTableError as error:
+        raise file.error(fed.line + error.line, str(error)) from error

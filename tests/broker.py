@@ -1,0 +1,426 @@
+"""A real Kafka broker for tests: one process, one node, gone when the test process is gone, however that ends.
+
+The jars come once from Maven through the Ivy that PySpark ships, into `$EVERFOLD_CACHE` or `~/.cache/everfold`. After that a broker is
+up in about three seconds and needs nothing but Java.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple, Self, cast
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Message as ConsumedMessage
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+KAFKA_VERSION = "4.1.0"
+START_TIMEOUT_S = 60.0  # seconds as a rule; a loaded machine takes longer
+STOP_TIMEOUT_S = 10.0
+CLIENT_TIMEOUT_S = 30.0
+ANY_PARTITION = -1
+
+_JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+
+# Ends the broker and its data when our end of the pipe closes, which the kernel sees to even after SIGKILL.
+_WATCHDOG = 'read -r _; kill -9 "$1"; sleep 0.2; rm -rf "$2"'
+
+Text = str | bytes
+Headers = Sequence[tuple[str, bytes]]
+
+
+class Message(NamedTuple):
+    """A record to produce; whatever is left out is the broker's choice."""
+
+    key: Text | None
+    value: Text | None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Headers = ()
+
+
+class Received(NamedTuple):
+    """A committed record as a consumer sees it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class KafkaBroker:
+    """A broker on a free port of 127.0.0.1 with a data folder of its own.
+
+    `stop` and `start` keep port and data, so a client sees a broker that was down for a while.
+    """
+
+    def __init__(self) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="everfold-kafka-"))
+        self._port, self._controller_port = _free_ports(2)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client puts into `bootstrap.servers`; the same over all stops and starts."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def running(self) -> bool:
+        """True while the broker's process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the broker and return when it answers clients."""
+        if self.running:
+            return
+        self._format_storage()
+        with self._log() as log:
+            self._process = subprocess.Popen(
+                _java("kafka.Kafka", str(self._settings)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._watchdog = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHDOG, "sh", str(self._process.pid), str(self._home)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """Shut the broker down in order; its topics stay for the next `start`."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the broker as a power cut would; what was flushed to its files stays for the next `start`."""
+        self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the broker and delete its data."""
+        self.kill()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, watchdog = self._process, self._watchdog
+        self._process = self._watchdog = None
+        if process is not None:
+            _end_process(process, how)
+        if watchdog is not None:  # only now: until the broker is reaped its pid cannot belong to anyone else
+            _end_process(watchdog, signal.SIGKILL)
+            if watchdog.stdin is not None:
+                watchdog.stdin.close()
+
+    def _format_storage(self) -> None:
+        if self._settings.exists():
+            return
+        self._settings.write_text(_server_properties(self._home / "data", self._port, self._controller_port))
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        with self._log() as log:
+            subprocess.run(
+                _java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._settings)),
+                check=True,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not _port_is_open(self._port):
+            if not self.running:
+                raise RuntimeError(f"the Kafka broker ended at its start:\n{self.log_text()}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the Kafka broker is not up after {START_TIMEOUT_S:.0f} s:\n{self.log_text()}")
+            time.sleep(0.05)
+        self._admin().list_topics(timeout=START_TIMEOUT_S)
+
+    @property
+    def _settings(self) -> Path:
+        return self._home / "server.properties"
+
+    def _log(self) -> IO[bytes]:
+        return (self._home / "broker.log").open("ab")
+
+    def log_text(self) -> str:
+        """What the broker's JVM has printed so far."""
+        path = self._home / "broker.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    # -- topics and records -----------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """Create a topic and return when a client can see it."""
+        admin = self._admin()  # held until the end: a client that is collected takes its pending requests along
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(CLIENT_TIMEOUT_S)
+        deadline = time.monotonic() + CLIENT_TIMEOUT_S
+        while len(admin.list_topics(name, timeout=CLIENT_TIMEOUT_S).topics[name].partitions) < partitions:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the topic {name} is not visible")
+            time.sleep(0.05)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records."""
+        admin = self._admin()
+        admin.delete_topics([name])[name].result(CLIENT_TIMEOUT_S)
+
+    def produce(self, topic: str, messages: Iterable[Sequence[object]]) -> None:
+        """Write `(key, value[, partition[, timestamp_ms[, headers]]])` rows in order; every one is acknowledged at return."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        )
+        failures: list[KafkaError] = []
+        for row in messages:
+            _produce_one(producer, topic, Message(*row), failures)  # type: ignore[arg-type]  # rows are checked by use
+        unsent = producer.flush(CLIENT_TIMEOUT_S)
+        if failures:
+            raise KafkaException(failures[0])
+        if unsent:
+            raise TimeoutError(f"{unsent} records were not acknowledged within {CLIENT_TIMEOUT_S:.0f} s")
+
+    def consume(self, topic: str) -> list[Received]:
+        """All committed records of a topic as it is now, by partition and offset."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": f"everfold-test-{uuid.uuid4()}",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
+        try:
+            partitions = consumer.list_topics(topic, timeout=CLIENT_TIMEOUT_S).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+            return sorted(_read_to_end(consumer, set(partitions)))
+        finally:
+            consumer.close()
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """One broker for all tests of a session; a test takes topics with names of its own."""
+    with KafkaBroker() as broker:
+        yield broker
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+
+def _produce_one(producer: Producer, topic: str, message: Message, failures: list[KafkaError]) -> None:
+    def note(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    while True:
+        try:
+            producer.produce(
+                topic,
+                value=message.value,
+                key=message.key,
+                partition=ANY_PARTITION if message.partition is None else message.partition,
+                timestamp=message.timestamp_ms or 0,  # 0 means now, to the client
+                headers=list(message.headers),
+                on_delivery=note,
+            )
+            break
+        except BufferError:  # the client's queue is full: let it drain
+            producer.poll(0.1)
+    producer.poll(0)
+
+
+def _read_to_end(consumer: Consumer, open_partitions: set[int]) -> Iterator[Received]:
+    deadline = time.monotonic() + CLIENT_TIMEOUT_S
+    while open_partitions:
+        message = consumer.poll(0.2)
+        if message is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no end of partitions {sorted(open_partitions)} after {CLIENT_TIMEOUT_S:.0f} s")
+            continue
+        error = message.error()
+        if error is None:
+            yield _received(message)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            open_partitions.discard(_known(message.partition()))
+        else:
+            raise KafkaException(error)
+
+
+def _received(message: ConsumedMessage) -> Received:
+    headers = tuple((name, value) for name, value in cast(list[tuple[str, bytes | None]], message.headers() or []))
+    return Received(
+        _known(message.partition()),
+        _known(message.offset()),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        headers,
+    )
+
+
+def _known(number: int | None) -> int:
+    assert number is not None, "a consumed message has a partition and an offset"
+    return number
+
+
+# -- process ----------------------------------------------------------------------------------------------------------
+
+
+def _java(main_class: str, *arguments: str) -> list[str]:
+    return [java_program(), *_JVM_FLAGS, "-cp", str(kafka_jars() / "*"), main_class, *arguments]
+
+
+def _end_process(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    process.send_signal(how)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def _port_is_open(port: int) -> bool:
+    with socket.socket() as client:
+        client.settimeout(1.0)
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _server_properties(data: Path, port: int, controller_port: int) -> str:
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": data,
+        "auto.create.topics.enable": "false",
+        # One node: nothing to replicate to.
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 1,
+        # Small and quick: a restart after a kill waits for the old session, a group for its members.
+        "group.initial.rebalance.delay.ms": 0,
+        "broker.heartbeat.interval.ms": 300,
+        "broker.session.timeout.ms": 2000,
+        "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
+        "num.network.threads": 2,
+        "num.io.threads": 2,
+        "background.threads": 2,
+        # Test records bear the dates of their stories: none is too old to keep.
+        "log.retention.ms": -1,
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+# -- jars -------------------------------------------------------------------------------------------------------------
+
+
+def java_program() -> str:
+    """The `java` to run: JAVA_HOME's, else the one on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if found is None:
+        raise RuntimeError("the Kafka broker needs Java 17: install a JDK or set JAVA_HOME")
+    return found
+
+
+def kafka_jars() -> Path:
+    """The folder with the broker's jars, fetched at the first call on a machine."""
+    jars = cache_home() / f"kafka-{KAFKA_VERSION}"
+    if not jars.is_dir():
+        with _locked(jars.with_name(f"{jars.name}.lock")):
+            if not jars.is_dir():
+                _fetch_jars(jars)
+    return jars
+
+
+def cache_home() -> Path:
+    """Where downloads are kept between runs: `$EVERFOLD_CACHE`, else `~/.cache/everfold`."""
+    configured = os.environ.get("EVERFOLD_CACHE")
+    return Path(configured) if configured else Path.home() / ".cache" / "everfold"
+
+
+def _fetch_jars(target: Path) -> None:
+    """Fetch into a folder beside the target, so that the target is either absent or whole."""
+    staging = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=target.parent))
+    command = [java_program(), "-jar", str(_ivy_jar()), "-cache", str(staging / "ivy"), "-confs", "default"]
+    command += ["-dependency", "org.apache.kafka", "kafka_2.13", KAFKA_VERSION]
+    try:
+        done = subprocess.run(
+            [*command, "-retrieve", str(staging / "jars" / "[artifact]-[revision](-[classifier]).[ext]")],
+            check=False,  # the error shows what Ivy printed
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"cannot fetch Kafka {KAFKA_VERSION}:\n{done.stdout[-2000:]}")
+        (staging / "jars").rename(target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec, "PySpark is a dependency"
+    assert spec.origin, "PySpark is a package with a file"
+    return next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock file: of several test processes only one fetches."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

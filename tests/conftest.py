@@ -1,0 +1,26 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("POLARS_MAX_THREADS", "2")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what needs Spark or Kafka by where it lies or what it asks for, and puts it last."""
+    root = Path(__file__).parent
+    for item in items:
+        parts = item.path.relative_to(root).parts if item.path.is_relative_to(root) else ()
+        if "spark" in parts[:-1] or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if "kafka_broker" in getattr(item, "fixturenames", ()):
+            item.add_marker("kafka")
+    items.sort(key=_needs_java)
+
+
+def _needs_java(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) is not None for name in ("spark", "kafka", "slow"))

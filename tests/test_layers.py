@@ -1,0 +1,106 @@
+"""Imports point only downwards, pyspark stays where it belongs, and what must start fast imports nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "everfold"
+
+LAYERS = (
+    ("cli", "web", "testing"),
+    ("table",),
+    ("jobs",),
+    ("spark",),
+    ("connectors",),
+    ("memory",),
+    ("operators",),
+    ("compat",),
+    ("sql",),
+    ("aggregates",),
+    ("state",),
+    ("plan",),
+    ("types", "errors"),
+)
+"""Folders and modules of the package from top to bottom; those of one line may import each other."""
+
+MAY_IMPORT_PYSPARK = {"table", "jobs", "spark", "connectors"}
+HEAVY = ("duckdb", "numpy", "pandas", "polars", "pyarrow", "pyspark")
+
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def layer(module: Path) -> str:
+    """The folder, or the module, directly below the package."""
+    return module.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imported(module: Path, *, top_level: bool = False) -> Iterator[tuple[int, str]]:
+    """Modules that a file imports, each with its line, at run time or for type checking; `top_level` leaves out lazy ones."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    package = ["everfold", *module.relative_to(SOURCE).parent.parts]
+    for node in _statements(tree) if top_level else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            name = ".".join([*base, *([node.module] if node.module else [])])
+            # `from everfold import types` names a module in its second half.
+            yield from ((node.lineno, f"{name}.{alias.name}" if name == "everfold" else name) for alias in node.names)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Statements that run when the module is imported."""
+    for node in tree.body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_downwards(module: Path) -> None:
+    own = layer(module)
+    if own == "__init__":
+        pytest.skip("the package's own module hands names out lazily")
+    assert own in RANK, f"`{own}` has no place in the layers yet"
+    upwards = [
+        f"{module.relative_to(SOURCE)}:{line} imports {name}"
+        for line, name in imported(module)
+        if name.startswith("everfold.")
+        and (below := name.split(".")[1]) != own
+        and below in RANK
+        and (RANK[below] < RANK[own] or (RANK[below] == RANK[own] and own not in ("cli", "types", "errors")))
+    ]
+    assert not upwards, "\n".join(upwards)
+
+
+def test_only_the_spark_side_imports_pyspark() -> None:
+    found = [
+        f"{module.relative_to(SOURCE)}:{line}"
+        for module in MODULES
+        if layer(module) not in MAY_IMPORT_PYSPARK
+        for line, name in imported(module)
+        if name.split(".")[0] == "pyspark"
+    ]
+    assert not found, f"pyspark is imported in {', '.join(found)}"
+
+
+def test_nothing_reads_from_the_machine_it_was_written_on() -> None:
+    found = [str(path) for path in MODULES if "/work/" in path.read_text(encoding="utf-8")]
+    assert not found
+
+
+LIGHT = ["everfold", "everfold.cli.main", "everfold.sql.planner", "everfold.plan.explain", "everfold.testing.pytest_plugin"]
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_what_must_start_fast_imports_nothing_heavy(name: str) -> None:
+    script = f"import sys, {name}; print(*(each for each in {HEAVY} if each in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == []

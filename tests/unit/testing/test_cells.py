@@ -1,0 +1,168 @@
+"""Values in cells: what is read, what is shown, what is refused."""
+
+from __future__ import annotations
+
+import math
+import struct
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everfold.testing.cells import CellError, canonical, java_float, read, write
+from everfold.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    STRING,
+    TIMESTAMP3,
+    TIMESTAMP_LTZ3,
+    TINYINT,
+    ArrayType,
+    DataType,
+    DecimalType,
+    IntervalType,
+    MapType,
+    MultisetType,
+    RowField,
+    RowType,
+    TimestampType,
+    TimeType,
+)
+
+ROW = RowType(fields=(RowField(name="id", type=INT), RowField(name="at", type=TIMESTAMP3)))
+
+
+@pytest.mark.parametrize(
+    ("text", "type", "shown"),
+    [
+        ("a|b", STRING, "a|b"),
+        ("true", BOOLEAN, "TRUE"),
+        ("+7", INT, "7"),
+        ("1.5", DOUBLE, "1.5"),
+        ("1e10", DOUBLE, "1.0E10"),
+        ("0.1", FLOAT, "0.1"),
+        ("-Infinity", DOUBLE, "-Infinity"),
+        ("NaN", FLOAT, "NaN"),
+        ("4", DecimalType(precision=10, scale=2), "4.00"),
+        ("2.345", DecimalType(precision=10, scale=2), "2.35"),
+        ("2020-04-15", DATE, "2020-04-15"),
+        ("08:05", TimeType(), "08:05:00"),
+        ("08:05:00.12", TimeType(precision=3), "08:05:00.120"),
+        ("2020-04-15", TIMESTAMP3, "2020-04-15 00:00:00.000"),
+        ("2020-04-15 08:05", TIMESTAMP3, "2020-04-15 08:05:00.000"),
+        ("2020-04-15T08:05:00.5", TimestampType(precision=6), "2020-04-15 08:05:00.500000"),
+        ("2020-04-15 08:05", TimestampType(precision=0), "2020-04-15 08:05:00"),
+        ("1969-12-31 23:59:59.999", TIMESTAMP3, "1969-12-31 23:59:59.999"),
+        ("2020-04-15 08:05:00Z", TIMESTAMP_LTZ3, "2020-04-15 08:05:00.000Z"),
+        ("2020-04-15 08:05:00+08:00", TIMESTAMP_LTZ3, "2020-04-15 00:05:00.000Z"),
+        ("2020-04-15 08:05:00", TIMESTAMP_LTZ3, "2020-04-15 00:05:00.000Z"),
+        ("2020-04-15", TIMESTAMP_LTZ3, "2020-04-14 16:00:00.000Z"),
+        ("00ff", BYTES, "00ff"),
+        ('["x", null]', ArrayType(element=STRING), '["x", null]'),
+        ("[1.50, 2]", ArrayType(element=DecimalType(precision=10, scale=2)), "[1.50, 2.00]"),
+        ("[0.1]", ArrayType(element=DOUBLE), "[0.1]"),
+        ("[true]", ArrayType(element=BOOLEAN), "[true]"),
+        ('{"b": 2, "a": 1}', MapType(key=STRING, value=INT), '{"a": 1, "b": 2}'),
+        ('{"2": [1]}', MapType(key=INT, value=ArrayType(element=INT)), '{"2": [1]}'),
+        ('{"x": 2}', MultisetType(key=STRING), '{"x": 2}'),
+        ('{"id": 1}', ROW, '{"id": 1, "at": null}'),
+        ('[1, "2020-04-15 08:05"]', ROW, '{"id": 1, "at": "2020-04-15 08:05:00.000"}'),
+        ('["a\\"b", "é"]', ArrayType(element=STRING), '["a\\"b", "é"]'),
+    ],
+)
+def test_a_cell_has_one_canonical_text(text: str, type: DataType, shown: str) -> None:
+    value = read(text, type, zone="Asia/Shanghai")
+    through_arrow = pa.array([value], type.arrow).to_pylist()[0]
+    assert write(through_arrow, type) == shown
+    assert canonical(text, type, zone="Asia/Shanghai") == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "type"),
+    [
+        ("128", TINYINT),
+        ("1.0", BIGINT),
+        ("yes", BOOLEAN),
+        ("x", DOUBLE),
+        ("123456789.00", DecimalType(precision=10, scale=2)),
+        ("Infinity", DecimalType(precision=10, scale=2)),
+        ("15.04.2020", TIMESTAMP3),
+        ("2020-04-31 08:05", TIMESTAMP3),
+        ("2020-04-15 08:05:00.1234567", TimestampType(precision=6)),
+        ("25:00", TimeType()),
+        ("0f0", BYTES),
+        ("{", ArrayType(element=INT)),
+        ("{}", ArrayType(element=INT)),
+        ('{"no": 1}', ROW),
+    ],
+)
+def test_a_text_that_is_no_value_is_refused_with_its_type(text: str, type: DataType) -> None:
+    with pytest.raises(CellError, match=r"is no .*" + type.sql.partition("(")[0]):
+        read(text, type)
+
+
+def test_intervals_are_shown_as_java_shows_durations() -> None:
+    assert [write(ms, IntervalType()) for ms in (0, 90_000, 5_400_500, -1_000)] == [
+        "PT0S",
+        "PT1M30S",
+        "PT1H30M0.5S",
+        "PT-1S",
+    ]
+    assert write(14, IntervalType(months=True)) == "P14M"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1.0"),
+        (-0.0, "-0.0"),
+        (9999999.0, "9999999.0"),
+        (1e7, "1.0E7"),
+        (0.001, "0.001"),
+        (0.00015, "1.5E-4"),
+        (123456789.25, "1.2345678925E8"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+    ],
+)
+def test_doubles_are_shown_as_java_shows_them(value: float, text: str) -> None:
+    assert java_float(value) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_shown_double_reads_back(value: float) -> None:
+    assert float(java_float(value)) == value
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_a_shown_float_reads_back_and_is_short(value: float) -> None:
+    text = java_float(value, single=True)
+    assert struct.pack("<f", float(text)) == struct.pack("<f", value)
+    assert len(text.strip("-").partition("E")[0]) <= 10
+
+
+@given(st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)))
+def test_timestamps_read_back(value: datetime) -> None:
+    precise = TimestampType(precision=6)
+    assert read(write(value, precise), precise) == value
+    zoned = TimestampType(precision=6, local_zone=True)
+    assert read(write(value.replace(tzinfo=UTC), zoned), zoned) == value.replace(tzinfo=UTC)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-(10**8), max_value=10**8))
+def test_decimals_read_back(value: Decimal) -> None:
+    type = DecimalType(precision=12, scale=2)
+    assert read(write(value, type), type) == value
+
+
+def test_null_is_null() -> None:
+    assert read(None, INT) is None
+    assert write(None, INT) is None
+    assert math.isnan(read("NaN", DOUBLE))
