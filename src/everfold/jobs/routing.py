@@ -69,6 +69,7 @@ class Router:
     rows: int = 0
     rows_out: int = 0
     batches: int = 0
+    seen_batch: int = -1
     last_batch_at: float = field(default_factory=time.monotonic)
     idle: threading.Event = field(default_factory=threading.Event)
 

@@ -6,13 +6,15 @@ Source: flink 2.3 through the oracle. A wall clock time that occurs twice is ove
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from everfold.operators.contract import END_OF_TIME, NO_WATERMARK
 
+_OFFSET = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
 _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
 # What `datetime` can hold, a day away from its edges.
@@ -22,22 +24,20 @@ _FIRST, _LAST = -62_135_510_400_000, 253_402_214_400_000
 @lru_cache(maxsize=16)
 def zone_of(name: str) -> tzinfo:
     """The zone of a name: `Europe/Berlin`, `UTC`, or an offset as Flink spells it (`GMT+08:00`, `+02:00`)."""
-    offset = name.removeprefix("GMT").removeprefix("UTC")
-    if offset[:1] in ("+", "-"):
-        parsed = datetime.strptime(offset, "%z" if len(offset) > 3 else "%z00").tzinfo if len(offset) > 3 else None
-        if parsed is None:
-            parsed = datetime.strptime(f"{offset[0]}{offset[1:].zfill(2)}00", "%z").tzinfo
-        assert parsed is not None
-        return parsed
-    return ZoneInfo(name)
+    offset = _OFFSET.fullmatch(name)
+    if offset is None:
+        return ZoneInfo(name)
+    sign, hours, minutes = offset.groups()
+    length = timedelta(hours=int(hours), minutes=int(minutes or 0))
+    return timezone(-length if sign == "-" else length)
 
 
 def closed_until(watermark: int, zone: str | None) -> int:
     """The greatest local end of a window such that every window up to it is complete: no instant after the watermark lies in one."""
-    if watermark == NO_WATERMARK or watermark >= END_OF_TIME or zone is None:
-        return watermark if watermark >= END_OF_TIME or watermark == NO_WATERMARK else watermark + 1
+    if watermark == NO_WATERMARK or watermark >= END_OF_TIME:
+        return watermark
     at = watermark + 1
-    if not _FIRST < at < _LAST:
+    if zone is None or not _FIRST < at < _LAST:
         return at
     rules = zone_of(zone)
     wall = _wall(at, rules)

@@ -88,7 +88,7 @@ class Pack:
             parts = prepared.with_columns(index.alias("__bucket")).partition_by(
                 "__bucket", as_dict=True, include_key=False
             )
-            wire = [(self.bucket_ids[at], ROWS + to_ipc(part)) for (at,), part in parts.items()]  # type: ignore[misc]
+            wire = [(self.bucket_ids[at], ROWS + to_ipc(part)) for (at,), part in parts.items()]
         return meta, stats, wire
 
     def _meta(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes]]:
@@ -100,8 +100,8 @@ class Pack:
         moves = rows.group_by(SPLIT).agg(pl.col(WATERMARK).max()).drop_nulls(WATERMARK)
         watermarks = {split if split is not None else self.split: at for split, at in moves.iter_rows()}
         controls = rows[CONTROL].drop_nulls().to_list() if rows[CONTROL].null_count() < rows.height else []
-        now = rows[NOW].max()
-        metas = [Meta(NO_WATERMARK if now is None else int(now), watermarks, FLUSH in controls)]  # type: ignore[call-overload]
+        now: int | None = rows.select(pl.col(NOW).max()).item()
+        metas = [Meta(NO_WATERMARK if now is None else now, watermarks, FLUSH in controls)]
         stats: list[bytes] = []
         forwarded = rows[FORWARDED].drop_nulls().to_list() if rows[FORWARDED].null_count() < rows.height else []
         for blob in forwarded:

@@ -61,6 +61,8 @@ appender.file.name = file
 appender.file.fileName = {file}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+logger.state.name = org.apache.spark.sql.execution.python.streaming
+logger.state.level = error
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 """

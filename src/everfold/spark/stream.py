@@ -206,11 +206,11 @@ class StreamLowering:
         self.operators.append(operator)
         split = below.splits[0] if len(below.splits) == 1 else ""
         rows = self._exchange_input(below, operator)
-        packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)  # type: ignore[arg-type]
+        packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
         processor = BucketProcessor(name, pickle.dumps(operator), self.bucket_ids[0])
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         types = ", ".join(f"{physical(at)} {of.type.spark}" for at, of in enumerate(operator.schema))
-        frame = stepped.mapInArrow(Unpack(_wire_schema(operator.schema)), f"{types}, {FORWARDED} BINARY")  # type: ignore[arg-type]
+        frame = stepped.mapInArrow(Unpack(_wire_schema(operator.schema)), f"{types}, {FORWARDED} BINARY")
         window_end = physical(len(operator.schema) - 2)
         order = f"unix_millis(CAST({window_end} AS TIMESTAMP)) AS {ORDER}"
         columns = [

@@ -66,11 +66,11 @@ class CaseFileCollector(pytest.File):
                     item: CaseItem = CaseItem.from_parent(self, name=name, case=case, engine=engine, mode=mode)
                     yield item
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]
         """An error in the file, without a Python trace."""
         from everfold.errors import EverfoldError
 
-        return str(excinfo.value) if isinstance(excinfo.value, EverfoldError) else super().repr_failure(excinfo, style)
+        return str(excinfo.value) if isinstance(excinfo.value, EverfoldError) else super().repr_failure(excinfo)
 
 
 def _engines(config: pytest.Config) -> tuple[EngineName, ...]:

@@ -229,7 +229,7 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
         raise case.file.error(step.rows[unknown].line, f"rows are given for `{unknown}`, but no CREATE TABLE names it")
     root = _query(case, step, session)
     fed = {table.name: table for table in scanned(root.input) if table.connector is None}
-    tables = {name: _arrow(case.file, step, name, table, session.settings) for name, table in fed.items()}
+    tables = {name: _arrow(case.file, step, table, session) for name, table in fed.items()}
     return _Bound(step, root, session.settings, tables)
 
 
@@ -266,9 +266,14 @@ def scanned(plan: Plan) -> list[Table]:
     return [node.table for node in walk_plan(plan) if isinstance(node, Scan)]
 
 
-def _arrow(file: CaseFile, step: Step, name: str, table: Table, settings: Settings) -> pa.Table:
-    fed = step.rows.get(name, FedTable(PipeTable((), ()), step.line))
+def _arrow(file: CaseFile, step: Step, table: Table, session: Session) -> pa.Table:
+    """The rows that the case gives a table, as the query reads it: with the columns that it needs."""
+    fed = step.rows.get(table.name, FedTable(PipeTable((), ()), step.line))
+    from everfold.sql.catalog import CatalogTable
+
+    declared = session.catalog.find((table.name,))
+    known = [column.name for column in declared.table.columns] if isinstance(declared, CatalogTable) else None
     try:
-        return to_arrow(fed.table, table.columns, name=name, zone=settings.local_time_zone)
+        return to_arrow(fed.table, table.columns, name=table.name, known=known, zone=session.settings.local_time_zone)
     except PipeTableError as error:
         raise file.error(fed.line + error.line, str(error)) from error

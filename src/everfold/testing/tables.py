@@ -8,24 +8,31 @@ from typing import TYPE_CHECKING
 
 from everfold.plan.nodes import TableColumn
 from everfold.testing import cells
-from everfold.testing.pipetable import PipeTable, PipeTableError
+from everfold.testing.pipetable import KINDS, PipeTable, PipeTableError
 from everfold.types import Schema, physical
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 KIND_COLUMN = "__kind"
-"""The column of an engine's rows that holds a row kind; without it all rows are +I."""
+"""The column of an engine's rows that holds a row kind, TINYINT: its place in `KINDS`; without it all rows are +I."""
 
 
-def to_arrow(table: PipeTable, columns: Sequence[TableColumn], *, name: str, zone: str = "UTC") -> pa.Table:
-    """The rows of a table as its connector would deliver them: `c0`, `c1`, … for each column that is not computed, and `__kind`.
+def to_arrow(
+    table: PipeTable,
+    columns: Sequence[TableColumn],
+    *,
+    name: str,
+    known: Sequence[str] | None = None,
+    zone: str = "UTC",
+) -> pa.Table:
+    """The rows of a table as its connector would deliver them: `c0`, `c1`, … for `columns`, and `__kind`.
 
-    Columns that the pipe table leaves out are NULL.
+    Columns that the pipe table leaves out are NULL. `known` are the names of all its columns, if the query does not read every one.
     """
     import pyarrow as pa
 
-    known = [column.name for column in columns]
+    known = [column.name for column in columns] if known is None else known
     if unknown := [column for column in table.columns if column not in known]:
         raise PipeTableError(0, f"table `{name}` has no column `{unknown[0]}` to fill; it has {', '.join(known)}")
     arrays = {}
@@ -36,7 +43,7 @@ def to_arrow(table: PipeTable, columns: Sequence[TableColumn], *, name: str, zon
             values = [_value(row.cells[place], column, row.line, zone) for row in table.rows]
         arrays[physical(at)] = pa.array(values, column.type.arrow)
     if table.kinds is not None:
-        arrays[KIND_COLUMN] = pa.array(table.kinds, pa.string())
+        arrays[KIND_COLUMN] = pa.array([KINDS.index(kind) for kind in table.kinds], pa.int8())
     return pa.table(arrays)
 
 
@@ -64,10 +71,16 @@ def from_arrow(table: pa.Table, schema: Schema) -> Answer:
         for at, field in enumerate(schema)
     ]
     rows = list(zip(*columns, strict=True)) if columns else []
-    kinds = table.column(KIND_COLUMN).to_pylist() if KIND_COLUMN in table.column_names else ["+I"] * len(rows)
     return Answer(
         schema.names,
         tuple(field.type.sql for field in schema),
-        tuple(zip(kinds, rows, strict=True)),
+        tuple(zip(row_kinds(table), rows, strict=True)),
         schema,
     )
+
+
+def row_kinds(table: pa.Table) -> list[str]:
+    """The row kind of each row."""
+    if KIND_COLUMN not in table.column_names:
+        return [KINDS[0]] * table.num_rows
+    return [KINDS[code] for code in table.column(KIND_COLUMN).to_pylist()]

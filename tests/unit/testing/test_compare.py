@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from everfold.testing.compare import Expectation, difference
-from everfold.testing.pipetable import PipeTableError, aligned, parse
+from everfold.testing.pipetable import KINDS, PipeTableError, aligned, parse
 from everfold.testing.tables import KIND_COLUMN, Answer, from_arrow
 from everfold.types import BIGINT, DOUBLE, STRING, DecimalType, Field, Schema
 
@@ -18,7 +18,7 @@ def answer(*rows: tuple[str | None, str | None], kinds: list[str] | None = None)
     total = pa.array(columns[1], pa.string()).cast(pa.decimal128(38, 2))
     table = pa.table({"c0": pa.array(columns[0], pa.string()), "c1": total})
     if kinds is not None:
-        table = table.append_column(KIND_COLUMN, pa.array(kinds, pa.string()))
+        table = table.append_column(KIND_COLUMN, pa.array([KINDS.index(kind) for kind in kinds], pa.int8()))
     return from_arrow(table, SCHEMA)
 
 

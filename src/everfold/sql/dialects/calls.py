@@ -165,7 +165,7 @@ class Calls(Types):
         self.expect("AS")
         to = self.data_type()
         self.expect(")")
-        return self.node(FlinkCast, first, this=value, to=to, safe=safe)
+        return self.node(FlinkCast, first, this=value, to=to, to_text=str(to), safe=safe)
 
     # --- forms of their own -------------------------------------------------------------------------------------------
 
@@ -257,7 +257,8 @@ class Calls(Types):
     def _json_option(self, name: str, words: tuple[str, ...]) -> CallOption:
         first = self.at
         if name != "JSON_EXISTS" and self.accept("RETURNING"):
-            return self.node(CallOption, first, this="RETURNING", to=self.data_type())
+            to = self.data_type()
+            return self.node(CallOption, first, this="RETURNING", to=to, to_text=str(to))
         if name == "JSON_QUERY" and (word := self.one_of("WITH", "WITHOUT")):
             wanted = "WITHOUT" if word == "WITHOUT" else self.one_of("CONDITIONAL", "UNCONDITIONAL") or "UNCONDITIONAL"
             self.accept("ARRAY")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial, reduce
 from typing import NamedTuple
 
 from sqlglot import exp
@@ -42,6 +43,20 @@ INFIX: dict[str, Infix] = {
     "||": Infix(PRODUCT, exp.DPipe),
 }
 CHAINS: dict[str, Infix] = {"OR": Infix(OR, exp.Or), "AND": Infix(AND, exp.And)}
+
+
+class _Operand(NamedTuple):
+    """An operand of AND or OR, and its place with the parentheses around it."""
+
+    node: exp.Expression
+    place: dict[str, int]
+
+
+def _joined(infix: Infix, left: _Operand, right: _Operand) -> _Operand:
+    joined = infix.node(this=left.node, expression=right.node)
+    joined.meta.update(left.place, end=right.place["end"])
+    return _Operand(joined, joined.meta)
+
 
 LONG_CHAIN = 32
 """From how many operands on a chain of AND or OR becomes a balanced tree."""
@@ -84,22 +99,28 @@ class Expressions(Calls):
                 return left
 
     def _chain(self, key: str, infix: Infix, left: exp.Expression, first: int) -> exp.Expression:
-        operands = [(left, first, self.at - 1)]
+        """All operands of one AND or OR, those in parentheses too: the same meaning gives the same tree."""
+        operands = self._operands(infix, left, first)
         while self.accept(key):
             at = self.at
-            operands.append((self.binary(infix.power + 1), at, self.at - 1))
+            operands += self._operands(infix, self.binary(infix.power + 1), at)
         while len(operands) > LONG_CHAIN:
             pairs = [operands[at : at + 2] for at in range(0, len(operands), 2)]
-            operands = [self._joined(infix, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        joined = operands[0]
-        for operand in operands[1:]:
-            joined = self._joined(infix, joined, operand)
-        return joined[0]
+            operands = [_joined(infix, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        return reduce(partial(_joined, infix), operands).node
 
-    def _joined(
-        self, infix: Infix, left: tuple[exp.Expression, int, int], right: tuple[exp.Expression, int, int]
-    ) -> tuple[exp.Expression, int, int]:
-        return self.node(infix.node, left[1], right[2], this=left[0], expression=right[0]), left[1], right[2]
+    def _operands(self, infix: Infix, node: exp.Expression, first: int) -> list[_Operand]:
+        place = self.place(exp.Var(), first).meta
+        if not isinstance(node, infix.node):
+            return [_Operand(node, place)]
+        found, stack = [], [node]
+        while stack:
+            each = stack.pop()
+            if isinstance(each, infix.node):
+                stack += [each.expression, each.this]
+            else:
+                found.append(_Operand(each, dict(each.meta)))
+        return found
 
     def _is(self, left: exp.Expression, first: int, power: int) -> exp.Expression | None:
         negated = self.key(1) == "NOT"

@@ -32,7 +32,7 @@ The grammar is our own, written over sqlglot's nodes: sqlglot's stock parser rea
 | `EXISTS (SELECT …)`, `(SELECT …)` | `exp.Exists(this=query)`, `exp.Subquery(this=query)` |
 | `(a, b)` | `exp.Tuple(expressions)` |
 | `CASE …` | `exp.Case(this=operand or None, ifs=[exp.If(this=condition, true=value)], default)` |
-| `CAST(x AS t)`, `TRY_CAST` | `FlinkCast(this, to=DataType, safe=bool)` |
+| `CAST(x AS t)`, `TRY_CAST` | `FlinkCast(this, to=DataType, safe=bool)` (`to_text` is only for comparing) |
 | `f(x)` whatever f | `FunctionCall(this="F", expressions, distinct, order, filter, nulls, options, special)`; `.name .spelled`, IF, COALESCE … too |
 | `f(a => 1)` | an argument `exp.Kwarg(this=Identifier, expression)` |
 | `f(x) OVER w`, `OVER (…)` | `exp.Window(this=FunctionCall, alias=Identifier("w") or partition_by=[…], order=exp.Order, spec=exp.WindowSpec)` |

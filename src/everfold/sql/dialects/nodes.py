@@ -63,7 +63,7 @@ class CallOption(exp.Expression):
     `value` is a word (`NULL`, `ERROR`, …), `to` a `DataType`, `expression` a value; each only where the clause has one.
     """
 
-    arg_types = {"this": True, "value": False, "to": False, "expression": False}
+    arg_types = {"this": True, "value": False, "to": False, "to_text": False, "expression": False}
     _hash_raw_args = True
 
     @property
@@ -138,9 +138,12 @@ class FunctionCall(exp.Expression, exp.Condition):
 
 
 class FlinkCast(exp.Expression, exp.Condition):
-    """CAST(this AS to), or TRY_CAST when `safe`; `to` is everfold's `DataType`, so it compares with the tree."""
+    """CAST(this AS to), or TRY_CAST when `safe`; `to` is everfold's `DataType`, and `to_text` its text.
 
-    arg_types = {"this": True, "to": True, "safe": False}
+    Trees compare by their hashes, and INT and BIGINT have the same; their texts differ.
+    """
+
+    arg_types = {"this": True, "to": True, "to_text": True, "safe": False}
     _hash_raw_args = True
 
     @property

@@ -48,7 +48,9 @@ def _set_operation(node: exp.SetOperation, render: Render) -> str:
     word = type(node).__name__.upper() + ("" if node.args.get("distinct") else " ALL")
     sides = []
     for side in (node.this, node.expression):
-        lower = isinstance(side, exp.SetOperation) and (side is node.expression or isinstance(node, exp.Intersect))
+        binds_more = isinstance(side, exp.Intersect) and not isinstance(node, exp.Intersect)
+        is_left_of_equals = side is node.this and isinstance(side, exp.Intersect) == isinstance(node, exp.Intersect)
+        lower = isinstance(side, exp.SetOperation) and not binds_more and not is_left_of_equals
         sides.append(f"({render(side)})" if lower else render(side))
     return f"{_head(node, render)}{sides[0]} {word} {sides[1]}{_tail(node, render)}"
 

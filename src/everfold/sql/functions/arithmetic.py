@@ -22,8 +22,8 @@ from everfold.sql.functions.coercion import (
 )
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
 from everfold.sql.functions.render import Writer
-from everfold.sql.functions.temporal_arithmetic import difference, scaled_interval, shifted
-from everfold.types import MAX_DECIMAL_PRECISION, DataType, DecimalType, FloatingType, IntegerType, NumericType
+from everfold.sql.functions.temporal_arithmetic import scaled_interval, shifted
+from everfold.types import MAX_DECIMAL_PRECISION, DataType, DecimalType, FloatingType, IntegerType, IntervalType, NumericType
 
 DIVISION_BY_ZERO = "division-by-zero: Division by zero"
 _DECIMAL_RESULT: dict[str, Callable[[DecimalType, DecimalType], DecimalType]] = {
@@ -47,11 +47,11 @@ def _arithmetic(operator: str) -> Rule:
         if len(args) != 2:
             return None
         if operator in ("+", "-"):
-            temporal = shifted(operator, args) or difference(operator, args)
+            temporal = shifted(operator, args)
             if temporal is not None:
                 return temporal
-        if operator in ("*", "/"):
-            scaled = scaled_interval(operator, args)
+        if operator == "*":
+            scaled = scaled_interval(args)
             if scaled is not None:
                 return scaled
         a, b = args
@@ -105,7 +105,7 @@ def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
     def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         a, b = texts
         type, (left, right) = call.type, call.args  # noqa: A001
-        if isinstance(type, FloatingType):
+        if isinstance(type, FloatingType | IntervalType):
             return f"({a} {operator} {b})"
         if isinstance(type, IntegerType):
             if operator in ("/", "%"):

@@ -19,6 +19,23 @@ _HOLE = re.compile(r"\{(\d+\*?|\*|t\d*|zone|fail: [^}]*)\}")
 _MARK = re.compile("\x01(\\d+)\x02")
 
 
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?")
+
+
+def is_utc(zone: str) -> bool:
+    """Whether a zone is UTC under one of its names."""
+    return zone.upper() in ("UTC", "Z", "GMT", "UT", "ETC/UTC") or fixed_offset_minutes(zone) == 0
+
+
+def fixed_offset_minutes(zone: str) -> int | None:
+    """The offset of a zone such as ``+08:00`` or ``GMT+8``, None for any other."""
+    match = _OFFSET.fullmatch(zone)
+    if match is None:
+        return None
+    minutes = int(match.group(2)) * 60 + int(match.group(3) or 0)
+    return minutes if match.group(1) == "+" else -minutes
+
+
 @dataclass(frozen=True)
 class RenderContext:
     """What the text of an expression depends on beside its tree.
@@ -67,6 +84,37 @@ class Writer:
         if self.context.now is not None:
             return self.context.now
         return "current_timestamp()" if self.spark else "timezone('UTC', now())"
+
+    def fresh(self) -> str:
+        """The name of a new variable."""
+        self._bound += 1
+        return f"v{self._bound}_"
+
+    def local(self, instant: str) -> str:
+        """The wall clock time of an instant in the session's zone, as a TIMESTAMP."""
+        zone = self.context.zone
+        if self.spark:
+            wall = f"CAST({instant} AS TIMESTAMP_NTZ)"
+            return wall if is_utc(zone) else f"convert_timezone('UTC', {self.text(zone)}, {wall})"
+        if is_utc(zone):
+            return instant
+        offset = fixed_offset_minutes(zone)
+        if offset is not None:
+            return f"({instant} + to_minutes({offset}))"
+        return f"timezone({self.text(zone)}, timezone('UTC', {instant}))"
+
+    def instant(self, local: str) -> str:
+        """The instant of a wall clock time (a TIMESTAMP) in the session's zone."""
+        zone = self.context.zone
+        if self.spark:
+            wall = local if is_utc(zone) else f"convert_timezone({self.text(zone)}, 'UTC', {local})"
+            return f"CAST({wall} AS TIMESTAMP)"
+        if is_utc(zone):
+            return local
+        offset = fixed_offset_minutes(zone)
+        if offset is not None:
+            return f"({local} - to_minutes({offset}))"
+        return f"timezone('UTC', timezone({self.text(zone)}, {local}))"
 
     def write(self, expr: Expr) -> str:
         """The expression's text: an atom, a call, or in parentheses."""
@@ -123,8 +171,7 @@ class Writer:
         names = {}
         for at, text in enumerate(texts):
             if count[at] > 1 and len(text) * count[at] > REPEATED_CHARS:
-                self._bound += 1
-                names[at] = f"v{self._bound}_"
+                names[at] = self.fresh()
         body = _MARK.sub(lambda mark: names.get(int(mark.group(1)), texts[int(mark.group(1))]), body)
         for at, name in names.items():
             body = self.let(name, texts[at], body)
@@ -140,8 +187,7 @@ class Writer:
         """The body, in which each ``\\x03`` stands for the text: bound to a variable when that is long."""
         if len(text) * body.count("\x03") <= REPEATED_CHARS or body.count("\x03") <= 1:
             return body.replace("\x03", text)
-        self._bound += 1
-        name = f"v{self._bound}_"
+        name = self.fresh()
         return self.let(name, text, body.replace("\x03", name))
 
 

@@ -1,0 +1,35 @@
+"""`everfold test`: runs case files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from everfold.errors import EXIT_FAILED
+from everfold.testing import report
+from everfold.testing.casefile import find, load
+from everfold.testing.engines import Engine, EngineName, engine
+from everfold.testing.runner import Outcome, run_file
+
+
+def test(paths: Sequence[Path], engines: Sequence[EngineName], *, as_json: bool) -> int:
+    """Runs all cases of files and folders in this process; the exit code. All files are read before the first case runs."""
+    files = [load(path) for path in find(paths)]
+    outcomes: list[Outcome] = []
+    ready: list[Engine] = []
+    try:
+        for name in engines:
+            ready.append(engine(name))
+        for each in ready:
+            for file in files:
+                for outcome in run_file(file, [each]):
+                    outcomes.append(outcome)
+                    if not outcome.passed and not as_json:
+                        sys.stdout.write(report.failure(outcome) + "\n\n")
+                        sys.stdout.flush()
+    finally:
+        for each in ready:
+            each.close()
+    sys.stdout.write((report.to_json(outcomes) if as_json else report.summary(outcomes)) + "\n")
+    return 0 if all(outcome.passed for outcome in outcomes) else EXIT_FAILED

@@ -1,0 +1,23 @@
+"""`everfold explain`: what a script would run, without running it and without a JVM."""
+
+from __future__ import annotations
+
+import sys
+
+from everfold.cli.run import RunOptions, Script, session_of
+
+
+def explain(script: Script, options: RunOptions) -> None:
+    """Prints the plan of each query and INSERT of a script."""
+    from everfold.plan.explain import explain as explained
+    from everfold.sql.planner import Submit
+
+    session = session_of(options)
+    first = True
+    for action in session.run(script.text, source=script.source):
+        if not isinstance(action, Submit):
+            continue
+        if not first:
+            sys.stdout.write("\n")
+        first = False
+        sys.stdout.write("\n\n".join(explained(root).rstrip("\n") for root in action.roots) + "\n")

@@ -1,0 +1,76 @@
+"""What the command line wants of whatever runs jobs: the only seam between it and the engines.
+
+`everfold.jobs` offers these two functions for Spark; `cli/memory_jobs.py` offers them for the in-process runner. Nothing else of either is
+used by the command line, and neither is imported before there is a job to run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from everfold.jobs.progress import Progress
+    from everfold.plan.nodes import Root
+    from everfold.sql.settings import Settings
+
+EngineName = Literal["spark", "memory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """One job: a query, an INSERT, or the INSERTs of a statement set.
+
+    name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what
+    relative paths start from. suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's.
+    stopping: asked after every batch, True when the user wants the job to stop.
+    """
+
+    roots: Sequence[Root]
+    name: str
+    sql: str
+    settings: Settings
+    state_dir: Path | None
+    base_folder: Path
+    suspend: bool = False
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    stopping: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How a job ended. rows: taken in this run. late_rows: dropped as late since the job began. dropped_rows: by why, as
+    `json.ignore-parse-errors` and `everfold.null-rowtime` allow. log_file: where the engine's own words are, if they are kept."""
+
+    rows: int = 0
+    rows_out: int = 0
+    late_rows: int = 0
+    state_rows: int = 0
+    dropped_rows: Mapping[str, int] = field(default_factory=dict)
+    log_file: Path | None = None
+
+
+class Jobs(Protocol):
+    """Runs jobs."""
+
+    def bounded(self, request: JobRequest) -> bool:
+        """Whether all of the job's input ends by itself. Looks at tables' options only."""
+
+    def submit(
+        self, request: JobRequest, *, rows: Callable[[pa.Table], None], progress: Callable[[Progress], None]
+    ) -> Finished:
+        """Runs a job to its end. `rows` takes what a Collect emits (`c0`, …, maybe `__kind`), in the thread of the caller."""
+
+
+_MODULES: Mapping[EngineName, str] = {"spark": "everfold.jobs", "memory": "everfold.cli.memory_jobs"}
+
+
+def jobs(engine: EngineName) -> Jobs:
+    """What runs jobs on an engine."""
+    return cast(Jobs, importlib.import_module(_MODULES[engine]))

@@ -1,0 +1,217 @@
+"""The commands and their options. What a command needs is imported when it runs: `everfold --help` is there at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from everfold import __version__
+from everfold.errors import EXIT_FAILED, EXIT_WRONG_USE, EverfoldError
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+_EXIT_INTERRUPTED = 130
+
+
+@click.group(context_settings=_SETTINGS)
+@click.version_option(__version__, prog_name="everfold", message="%(prog)s %(version)s")
+def everfold() -> None:
+    """Streaming aggregations in Flink SQL, run on Spark.
+
+    \b
+    everfold check-setup              what is missing on this machine
+    everfold run orders.sql           run a script to the end of its input, or until Ctrl-C
+    everfold explain orders.sql       show its plan
+    everfold test tests/              run case files
+
+    \b
+    Completion for bash (zsh, fish likewise):
+      eval "$(_EVERFOLD_COMPLETE=bash_source everfold)"
+    """
+
+
+def _script_options(command: Any) -> Any:
+    for option in (
+        click.argument("script", required=False, type=click.Path(dir_okay=False, allow_dash=True)),
+        click.option("-e", "text", metavar="SQL", help="Run this SQL instead of a script."),
+        click.option(
+            "--batch", is_flag=True, help="Run once over bounded input: SET 'execution.runtime-mode' = 'batch'."
+        ),
+        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in options."),
+        click.option(
+            "--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, or one of Spark's (spark.*)."
+        ),
+        click.option("--dialect", type=click.Choice(["flink"]), default="flink", help="The SQL dialect."),
+    ):
+        command = option(command)
+    return command
+
+
+@everfold.command()
+@_script_options
+@click.option(
+    "--state", type=click.Path(file_okay=False, path_type=Path), help="The job's folder: where it goes on after a stop."
+)
+@click.option("--suspend", is_flag=True, help="At the end of bounded input, keep open windows for the next run.")
+@click.option("--master", metavar="URL", help="Spark's master; local[*] without it.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "memory"]),
+    default="spark",
+    show_default=True,
+    help="memory: in this process, for small bounded files.",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json", "csv"]),
+    default="text",
+    show_default=True,
+    help="How a query's rows are printed.",
+)
+def run(
+    script: str | None,
+    text: str | None,
+    batch: bool,
+    variables: tuple[str, ...],
+    conf: tuple[str, ...],
+    dialect: str,
+    state: Path | None,
+    suspend: bool,
+    master: str | None,
+    engine: Any,
+    format_: Any,
+) -> None:
+    """Run the statements of SCRIPT (- for standard input).
+
+    Bounded input runs to its end, unbounded input until Ctrl-C, which stops after the running batch. An INSERT job started again with the
+    same command goes on where it was: without --state it lives in .everfold/<script name>/ beside the script.
+
+    \b
+    everfold run orders.sql
+    everfold run orders.sql --state /var/lib/orders --conf spark.driver.memory=4g
+    everfold run -e "SELECT 1 + 1 AS two" --engine memory
+    cat orders.sql | everfold run - --batch --format json
+    """
+    from everfold.cli import run as command
+
+    options = command.RunOptions(
+        state=state,
+        batch=batch,
+        suspend=suspend,
+        conf=command.pairs(conf, "--conf"),
+        variables=command.pairs(variables, "--var"),
+        master=master,
+        engine=engine,
+        format=format_,
+        dialect=dialect,
+    )
+    command.run(command.Script.read(script, text), options)
+
+
+@everfold.command()
+@_script_options
+def explain(
+    script: str | None, text: str | None, batch: bool, variables: tuple[str, ...], conf: tuple[str, ...], dialect: str
+) -> None:
+    """Show the plan of each query of SCRIPT, with watermark, changelog mode and state per operator. Nothing is run.
+
+    \b
+    everfold explain orders.sql
+    """
+    from everfold.cli import explain as command
+    from everfold.cli.run import RunOptions, Script, pairs
+
+    options = RunOptions(batch=batch, conf=pairs(conf, "--conf"), variables=pairs(variables, "--var"), dialect=dialect)
+    command.explain(Script.read(script, text), options)
+
+
+@everfold.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
+@click.option(
+    "--engine",
+    type=click.Choice(["memory", "spark", "all"]),
+    default="memory",
+    show_default=True,
+    help="Where the cases run.",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How results are printed.",
+)
+def test(files: tuple[Path, ...], engine: str, format_: str) -> None:
+    """Run the cases of case files, and of folders that hold some (*.case.yaml). Exit code 1 if one fails.
+
+    \b
+    everfold test tests/orders.case.yaml
+    everfold test tests/ --engine all --format json
+    """
+    from everfold.cli.cases import test as run_cases
+    from everfold.testing.engines import ENGINES
+
+    engines: Any = ENGINES if engine == "all" else (engine,)
+    sys.exit(run_cases(files, engines, as_json=format_ == "json"))
+
+
+@everfold.command("check-setup")
+@click.option("--quiet", is_flag=True, help="Print only what is missing.")
+def check_setup(quiet: bool) -> None:
+    """Say what is missing on this machine, and what to do about it. Exit code 1 if something is."""
+    from everfold.cli.setup import checks
+
+    found = list(checks(Path()))
+    for check in found:
+        if not quiet or not check.ok:
+            click.echo(check.line(), err=quiet)
+    sys.exit(0 if all(check.ok for check in found) else EXIT_FAILED)
+
+
+def main() -> None:
+    """Runs a command line; errors end as messages with an exit code, never as a trace."""
+    try:
+        everfold.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_WRONG_USE if isinstance(error, click.UsageError) else EXIT_FAILED)
+    except EverfoldError as error:
+        for diagnostic in error.diagnostics:
+            head, newline, rest = diagnostic.render().partition("\n")
+            label, colon, message = head.partition(":")
+            click.echo(click.style(label, fg="red", bold=True) + colon + message + newline + rest, err=True)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("stopped", err=True)
+        sys.exit(_EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has gone: nothing is left to say, and flushing at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except Exception as error:  # the last resort: a bug of ours
+        click.echo(f"internal error: {type(error).__name__}: {_first_line(error)} (details: {_keep(error)})", err=True)
+        sys.exit(EXIT_FAILED)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "no message")[:200]
+
+
+def _keep(error: Exception) -> str:
+    """Writes a trace down, and says where."""
+    folder = Path(os.environ.get("EVERFOLD_CACHE") or Path.home() / ".cache" / "everfold")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "errors.log", "a", encoding="utf-8") as log:
+            log.write(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {' '.join(sys.argv)}\n")
+            log.writelines(traceback.format_exception(error))
+    except OSError:
+        return "could not be written down"
+    return str(folder / "errors.log")

@@ -1,0 +1,157 @@
+"""Jobs in this process, without a JVM: for small bounded files. What it does not keep is state: each run starts from nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from everfold.cli.jobs_api import Finished, JobRequest
+from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, Source
+from everfold.connectors.registry import connector_of
+from everfold.errors import UnsupportedFeature, UsageError
+from everfold.jobs.progress import Progress
+from everfold.plan.nodes import Collect, Root, Scan, Sink, walk_plan
+
+if TYPE_CHECKING:
+    from everfold.memory import MemoryPipeline
+
+
+def bounded(request: JobRequest) -> bool:
+    """Whether all of the job's input ends by itself."""
+    return all(source.bounded() for root in request.roots for source in _sources(root).values())
+
+
+def submit(request: JobRequest, *, rows: Callable[[pa.Table], None], progress: Callable[[Progress], None]) -> Finished:
+    """Runs a job to its end, one root after the other."""
+    if not bounded(request):
+        raise UnsupportedFeature.of(
+            "not-in-memory", "the memory engine takes bounded input only", help="leave out --engine memory"
+        )
+    if request.suspend:
+        raise UsageError.of("not-in-memory", "the memory engine keeps no state that a suspended job could go on from")
+    taken, given, late, held = 0, 0, 0, 0
+    for root in request.roots:
+        run = _Run(root, request, progress, taken)
+        with _Target(root, request, rows) as target:
+            for emitted in run.emitted():
+                given += emitted.num_rows
+                target.write(emitted)
+        taken, late, held = run.rows, late + run.late_rows, held + run.state_rows
+    return Finished(rows=taken, rows_out=given, late_rows=late, state_rows=held)
+
+
+def _sources(root: Root) -> dict[str, Source]:
+    """The tables that a root reads."""
+    tables = {node.table.name: node.table for node in walk_plan(root.input) if isinstance(node, Scan)}
+    return {name: connector_of(table).source(table) for name, table in tables.items()}
+
+
+class _Run:
+    """One root over its input."""
+
+    def __init__(self, root: Root, request: JobRequest, progress: Callable[[Progress], None], rows_before: int) -> None:
+        self._root, self._request, self._progress = root, request, progress
+        self.rows = rows_before
+        self.late_rows = 0
+        self.state_rows = 0
+
+    def emitted(self) -> Iterator[pa.Table]:
+        """What the query gives, batch by batch."""
+        from everfold.memory import MemoryPipeline, run_batch
+
+        settings = self._request.settings
+        pieces = {name: source.local(self._request.base_folder) for name, source in _sources(self._root).items()}
+        if not settings.streaming:
+            tables = {name: _all(each) for name, each in pieces.items()}
+            self.rows += sum(table.num_rows for table in tables.values())
+            yield run_batch(self._root, tables, settings)
+            return
+        pipeline = MemoryPipeline(self._root, settings)
+        for number, batch in enumerate(_batches(pieces)):
+            if self._request.stopping():
+                return
+            started = time.perf_counter()
+            yield pipeline.feed(batch)
+            self._report(
+                pipeline, number, sum(table.num_rows for table in batch.values()), time.perf_counter() - started
+            )
+        yield pipeline.flush()
+        self._report(pipeline, -1, 0, 0.0)
+
+    def _report(self, pipeline: MemoryPipeline, batch: int, rows: int, seconds: float) -> None:
+        self.rows += rows
+        self.late_rows, self.state_rows = pipeline.late_rows, pipeline.state_rows
+        if batch >= 0:
+            self._progress(
+                Progress(
+                    batch=batch,
+                    rows=self.rows,
+                    rows_per_second=rows / seconds if seconds > 0 else 0.0,
+                    watermark_ms=pipeline.watermark_ms,
+                    late_rows=self.late_rows,
+                    state_rows=self.state_rows,
+                    rows_out=0,
+                )
+            )
+
+
+def _batches(pieces: Mapping[str, Iterator[pa.Table]]) -> Iterator[dict[str, pa.Table]]:
+    """One piece of each table at a time; a query over no table has one batch without rows."""
+    if not pieces:
+        yield {}
+    for batch in zip_longest(*pieces.values()):
+        yield {name: piece for name, piece in zip(pieces, batch, strict=True) if piece is not None}
+
+
+def _all(pieces: Iterator[pa.Table]) -> pa.Table:
+    return pa.concat_tables(list(pieces))
+
+
+class _Target:
+    """Where a root's rows go: to the caller, or into a table."""
+
+    def __init__(self, root: Root, request: JobRequest, rows: Callable[[pa.Table], None]) -> None:
+        self._rows = rows
+        self._batch = 0
+        self._sink: LocalSink | None = None
+        self._name = ""
+        if isinstance(root, Sink):
+            self._name = root.table.name
+            context = SinkContext(
+                name=self._name, base_folder=Path(request.base_folder), table=root.table, settings=request.settings
+            )
+            sink = connector_of(root.table).sink(context)
+            if not isinstance(sink, LocalSink):
+                raise UnsupportedFeature.of(
+                    "not-in-memory",
+                    f"table `{self._name}`: the memory engine does not write to `{root.table.connector}`",
+                    root.span,
+                    help="leave out --engine memory",
+                )
+            self._sink = sink
+        else:
+            assert isinstance(root, Collect)
+
+    def __enter__(self) -> _Target:
+        if self._sink is not None:
+            self._sink.prepare()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+    def write(self, rows: pa.Table) -> None:
+        """Takes what a batch emitted."""
+        if self._sink is None:
+            self._rows(rows)
+            return
+        if KIND not in rows.column_names:
+            rows = rows.append_column(KIND, pa.array([0] * rows.num_rows, pa.int8()))
+        self._sink.write(rows, BatchId("memory", self._name, 0, self._batch))
+        self._batch += 1

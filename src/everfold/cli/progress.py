@@ -1,0 +1,121 @@
+"""How far a running job is: a live line on a terminal, plain lines at intervals elsewhere. Always on stderr: results own stdout."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import IO, TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from everfold.jobs.progress import Progress
+
+LOG_INTERVAL_S = 10.0
+
+
+class ProgressView(Protocol):
+    """Shows progress."""
+
+    def update(self, progress: Progress) -> None:
+        """Takes the state of the job after a batch."""
+
+    def hidden(self) -> AbstractContextManager[None]:
+        """A context in which something else may be printed."""
+
+    def close(self) -> None:
+        """The job has ended."""
+
+
+def described(progress: Progress, now_ms: int) -> str:
+    """The line: `batch 12 · 1,200,000 rows · 98,000 rows/s · watermark … (lag 2.1 s) · 3,120 state rows · 0 late rows`."""
+    parts = [f"batch {progress.batch}", f"{progress.rows:,} rows", f"{progress.rows_per_second:,.0f} rows/s"]
+    if progress.watermark_ms is not None:
+        parts.append(f"watermark {_instant(progress.watermark_ms)} (lag {_span(now_ms - progress.watermark_ms)})")
+    parts += [f"{progress.state_rows:,} state rows", f"{progress.late_rows:,} late rows"]
+    return " · ".join(parts)
+
+
+def _instant(ms: int) -> str:
+    try:
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    except OverflowError:
+        return "at the end"
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}"
+
+
+def _span(ms: int) -> str:
+    """A duration in the unit that suits it."""
+    for unit, size, digits in (("d", 86_400_000, 0), ("h", 3_600_000, 1), ("min", 60_000, 1)):
+        if abs(ms) >= 2 * size:
+            return f"{ms / size:,.{digits}f} {unit}"
+    return f"{ms / 1000:.1f} s"
+
+
+class LiveLine:
+    """A line that stays at the bottom of the terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._live: Live = Live(
+            console=Console(stderr=True),
+            transient=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+
+    def update(self, progress: Progress) -> None:
+        from rich.text import Text
+
+        line = Text(described(progress, int(time.time() * 1000)), no_wrap=True, overflow="ellipsis", style="dim")
+        if progress.late_rows:
+            line.highlight_words([f"{progress.late_rows:,} late rows"], "yellow")
+        self._live.update(line, refresh=True)
+
+    @contextmanager
+    def _hide(self) -> Iterator[None]:
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start()
+
+    def hidden(self) -> AbstractContextManager[None]:
+        return self._hide()
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+class LogLines:
+    """A line now and then."""
+
+    def __init__(self, out: IO[str], interval_s: float = LOG_INTERVAL_S) -> None:
+        self._out, self._interval_s = out, interval_s
+        self._last = time.monotonic()
+
+    def update(self, progress: Progress) -> None:
+        if time.monotonic() - self._last < self._interval_s:
+            return
+        self._last = time.monotonic()
+        now = datetime.now(UTC)
+        self._out.write(f"{now:%H:%M:%S} {described(progress, int(now.timestamp() * 1000))}\n")
+        self._out.flush()
+
+    def hidden(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None:
+        pass
+
+
+def view() -> ProgressView:
+    """The view that suits stderr."""
+    return LiveLine() if sys.stderr.isatty() else LogLines(sys.stderr)

@@ -1,0 +1,270 @@
+"""`everfold run`: runs the statements of a script in order; each query, INSERT or statement set is a job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from everfold.cli.jobs_api import EngineName, Finished, JobRequest, Jobs, jobs
+from everfold.cli.output import Format, output, show
+from everfold.cli.progress import ProgressView, view
+from everfold.errors import UsageError
+from everfold.plan.nodes import Collect, GroupAggregate, Plan, Sink, walk_plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from everfold.cli.output import Output
+    from everfold.sql.planner import Session, Submit
+
+STATE_FOLDER = ".everfold"
+"""Where INSERT jobs live, beside the script, unless `--state` names another folder."""
+_WIDTH_OPTION = "sql-client.display.max-column-width"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """SQL text, what to call it in messages, and where its relative paths start."""
+
+    text: str
+    source: str
+    folder: Path
+    name: str
+
+    @classmethod
+    def read(cls, path: str | None, text: str | None) -> Script:
+        """The script that the arguments name: a file, `-` for standard input, or the text of `-e`."""
+        if (path is None) == (text is None):
+            raise UsageError.of("no-script", "name one script, or give SQL with -e", help="everfold run script.sql")
+        here = Path()
+        if text is not None:
+            return cls(text=text, source="-e", folder=here, name="-e")
+        assert path is not None
+        if path == "-":
+            return cls(text=sys.stdin.read(), source="<stdin>", folder=here, name="stdin")
+        file = Path(path)
+        try:
+            return cls(text=file.read_text(encoding="utf-8"), source=path, folder=file.parent, name=file.stem)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise UsageError.of("unreadable-file", f"`{path}` cannot be read: {reason}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What `everfold run` was told beside the script."""
+
+    state: Path | None = None
+    batch: bool = False
+    suspend: bool = False
+    conf: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = None
+    engine: EngineName = "spark"
+    format: Format = "text"
+    dialect: str = "flink"
+
+
+def session_of(options: RunOptions) -> Session:
+    """A session with the options of the command line; `spark.*` options are not its business."""
+    from everfold.sql.planner import Session
+
+    settings = {key: value for key, value in options.conf.items() if not key.startswith("spark.")}
+    if options.batch:
+        settings["execution.runtime-mode"] = "batch"
+    if options.dialect != "flink":
+        settings["everfold.dialect"] = options.dialect
+    return Session(options=settings, variables=options.variables, environment=os.environ, notes=note)
+
+
+def note(text: str) -> None:
+    """Tells the user something that is no error."""
+    click.echo(f"note: {text}", err=True)
+
+
+def run(script: Script, options: RunOptions) -> None:
+    """Runs a script."""
+    from everfold.sql.planner import Done, Show, Submit
+
+    engine = jobs(options.engine)
+    session = session_of(options)
+    folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
+    for action in session.run(script.text, source=script.source):
+        match action:
+            case Show():
+                show(sys.stdout, action.columns, action.rows, options.format)
+            case Done():
+                if sys.stderr.isatty():
+                    click.echo(action.message, err=True)
+            case Submit():
+                if _run_job(engine, _request(action, script, options, folders), options):
+                    return
+
+
+class _Folders:
+    """Gives each INSERT job of a script a folder of its own: the first one has the script's, the others are in `jobs/` below it.
+
+    So an INSERT that is added at the end moves no job that was there before.
+    """
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._taken: set[Path] = set()
+
+    def take(self, name: str) -> Path:
+        """The folder of the next job."""
+        place = self._base if not self._taken else self._base / "jobs" / name
+        number = 2
+        while place in self._taken:
+            place = self._base / "jobs" / f"{name}-{number}"
+            number += 1
+        self._taken.add(place)
+        return place
+
+
+def _request(action: Submit, script: Script, options: RunOptions, folders: _Folders) -> JobRequest:
+    name = action.settings.pipeline_name or script.name
+    state: Path | None
+    if all(isinstance(root, Sink) for root in action.roots):
+        name = action.settings.pipeline_name or "+".join(action.names)
+        state = folders.take("+".join(action.names))
+    else:
+        # A query's rows are shown and gone: its state is worth keeping only if somebody says where.
+        state = folders.take("query") if options.state is not None else None
+    return JobRequest(
+        roots=action.roots,
+        name=name,
+        sql=action.text,
+        settings=action.settings,
+        state_dir=state,
+        base_folder=script.folder,
+        suspend=options.suspend,
+        master=options.master,
+        conf={key: value for key, value in options.conf.items() if key.startswith("spark.")},
+    )
+
+
+def _run_job(engine: Jobs, request: JobRequest, options: RunOptions) -> bool:
+    """Runs a job and shows what there is to see; whether the user stopped it, and with it the script."""
+    bounded = engine.bounded(request)
+    (root, *_) = request.roots
+    stop = threading.Event()
+    shown: _Lazy | None = None
+    if isinstance(root, Collect):
+        shown = _Lazy(root, request, options, live=not bounded)
+    progress = view()
+    try:
+        with _stopping_at_ctrl_c(stop, progress, bounded=bounded):
+            finished = engine.submit(
+                replace(request, stopping=stop.is_set),
+                rows=_writer(shown, progress),
+                progress=progress.update,
+            )
+    finally:
+        progress.close()
+    if shown is not None:
+        shown.finish()
+    _closing_words(finished, request, stopped=stop.is_set())
+    return stop.is_set()
+
+
+class _Lazy:
+    """The output of a query, opened when its first rows come, so that an error before them stands alone."""
+
+    def __init__(self, root: Collect, request: JobRequest, options: RunOptions, *, live: bool) -> None:
+        self._root, self._request, self._options, self._live = root, request, options, live
+        self._output: Output | None = None
+
+    def _opened(self) -> Output:
+        if self._output is None:
+            settings = self._request.settings
+            width = settings.options.get(_WIDTH_OPTION)
+            self._output = output(
+                self._options.format,
+                sys.stdout,
+                self._root.schema,
+                zone=settings.local_time_zone,
+                live=self._live,
+                kinds=takes_rows_back(self._root.input) and settings.streaming,
+                most=int(width) if width else None,
+            )
+        return self._output
+
+    def write(self, rows: pa.Table) -> None:
+        self._opened().write(rows)
+
+    def finish(self) -> None:
+        self._opened().finish()
+
+
+def takes_rows_back(plan: Plan) -> bool:
+    """Whether the query's result can change after it was emitted: it has an unbounded aggregate."""
+    return any(isinstance(node, GroupAggregate) for node in walk_plan(plan))
+
+
+def _writer(shown: _Lazy | None, progress: ProgressView) -> Callable[[pa.Table], None]:
+    def write(rows: pa.Table) -> None:
+        if shown is not None and rows.num_rows:
+            with progress.hidden():
+                shown.write(rows)
+
+    return write
+
+
+@contextmanager
+def _stopping_at_ctrl_c(stop: threading.Event, progress: ProgressView, *, bounded: bool) -> Iterator[None]:
+    """The first Ctrl-C asks the job to stop after the running batch, the second one stops at once."""
+
+    def ask(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        with progress.hidden():
+            click.echo("stopping after the running batch; Ctrl-C again stops at once", err=True)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _closing_words(finished: Finished, request: JobRequest, *, stopped: bool) -> None:
+    """What is worth saying when a job has ended; all of it on stderr."""
+    for why, rows in finished.dropped_rows.items():
+        if rows:
+            click.echo(f"{rows:,} row{'s' if rows != 1 else ''} dropped: {why}", err=True)
+    if finished.late_rows:
+        click.echo(f"{finished.late_rows:,} late row{'s' if finished.late_rows != 1 else ''} dropped", err=True)
+    if any(isinstance(root, Collect) for root in request.roots) and request.state_dir is None:
+        return
+    ended = "stopped" if stopped else "suspended" if request.suspend else "finished"
+    click.echo(f"{request.name}: {ended}; {finished.rows:,} rows in, {finished.rows_out:,} rows out", err=True)
+    if request.state_dir is not None and (stopped or request.suspend):
+        click.echo(f"the same command goes on from {request.state_dir}", err=True)
+
+
+def pairs(values: Sequence[str], option: str) -> dict[str, str]:
+    """The `k=v` texts of an option that may be given several times."""
+    found: dict[str, str] = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError.of(
+                "wrong-option-value", f"`{option} {text}` has no `=`", help=f"write {option} name=value"
+            )
+        found[key.strip()] = value
+    return found

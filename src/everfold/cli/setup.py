@@ -1,0 +1,105 @@
+"""What everfold needs of a machine, and what is missing on this one. Imports none of what it checks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from everfold.errors import EverfoldError
+from everfold.spark import java
+
+MIN_PYTHON = (3, 11)
+MIN_DISK_BYTES = 1 << 30
+MIN_MEMORY_BYTES = 2 << 30
+_PACKAGES = {
+    "pyspark": ((4, 2), (4, 3), "pip install 'pyspark>=4.2.1,<4.3'"),
+    "protobuf": ((5, 28), (8, 0), "pip install 'protobuf>=5.28,<8': Spark's stateful workers speak it"),
+    "polars": ((1, 30), (3, 0), "pip install 'polars>=1.30,<3'"),
+    "pyarrow": ((18, 0), (27, 0), "pip install 'pyarrow>=18,<27'"),
+    "duckdb": ((1, 4), (3, 0), "pip install 'duckdb>=1.4,<3'"),
+    "sqlglot": ((30, 0), (31, 0), "pip install 'sqlglot>=30,<31'"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: what is there, and if it will not do, what to do."""
+
+    found: str
+    todo: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it will do."""
+        return self.todo is None
+
+    def line(self) -> str:
+        """The finding in a line."""
+        return f"ok       {self.found}" if self.todo is None else f"missing  {self.found}: {self.todo}"
+
+
+def checks(folder: Path) -> Iterator[Check]:
+    """All findings; `folder` is where jobs would live."""
+    yield _python()
+    yield _java()
+    for name, (least, below, todo) in _PACKAGES.items():
+        yield _package(name, least, below, todo)
+    yield _sqlglot_is_plain()
+    yield _disk(folder)
+    yield _disk(Path(tempfile.gettempdir()))
+    if (memory := _memory_bytes()) is not None:
+        found = f"{memory / (1 << 30):.1f} GiB of memory"
+        yield Check(found, None if memory >= MIN_MEMORY_BYTES else "Spark's JVM alone takes 2 GiB")
+
+
+def _python() -> Check:
+    found = f"Python {'.'.join(map(str, sys.version_info[:3]))}"
+    return Check(found, None if sys.version_info >= MIN_PYTHON else "everfold needs Python 3.11 or newer")
+
+
+def _java() -> Check:
+    try:
+        program = java.require_java()
+    except EverfoldError as error:
+        return Check(error.diagnostics[0].message, error.diagnostics[0].help)
+    return Check(f"Java {java.java_version(program)} ({program})")
+
+
+def _package(name: str, least: tuple[int, int], below: tuple[int, int], todo: str) -> Check:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, todo)
+    numbers = tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])
+    return Check(f"{name} {version}", None if least <= numbers < below else todo)
+
+
+def _sqlglot_is_plain() -> Check:
+    """The compiled sqlglot forbids subclasses of its parser, and everfold's dialect is one."""
+    if importlib.util.find_spec("sqlglotc") is None:
+        return Check("sqlglot is not the compiled one")
+    return Check("a sqlglot that is not compiled", "pip uninstall sqlglotc (it came with sqlglot[c])")
+
+
+def _disk(folder: Path) -> Check:
+    there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), Path("/"))
+    free = shutil.disk_usage(there).free
+    found = f"{free / (1 << 30):.1f} GiB free in {there}"
+    if not os.access(there, os.W_OK):
+        return Check(found, "the folder cannot be written to")
+    return Check(found, None if free >= MIN_DISK_BYTES else "state and Spark's temporary files need 1 GiB at least")
+
+
+def _memory_bytes() -> int | None:
+    """Memory of the machine, None where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None

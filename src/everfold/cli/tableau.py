@@ -1,0 +1,144 @@
+"""Tables on the terminal as Flink's SQL client draws them: a frame of `+---+`, names and cells to the right, `<NULL>` for no value.
+
+Two ways to find the widths, as there: by content, when all rows are known, and by type, when rows are printed while they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from everfold.testing import cells
+from everfold.testing.pipetable import display_width
+from everfold.types import (
+    ArrayType,
+    BigIntType,
+    BooleanType,
+    BytesType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntType,
+    MapType,
+    RowType,
+    Schema,
+    SmallIntType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+
+NULL = "<NULL>"
+MAX_COLUMN_WIDTH = 30
+"""Cells are cut off behind so many columns of the terminal, unless `sql-client.display.max-column-width` says otherwise."""
+_CUT = "..."
+
+
+def shown(value: Any, type: DataType, zone: str = "UTC") -> str:
+    """A value as the SQL client prints it; TIMESTAMP_LTZ in the session's zone."""
+    match type:
+        case _ if value is None:
+            return "NULL"
+        case TimestampType(local_zone=True):
+            return str(cells.write(_in_zone(value, zone), type)).removesuffix("Z")
+        case BytesType():
+            return f"x'{bytes(value).hex()}'"
+        case ArrayType():
+            return "[" + ", ".join(shown(each, type.element, zone) for each in value) + "]"
+        case MapType():
+            pairs = value.items() if isinstance(value, Mapping) else value
+            return "{" + ", ".join(f"{shown(k, type.key, zone)}={shown(v, type.value, zone)}" for k, v in pairs) + "}"
+        case RowType():
+            return "(" + ", ".join(shown(value[field.name], field.type, zone) for field in type.fields) + ")"
+        case _:
+            return str(cells.write(value, type))
+
+
+def _in_zone(value: datetime, zone: str) -> datetime:
+    """The wall clock of an instant in a zone."""
+    return value.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+
+
+def texts(row: Sequence[Any], schema: Schema, zone: str = "UTC") -> list[str | None]:
+    """The cells of a row."""
+    return [None if value is None else shown(value, field.type, zone) for value, field in zip(row, schema, strict=True)]
+
+
+def widths_by_content(names: Sequence[str], rows: Iterable[Sequence[str | None]], most: int | None) -> list[int]:
+    """Room for the widest cell of each column, at most `most`."""
+    widths = [display_width(name) for name in names]
+    for row in rows:
+        widths = [max(width, display_width(_text(cell))) for width, cell in zip(widths, row, strict=True)]
+    return widths if most is None else [min(width, most) for width in widths]
+
+
+def widths_by_type(schema: Schema, most: int) -> list[int]:
+    """Room for any value of the columns' types; texts and collections get `most`."""
+    return [max(display_width(field.name), _type_width(field.type, most), len(NULL)) for field in schema]
+
+
+def _type_width(type: DataType, most: int) -> int:
+    match type:
+        case TinyIntType() | SmallIntType() | IntType() | BigIntType():
+            return type.digits + 1
+        case DecimalType():
+            return type.precision + 2
+        case BooleanType():
+            return len("FALSE")
+        case DateType():
+            return len("2020-04-15")
+        case TimeType():
+            return len("08:05:00") + (type.precision + 1 if type.precision else 0)
+        case TimestampType():
+            return len("2020-04-15 08:05:00") + (type.precision + 1 if type.precision else 0)
+        case _:
+            return most
+
+
+def _text(cell: str | None) -> str:
+    return NULL if cell is None else cell.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
+
+
+def rule(widths: Sequence[int]) -> str:
+    """The line between parts of the frame."""
+    return "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+
+
+def line(row: Sequence[str | None], widths: Sequence[int], *, null: str = NULL) -> str:
+    """A row: each cell at the right of its column, cut off where it is too wide."""
+    fitted = (_fitted(null if cell is None else _text(cell), width) for cell, width in zip(row, widths, strict=True))
+    return "| " + " | ".join(fitted) + " |"
+
+
+def _fitted(text: str, width: int) -> str:
+    if (taken := display_width(text)) <= width:
+        return " " * (width - taken) + text
+    kept = ""
+    for character in text:
+        if display_width(kept + character) > max(0, width - len(_CUT)):
+            break
+        kept += character
+    return " " * (width - len(_CUT) - display_width(kept)) + kept + _CUT[: max(0, width)]
+
+
+def table(
+    names: Sequence[str], rows: Sequence[Sequence[str | None]], *, most: int | None = MAX_COLUMN_WIDTH, null: str = NULL
+) -> Iterator[str]:
+    """The lines of a whole table, frame and count included. `null` is how no value is shown (DESCRIBE: not at all)."""
+    if rows:
+        filled = [[null if cell is None else cell for cell in row] for row in rows]
+        widths = widths_by_content(names, filled, most)
+        yield rule(widths)
+        yield line(names, widths)
+        yield rule(widths)
+        for row in filled:
+            yield line(row, widths)
+        yield rule(widths)
+    yield count(len(rows))
+
+
+def count(rows: int) -> str:
+    """The line under a table."""
+    return "Empty set" if rows == 0 else f"{rows} row{'s' if rows != 1 else ''} in set"

@@ -1,0 +1,254 @@
+"""What a connector is to the engines: sources that give rows, sinks that take them.
+
+A source's columns are `c0, c1, …` in the order of the table's columns, physical and METADATA, in the physical forms of
+`everfold.types`. Streaming and batch frames have one more column, `__split`: the part of the source that the watermark is kept by.
+A sink's rows have the table's columns `c0, …` and `__kind`: 0 for +I, 1 for -U, 2 for +U, 3 for -D.
+
+Everything that can be wrong in a table is found by `Connector.check`, without pyspark and before anything starts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option
+from everfold.errors import ConnectorError, SqlError, UnsupportedFeature
+from everfold.plan.nodes import Table, TableColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from everfold.sql.settings import Settings
+
+__all__ = [
+    "KIND",
+    "SPLIT",
+    "BatchId",
+    "ClusterSink",
+    "Connector",
+    "LocalSink",
+    "Option",
+    "OptionSet",
+    "OptionValues",
+    "Role",
+    "SinkContext",
+    "Source",
+    "SourceContext",
+    "parse_memory",
+    "physical_columns",
+    "wrong_option",
+]
+
+SPLIT = "__split"
+"""Column of a source's frame: the split that a row comes from, STRING."""
+KIND = "__kind"
+"""Column of a sink's rows: the kind of change, TINYINT."""
+
+
+class Role(StrEnum):
+    """What a table is used as."""
+
+    SOURCE = "source"
+    SINK = "sink"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceContext:
+    """Where a source runs.
+
+    `name` is the source's name in Spark's checkpoint ([A-Za-z0-9_]+), `job_folder` the folder of the job (None without one), and
+    `base_folder` the folder that relative paths are relative to.
+    """
+
+    spark: SparkSession
+    name: str
+    base_folder: Path
+    table: Table
+    settings: Settings | None = None
+    job_folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkContext:
+    """Where a sink runs.
+
+    `name` is the sink's name within the job. Without a job folder nothing is remembered from one run to the next.
+    """
+
+    name: str
+    base_folder: Path
+    table: Table
+    settings: Settings | None = None
+    job_folder: Path | None = None
+    spark: SparkSession | None = None
+
+    @property
+    def records(self) -> Path | None:
+        """The folder for what the sink has applied, None without a job folder."""
+        return None if self.job_folder is None else self.job_folder / "sinks" / self.name
+
+
+@dataclass(frozen=True, slots=True)
+class BatchId:
+    """Names a batch for ever: Spark's batch numbers begin anew with each epoch of a job."""
+
+    job: str
+    sink: str
+    epoch: int
+    batch: int
+
+
+class Source(ABC):
+    """The rows of one table.
+
+    `options` is what the table says, `notes` what its author should know of them.
+    """
+
+    table: Table
+    options: OptionValues
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the author of the table."""
+        return self.options.notes
+
+    @abstractmethod
+    def bounded(self) -> bool:
+        """Whether the rows come to an end by themselves."""
+
+    @abstractmethod
+    def stream(self, context: SourceContext) -> DataFrame:
+        """The rows as a streaming frame: `c0…` and `__split`. Raises ConnectorError when the outside is not as it must be."""
+
+    @abstractmethod
+    def batch(self, context: SourceContext) -> DataFrame:
+        """The rows that there are now, as a batch frame: `c0…` and `__split`."""
+
+    def local(self, base_folder: Path) -> Iterator[pa.Table]:
+        """The rows for the memory engine, in pieces, in the order they lie in: `c0…`, Arrow's physical types."""
+        raise UnsupportedFeature.of(
+            "not-in-memory", f"table `{self.table.name}`: the memory engine does not read from `{self.table.connector}`"
+        )
+
+    def splits(self, context: SourceContext) -> tuple[str, ...]:
+        """The splits known at the start; more may come."""
+        return (self.table.name,)
+
+    def failure(self, error_text: str) -> ConnectorError | None:
+        """The error that a failure of the engine really is, found in its text; None if it is not this source's."""
+        return None
+
+    def after_batch(self, context: SourceContext, offsets_json: str) -> None:
+        """Called when a batch is committed, with the source's line of the offset log."""
+
+    def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
+        """Whether a bounded source has given all its rows, by its line of the offset log. File sources leave that to the engine."""
+        return False
+
+    def skipped(self, progress: object) -> int:
+        """How many records a batch left out or read in part (ignore-parse-errors), by Spark's progress of the batch."""
+        return 0
+
+
+@dataclass(slots=True)
+class _Sink:
+    """What all sinks have."""
+
+    context: SinkContext
+    options: OptionValues
+
+    @property
+    def table(self) -> Table:
+        """The table that is written to."""
+        return self.context.table
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the author of the table."""
+        return self.options.notes
+
+
+class LocalSink(_Sink, ABC):
+    """A sink that this process writes. What was applied is not applied again: a batch may come twice after a crash."""
+
+    def prepare(self) -> None:
+        """Called once before the first batch: finishes or removes what a crash left, and looks whether the target is there."""
+
+    @abstractmethod
+    def write(self, rows: pa.Table, batch: BatchId) -> None:
+        """Applies a batch: `c0…` and `__kind`."""
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+
+class ClusterSink(_Sink, ABC):
+    """A sink that Spark's tasks write. A batch that was applied before is run all the same, and changes nothing."""
+
+    def prepare(self) -> None:
+        """Called once before the first batch: finishes or removes what a crash left, and looks whether the target is there."""
+
+    @abstractmethod
+    def write(self, frame: DataFrame, batch: BatchId) -> int | None:
+        """Applies a batch: `c0…` and `__kind`. Runs the frame exactly once; answers the number of rows written, if it knows."""
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connector(ABC):
+    """A kind of table."""
+
+    name: str
+    meaning: str = field(default="", compare=False)
+
+    @abstractmethod
+    def options(self, table: Table) -> OptionSet:
+        """The options that such a table knows; its format's are among them."""
+
+    @abstractmethod
+    def check(self, table: Table, role: Role) -> OptionValues:
+        """Whether the table can be read or written as it is declared. Raises SqlError; nothing outside is touched."""
+
+    def source(self, table: Table) -> Source:
+        """The table as a source."""
+        raise UnsupportedFeature.of(
+            "not-a-source", f"table `{table.name}`: the connector `{self.name}` only writes: nothing can be selected from it"
+        )
+
+    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+        """The table as a sink."""
+        raise UnsupportedFeature.of(
+            "not-a-sink", f"table `{context.table.name}`: the connector `{self.name}` only reads: nothing can be inserted into it"
+        )
+
+
+def physical_columns(table: Table, role: Role) -> tuple[tuple[int, TableColumn], ...]:
+    """The columns that lie in the records, with their positions: not METADATA, nor a folder's name."""
+    return tuple(
+        (at, column)
+        for at, column in enumerate(table.columns)
+        if column.metadata_key is None and column.name not in table.partition_keys
+    )
+
+
+def refuse_metadata(table: Table, known: tuple[str, ...], role: Role) -> None:
+    """Raises SqlError `unknown-metadata` for a METADATA column that the connector does not have."""
+    from everfold.errors import nearest
+
+    for column in table.columns:
+        if column.metadata_key is not None and column.metadata_key not in known:
+            said = "it has " + ", ".join(f"`{key}`" for key in known) if known else "it has none"
+            raise SqlError.of(
+                "unknown-metadata",
+                f"table `{table.name}`: the connector `{table.connector}` has no metadata `{column.metadata_key}`"
+                f" for column `{column.name}`; {said}",
+                help=nearest(column.metadata_key, known),
+            )

@@ -1,0 +1,1 @@
+"""Connector `filesystem`: a folder of files, as a source and as a sink."""

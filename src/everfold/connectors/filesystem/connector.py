@@ -1,0 +1,152 @@
+"""Connector `filesystem`: its options and checks."""
+
+from __future__ import annotations
+
+import re
+
+from everfold.connectors.contract import (
+    ClusterSink,
+    Connector,
+    LocalSink,
+    Option,
+    OptionSet,
+    OptionValues,
+    Role,
+    SinkContext,
+    Source,
+    physical_columns,
+    refuse_metadata,
+    wrong_option,
+)
+from everfold.connectors.filesystem.paths import check_path
+from everfold.connectors.formats.contract import RecordColumn
+from everfold.connectors.formats.registry import format_of, options_of, refuse_unknown
+from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, nearest
+from everfold.plan.nodes import Table
+from everfold.types import ArrayType, BytesType, DataType, MapType, RowType
+
+FORMATS = ("json", "csv", "parquet", "raw")
+METADATA = ("file.path", "file.name", "file.size", "file.modification-time")
+_DONE_WITH_BATCH = "has no meaning here: a batch's files are finished with the batch"
+_NO_COMMIT_POLICY = "has no meaning here: files are visible in whole, and all at once, when their batch is done"
+
+OPTIONS = OptionSet(
+    (
+        Option("path", required=True, meaning="the folder or file of the table, relative to the script"),
+        Option("format", required=True, meaning="how records are written: json, csv, parquet or raw"),
+        Option("source.monitor-interval", "duration", role="source", meaning="how often to look for new files; without it the table is bounded"),
+        Option("source.path.regex-pattern", role="source", meaning="a regular expression that the whole path of a file matches"),
+        Option("source.report-statistics", ("NONE", "ALL"), "ALL", role="source", note="has no meaning here"),
+        Option("scan.max-bytes-per-batch", "memory", "256 mb", role="source", meaning="how much a batch of a stream takes in (whole files)"),
+        Option("scan.max-files-per-batch", "int", role="source", meaning="how many files a batch of a stream takes in, whatever their size"),
+        Option("partition.default-name", default="__DEFAULT_PARTITION__", meaning="the folder of the rows whose partition key is NULL"),
+        Option("partition.time-extractor.kind", note=_NO_COMMIT_POLICY),
+        Option("partition.time-extractor.class", note=_NO_COMMIT_POLICY),
+        Option("partition.time-extractor.timestamp-pattern", note=_NO_COMMIT_POLICY),
+        Option("partition.time-extractor.timestamp-formatter", note=_NO_COMMIT_POLICY),
+        Option("sink.rolling-policy.file-size", "memory", role="sink", note=_DONE_WITH_BATCH),
+        Option("sink.rolling-policy.rollover-interval", "duration", role="sink", note=_DONE_WITH_BATCH),
+        Option("sink.rolling-policy.inactivity-interval", "duration", role="sink", note=_DONE_WITH_BATCH),
+        Option("sink.rolling-policy.check-interval", "duration", role="sink", note=_DONE_WITH_BATCH),
+        Option("sink.shuffle-by-partition.enable", "bool", "false", role="sink", meaning="whether one task writes a partition"),
+        Option("sink.partition-commit.trigger", role="sink", note=_NO_COMMIT_POLICY),
+        Option("sink.partition-commit.delay", "duration", role="sink", note=_NO_COMMIT_POLICY),
+        Option("sink.partition-commit.watermark-time-zone", role="sink", note=_NO_COMMIT_POLICY),
+        Option("sink.partition-commit.policy.kind", role="sink", note=_NO_COMMIT_POLICY),
+        Option("sink.partition-commit.policy.class", role="sink", note=_NO_COMMIT_POLICY),
+        Option("sink.partition-commit.policy.class.parameters", role="sink", note=_NO_COMMIT_POLICY),
+        Option("sink.partition-commit.success-file.name", role="sink", note=_NO_COMMIT_POLICY),
+        Option("auto-compaction", "bool", "false", role="sink", note=_DONE_WITH_BATCH),
+        Option("compaction.file-size", "memory", role="sink", note=_DONE_WITH_BATCH),
+        Option("compaction.parallelism", "int", role="sink", note="has no meaning here: the job's parallelism counts"),
+        Option("sink.parallelism", "int", role="sink", note="has no meaning here: the job's parallelism counts"),
+    )
+)  # fmt: skip
+
+
+class FilesystemConnector(Connector):
+    """Files in a folder of this machine, or of one that all its workers see under the same path."""
+
+    def options(self, table: Table) -> OptionSet:
+        """The connector's options and those of the table's format."""
+        name = dict(table.options).get("format", "")
+        return OPTIONS + options_of(name).under(f"{name}.") if name in FORMATS else OPTIONS
+
+    def check(self, table: Table, role: Role) -> OptionValues:
+        """Path, format, types, partition keys and METADATA columns."""
+        options = self.options(table).read(table, role.value)
+        name = refuse_unknown(table, "format", FORMATS)
+        check_path(table, options.text("path"))
+        columns = record_columns(table, role)
+        if name == "parquet":
+            from everfold.connectors.formats.parquet import check_columns
+
+            check_columns(table, columns)
+        else:
+            format_of(name, table, options, f"{name}.").check(table, columns)
+        _check_partitions(table, options)
+        refuse_metadata(table, METADATA, role)
+        pattern = options.text_or_none("source.path.regex-pattern")
+        if pattern is not None:
+            _check_pattern(table, pattern)
+        for positive in ("scan.max-bytes-per-batch", "scan.max-files-per-batch"):
+            value = options.number_or_none(positive)
+            if value is not None and value <= 0:
+                raise wrong_option(table, positive, f"option `{positive}` is {value}, but it must be above 0")
+        if role is Role.SINK:
+            for column in table.columns:
+                if column.metadata_key is not None and not column.virtual:
+                    raise UnsupportedFeature.of(
+                        "read-only-metadata",
+                        f"table `{table.name}`: the metadata `{column.metadata_key}` of a file cannot be written",
+                        help=f"declare `{column.name}` as METADATA VIRTUAL",
+                    )
+        return options
+
+    def source(self, table: Table) -> Source:
+        """Reads the files."""
+        from everfold.connectors.filesystem.source import FileSource
+
+        return FileSource(table, self.check(table, Role.SOURCE))
+
+    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+        """Writes files, exactly once."""
+        from everfold.connectors.filesystem.sink import FileSink
+
+        return FileSink(context, self.check(context.table, Role.SINK))
+
+
+CONNECTOR = FilesystemConnector(name="filesystem", meaning="files in a folder")
+
+
+def record_columns(table: Table, role: Role) -> tuple[RecordColumn, ...]:
+    """The columns that lie in the files."""
+    return tuple(RecordColumn(column.name, at, column.type) for at, column in physical_columns(table, role))
+
+
+def _check_partitions(table: Table, options: OptionValues) -> None:
+    names = {column.name: column for column in table.columns}
+    for key in table.partition_keys:
+        column = names.get(key)
+        if column is None or column.metadata_key is not None:
+            raise SqlError(
+                Diagnostic("unknown-column", f"table `{table.name}`: PARTITIONED BY names `{key}`, which is no column", None, nearest(key, names))
+            )
+        if isinstance(column.type, ArrayType | MapType | RowType | BytesType):
+            raise UnsupportedFeature.of(
+                "partition-type", f"table `{table.name}`: a folder cannot be named by the {_kind(column.type)} `{key}`"
+            )
+    if len(table.partition_keys) == len([column for column in table.columns if column.metadata_key is None]) > 0:
+        raise SqlError.of("no-column-left", f"table `{table.name}`: all columns are in PARTITIONED BY, none is left for the files")
+
+
+def _kind(of: DataType) -> str:
+    return of.sql.split("<")[0].split("(")[0]
+
+
+def _check_pattern(table: Table, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as wrong:
+        message = f"option `source.path.regex-pattern` is no regular expression: {wrong}"
+        raise wrong_option(table, "source.path.regex-pattern", message) from None

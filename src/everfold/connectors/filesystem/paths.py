@@ -1,0 +1,113 @@
+"""Paths of a filesystem table: where it lies, which files belong to it, and the folders of its partitions."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from everfold.connectors.options import wrong_option
+from everfold.errors import ConnectorError, UnsupportedFeature
+from everfold.plan.nodes import Table
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_ESCAPED = set('"#%\'*/:=?\\{[]^\x7f') | {chr(code) for code in range(0x20)}
+"""Characters that a folder's name of a partition does not hold as they are (those that Hive escapes)."""
+
+
+def check_path(table: Table, path: str) -> None:
+    """Whether the option `path` names a place that everfold can work with. Raises SqlError."""
+    scheme = _SCHEME.match(path)
+    if scheme is not None and scheme.group().lower() != "file:":
+        raise UnsupportedFeature.of(
+            "file-system",
+            f"table `{table.name}`: paths of `{scheme.group()[:-1].lower()}` are not supported, only those of this machine",
+            dict(table.option_spans).get("path"),
+            "mount it, and give its folder",
+        )
+    if not path.strip() or "\0" in path:
+        raise wrong_option(table, "path", "option `path` is no path")
+
+
+def resolve(path: str, base_folder: Path) -> Path:
+    """The place of a table: absolute, links resolved; a relative path is relative to the script's folder."""
+    if path[:5].lower() == "file:":
+        parts = urlsplit(path)
+        path = unquote(parts.path)
+    return Path(os.path.realpath(base_folder / path))
+
+
+def require(table: Table, place: Path, shown: str) -> None:
+    """Raises ConnectorError `no-such-path` when nothing is there, `no-permission` when it cannot be read."""
+    if not place.exists():
+        raise ConnectorError.of(
+            "no-such-path",
+            f"table `{table.name}`: there is no file or folder `{shown}`",
+            dict(table.option_spans).get("path"),
+            f"it would be {place}" if shown != str(place) else None,
+        )
+    if not os.access(place, os.R_OK | (os.X_OK if place.is_dir() else 0)):
+        raise ConnectorError.of(
+            "no-permission", f"table `{table.name}`: no permission to read `{shown}`", dict(table.option_spans).get("path")
+        )
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of that name is no part of a table: unfinished, a marker, a checksum."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def files(place: Path) -> Iterator[Path]:
+    """The files of a table, oldest first (Spark's order too)."""
+    if place.is_file():
+        yield place
+        return
+    found: list[tuple[int, Path]] = []
+    for folder, folders, names in os.walk(place, followlinks=True):
+        folders[:] = sorted(each for each in folders if not is_hidden(each))
+        for name in names:
+            if not is_hidden(name):
+                path = Path(folder, name)
+                found.append((path.stat().st_mtime_ns // 1_000_000, path))
+    for _, path in sorted(found):
+        yield path
+
+
+def shown_path(path: Path, base_folder: Path) -> str:
+    """A path for people: relative to the script's folder where it lies in it."""
+    try:
+        return str(path.relative_to(os.path.realpath(base_folder)))
+    except ValueError:
+        return str(path)
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def escape(value: str) -> str:
+    """A partition's value as the name of a folder: `%XX` for what a name cannot hold, so that no value leaves its folder."""
+    name = "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in value)
+    return name.replace(".", "%2E") if name.strip(".") == "" else name
+
+
+def unescape(name: str) -> str:
+    """The value that `escape` made the name from."""
+    return re.sub(r"%([0-9A-Fa-f]{2})", lambda found: chr(int(found.group(1), 16)), name)
+
+
+def partition_values(path: Path, place: Path, keys: tuple[str, ...], null_name: str) -> list[str | None] | None:
+    """The values of the partition keys of a file, as texts, by the folders it lies in; None if a key is missing."""
+    try:
+        folders = path.relative_to(place).parts[:-1]
+    except ValueError:
+        return None
+    said: dict[str, str] = {}
+    for folder in folders:
+        name, equals, value = folder.partition("=")
+        if equals:
+            said[unescape(name)] = value
+    if any(key not in said for key in keys):
+        return None
+    return [None if said[key] == null_name else unescape(said[key]) for key in keys]

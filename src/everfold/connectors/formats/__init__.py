@@ -1,0 +1,1 @@
+"""Formats: how a record's bytes become a row, and a row a record."""

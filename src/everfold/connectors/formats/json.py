@@ -1,0 +1,383 @@
+"""Format `json`: one JSON object a record.
+
+Decoding follows Flink 2.3's parser: a missing field is NULL unless `fail-on-missing-field`; numbers may be written as texts; what
+cannot be read stops the job, or, with `ignore-parse-errors`, a field is NULL and a record that is no JSON is left out. A line that is
+an array gives one row an element. Text behind the object is not looked at. Of a repeated field the last value counts (Flink loses
+other fields then). An object or array in a STRING column keeps its text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
+from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, quoted
+from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
+from everfold.errors import UnsupportedFeature
+from everfold.plan.nodes import Table
+from everfold.types import ArrayType, DataType, DecimalType, MapType, RowType, StringType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_EXACT_DIGITS = 15
+"""A decimal of so many digits comes unchanged through a double."""
+_PARSER = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": BAD,
+    "allowUnquotedControlChars": "true",
+    "allowNonNumericNumbers": "false",
+    "allowSingleQuotes": "false",
+}
+
+OPTIONS = OptionSet(
+    (
+        Option("fail-on-missing-field", "bool", "false", meaning="whether a record without one of the fields is wrong"),
+        Option("ignore-parse-errors", "bool", "false", meaning="whether to go on, and count, when a record cannot be read"),
+        Option("timestamp-format.standard", ("SQL", "ISO-8601"), "SQL", meaning="how times are written"),
+        Option("map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL", meaning="what becomes of a NULL key of a MAP"),
+        Option("map-null-key.literal", "string", "null", meaning="the key that stands for NULL in mode LITERAL"),
+        Option("encode.decimal-as-plain-number", "bool", "false", meaning="whether decimals are never written with an exponent"),
+        Option("encode.ignore-null-fields", "bool", "false", meaning="whether fields that are NULL are not written"),
+        Option("decode.json-parser.enabled", "bool", "true", note="has no meaning here: there is one parser"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFormat(Format):
+    """JSON with a table's options."""
+
+    fail_on_missing: bool = False
+    iso: bool = False
+    null_key: str = "FAIL"
+    null_key_literal: str = "null"
+    plain_decimals: bool = False
+    ignore_nulls: bool = False
+
+    @classmethod
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> JsonFormat:
+        """The format as the table's options `<prefix>…` say."""
+        made = cls(
+            ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
+            ignore_option=f"{prefix}ignore-parse-errors",
+            fail_on_missing=options.flag(f"{prefix}fail-on-missing-field"),
+            iso=options.text(f"{prefix}timestamp-format.standard") == "ISO-8601",
+            null_key=options.text(f"{prefix}map-null-key.mode"),
+            null_key_literal=options.text(f"{prefix}map-null-key.literal"),
+            plain_decimals=options.flag(f"{prefix}encode.decimal-as-plain-number"),
+            ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
+        )
+        if made.ignore_errors and made.fail_on_missing:
+            message = f"`{prefix}fail-on-missing-field` and `{prefix}ignore-parse-errors` cannot both be true"
+            raise wrong_option(table, f"{prefix}fail-on-missing-field", message)
+        return made
+
+    @property
+    def rules(self) -> TextRules:
+        """How values are written."""
+        return TextRules(separator="T" if self.iso else " ", minutes=self.iso, fractions=True)
+
+    def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
+        """Refuses a MAP whose keys are not texts: JSON has no other."""
+        for column in columns:
+            for part in _walk(column.type):
+                if isinstance(part, MapType) and not isinstance(part.key, StringType):
+                    raise UnsupportedFeature.of(
+                        "json-map-key", f"table `{table.name}`: column `{column.name}` is a {part}: the keys of a JSON object are STRING"
+                    )
+
+    # -- decoding in Catalyst ------------------------------------------------------------------------------------------
+
+    @property
+    def reader(self) -> str | None:
+        """Spark's own JSON source reads files, except where it cannot tell a missing field from a NULL."""
+        return None if self.fail_on_missing else "json"
+
+    def reader_options(self) -> dict[str, str]:
+        """Options for Spark's reader."""
+        return dict(_PARSER)
+
+    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
+        """What Spark's reader is to give: every value as its text."""
+        fields = [f"{_name(column.name)} {_texts(column.type)}" for column in columns] or ["`__none` STRING"]
+        return ", ".join([*fields, f"{BAD} STRING"])
+
+    def from_text(self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str) -> DataFrame:
+        """Parses the text column `raw`: afterwards the frame has the columns of `reader_schema` beside its own."""
+        options = ", ".join(f"{quoted(key)}, {quoted(value)}" for key, value in _PARSER.items())
+        clean = f"IF(startswith({raw}, '\\uFEFF'), substring({raw}, 2), {raw})"
+        whole = [f"is_valid_utf8({raw})", f"startswith(ltrim({clean}), '{{')"]
+        parsed = f"from_json({clean}, {quoted(self.reader_schema(columns))}, map({options}))"
+        # The barrier keeps Catalyst from parsing once more for every filter above.
+        frame = frame.selectExpr("*", f"{parsed} AS __record", "monotonically_increasing_id() AS __barrier")
+        missing = ""
+        if self.fail_on_missing:
+            keys = ", ".join(quoted(column.name) for column in columns)
+            missing = f" OR size(array_except(array({keys}), json_object_keys({clean}))) > 0"
+        bad = f"IF(__record.{BAD} IS NOT NULL OR NOT ({' AND '.join(whole)}){missing}, {raw}, NULL)"
+        names = [column.name for column in columns] or ["__none"]
+        kept = [name for name in frame.columns if name not in ("__record", "__barrier")]
+        exact = [
+            f"{self._exact(column, clean)} AS {_name(column.name)}" if _may_lose_digits(column.type) else f"__record.{_name(column.name)}"
+            for column in columns
+        ] or ["__record.__none"]
+        assert len(exact) == len(names)
+        return frame.where(f"__barrier >= 0 AND {raw} IS NOT NULL AND trim({raw}) <> ''").selectExpr(
+            *(_name(name) for name in kept), *exact, f"{bad} AS {BAD}"
+        )
+
+    def _exact(self, column: RecordColumn, raw: str) -> str:
+        """A long DECIMAL: Spark has read it as a double, so its digits are taken from the text once more."""
+        text = f"__record.{_name(column.name)}"
+        path = quoted('$["' + column.name.replace('"', '\\"') + '"]')
+        again = f"coalesce(try_variant_get(try_parse_json({raw}), {path}, 'string'), {text})"
+        return f"IF(length({text}) > {_EXACT_DIGITS} AND (contains({text}, '.') OR contains({text}, 'E')), {again}, {text})"
+
+    def value(self, column: RecordColumn, field: str, place: Place) -> str:
+        """Spark SQL for the value of a column from its text(s) `field`."""
+        return self._value(field, column.type, column.name, place)
+
+    def _value(self, text: str, of: DataType, path: str, place: Place, depth: int = 0) -> str:
+        item = f"x{depth}"
+        match of:
+            case StringType():
+                return text
+            case ArrayType():
+                return f"transform({text}, {item} -> {self._value(item, of.element, path + '[]', place, depth + 1)})"
+            case MapType():
+                return f"transform_values({text}, (k{depth}, {item}) -> {self._value(item, of.value, path + '{}', place, depth + 1)})"
+            case RowType():
+                parts = ", ".join(
+                    f"{quoted(part.name)}, {self._value(f'{text}.{_name(part.name)}', part.type, f'{path}.{part.name}', place, depth + 1)}"
+                    for part in of.fields
+                )
+                return f"IF({text} IS NULL, NULL, named_struct({parts}))"
+            case _:
+                value = catalyst(text, of, self.rules)
+                if self.ignore_errors:
+                    return value
+                return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(place, path, text)}))"
+
+    def is_bad(self, column: RecordColumn, field: str) -> str | None:
+        """Spark SQL: whether a field holds something that is no value of its type; None where every text is one."""
+        return _bad(field, column.type, self.rules)
+
+    # -- decoding in Python --------------------------------------------------------------------------------------------
+
+    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
+        """From one record to its rows (one, unless it is an array)."""
+        fields = [(column.name, _reader(column.type, self.rules, column.name, self)) for column in columns]
+        scan = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_no_constant, strict=False)
+
+        def decode(record: bytes) -> Iterator[list[object]]:
+            try:
+                text = record.decode("utf-8")
+            except UnicodeDecodeError as wrong:
+                raise BadValue(f"it is not UTF-8: byte {wrong.start + 1} is 0x{record[wrong.start]:02x}") from None
+            text = text.removeprefix("\ufeff").strip(" \t\r\n")
+            if not text:
+                return
+            try:
+                value, _ = scan.raw_decode(text)
+            except ValueError as wrong:
+                raise BadValue(f"it is not JSON: {_sentence(wrong)}") from None
+            except RecursionError:
+                raise BadValue("it is nested too deeply") from None
+            for row in value if isinstance(value, list) else [value]:
+                if not isinstance(row, dict):
+                    raise BadValue(f"it is {_kind(row)}, not an object")
+                if self.fail_on_missing:
+                    for name, _ in fields:
+                        if name not in row:
+                            raise BadValue(f"field `{name}` is missing", name)
+                yield [read(row.get(name)) for name, read in fields]
+
+        return decode
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+def _no_constant(text: str) -> object:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _sentence(wrong: ValueError) -> str:
+    if isinstance(wrong, json.JSONDecodeError):
+        return f"{wrong.msg[:1].lower()}{wrong.msg[1:]} at character {wrong.pos + 1}"
+    return str(wrong)
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case _Number():
+            return f"the number {value}"
+        case str():
+            return "a text"
+        case list():
+            return "an array"
+        case _:
+            return "an object"
+
+
+def _reader(of: DataType, rules: TextRules, path: str, form: JsonFormat) -> Callable[[object], object]:
+    """The function from a parsed value to the value that Arrow takes; BadValue when it is none of the type, or None if errors are ignored."""
+    inner = _strict_reader(of, rules, path, form)
+
+    def read(value: object) -> object:
+        if value is None:
+            return None
+        try:
+            return inner(value)
+        except BadValue:
+            if form.ignore_errors:
+                return None
+            raise
+        except (ValueError, OverflowError):
+            if form.ignore_errors:
+                return None
+            shown = value if isinstance(value, str) else _kind(value)
+            raise BadValue(f"field `{path}` is not {article(of)}: `{excerpt(shown)}`", path) from None
+
+    return read
+
+
+def _strict_reader(of: DataType, rules: TextRules, path: str, form: JsonFormat) -> Callable[[object], object]:
+    match of:
+        case ArrayType():
+            element = _reader(of.element, rules, path + "[]", form)
+
+            def array(value: object) -> object:
+                if not isinstance(value, list):
+                    raise ValueError
+                return [element(each) for each in value]
+
+            return array
+        case MapType():
+            entry = _reader(of.value, rules, path + "{}", form)
+
+            def mapping(value: object) -> object:
+                if not isinstance(value, dict):
+                    raise ValueError
+                return [(key, entry(each)) for key, each in value.items()]
+
+            return mapping
+        case RowType():
+            parts = [(part.name, _reader(part.type, rules, f"{path}.{part.name}", form)) for part in of.fields]
+
+            def row(value: object) -> object:
+                if not isinstance(value, dict):
+                    raise ValueError
+                return {name: read(value.get(name)) for name, read in parts}
+
+            return row
+        case _:
+            convert = converter(of, rules)
+
+            def scalar(value: object) -> object:
+                return convert(_text(value))
+
+            return scalar
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return str(value)
+        case _:
+            return _dump(value)
+
+
+def _dump(value: object) -> str:
+    """A parsed value as JSON, its numbers as they were written."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case _Number():
+            return str(value)
+        case list():
+            return "[" + ",".join(map(_dump, value)) + "]"
+        case dict():
+            return "{" + ",".join(f"{_dump(key)}:{_dump(each)}" for key, each in value.items()) + "}"
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def excerpt(text: object, length: int = 80) -> str:
+    """The beginning of a text, in one line."""
+    line = str(text).replace("\r", "\\r").replace("\n", "\\n")
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def article(of: DataType) -> str:
+    """`a DECIMAL(10, 2)`, `an INT`."""
+    sql = of.sql
+    return f"{'an' if sql[0] in 'AEIO' else 'a'} {sql}"
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def _name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _texts(of: DataType) -> str:
+    """The Spark type in which every value of the type is still a text."""
+    match of:
+        case ArrayType():
+            return f"ARRAY<{_texts(of.element)}>"
+        case MapType():
+            return f"MAP<STRING, {_texts(of.value)}>"
+        case RowType():
+            return "STRUCT<" + ", ".join(f"{_name(part.name)}: {_texts(part.type)}" for part in of.fields) + ">"
+        case _:
+            return "STRING"
+
+
+def _walk(of: DataType) -> Iterator[DataType]:
+    yield of
+    match of:
+        case ArrayType():
+            yield from _walk(of.element)
+        case MapType():
+            yield from _walk(of.key)
+            yield from _walk(of.value)
+        case RowType():
+            for part in of.fields:
+                yield from _walk(part.type)
+
+
+def _may_lose_digits(of: DataType) -> bool:
+    return isinstance(of, DecimalType) and of.precision > _EXACT_DIGITS
+
+
+def _bad(text: str, of: DataType, rules: TextRules, depth: int = 0) -> str | None:
+    item = f"y{depth}"
+    match of:
+        case StringType():
+            return None
+        case ArrayType() | MapType():
+            inner = _bad(item, of.element if isinstance(of, ArrayType) else of.value, rules, depth + 1)
+            values = text if isinstance(of, ArrayType) else f"map_values({text})"
+            return None if inner is None else f"coalesce(exists({values}, {item} -> {inner}), false)"
+        case RowType():
+            parts = [_bad(f"{text}.{_name(part.name)}", part.type, rules, depth + 1) for part in of.fields]
+            return " OR ".join(f"({part})" for part in parts if part) or None
+        case _:
+            return f"({text} IS NOT NULL AND ({catalyst(text, of, rules)}) IS NULL)"

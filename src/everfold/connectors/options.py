@@ -1,0 +1,210 @@
+"""Options of a table (WITH): which there are, what they take, and the values a table gives.
+
+All of it is decided before anything starts and without pyspark. A value can be a secret: messages name the option and say what it
+takes, and quote the value only where the option cannot hold a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from everfold.errors import Diagnostic, SqlError, nearest
+from everfold.plan.nodes import Table
+from everfold.sql.settings import parse_duration
+
+_MEMORY = re.compile(r"(\d+)\s*([a-z]*)")
+_MEMORY_UNITS = {
+    "": 1, "b": 1, "bytes": 1,
+    "k": 1 << 10, "kb": 1 << 10, "kibibytes": 1 << 10,
+    "m": 1 << 20, "mb": 1 << 20, "mebibytes": 1 << 20,
+    "g": 1 << 30, "gb": 1 << 30, "gibibytes": 1 << 30,
+    "t": 1 << 40, "tb": 1 << 40, "tebibytes": 1 << 40,
+}  # fmt: skip
+_KINDS = ("string", "int", "bool", "duration", "memory", "char")
+
+
+def parse_memory(text: str) -> int:
+    """A size as Flink writes it (`128 mb`, `1 gb`; a bare number is bytes), in bytes; ValueError for anything else."""
+    found = _MEMORY.fullmatch(text.strip().lower())
+    unit = _MEMORY_UNITS.get(found.group(2)) if found else None
+    if found is None or unit is None:
+        raise ValueError("it takes a size, as `128 mb`, `1 gb` or a number of bytes")
+    return int(found.group(1)) * unit
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a connector or format.
+
+    `type` is "string", "int", "bool", "duration" (value in milliseconds), "memory" (in bytes), "char" (one character, also as Java
+    writes it: `\\t`, `\\u0001`), or the words it takes (compared without case). A name that ends in `*` stands for all options
+    with that prefix. `default` None means: not set. `role` says where it counts: "source", "sink" or "both"; it is accepted, as in
+    Flink, on the other side too. `note`, if any, tells a user who sets it that nothing will come of it. `secret` values are never shown.
+    """
+
+    name: str
+    type: str | tuple[str, ...] = "string"
+    default: str | None = None
+    required: bool = False
+    meaning: str = ""
+    role: str = "both"
+    note: str | None = None
+    secret: bool = False
+
+    def parse(self, text: str) -> object:
+        """The value that a text means; ValueError with what the option takes."""
+        match self.type:
+            case "string":
+                return text
+            case "int":
+                if re.fullmatch(r"[+-]?\d{1,18}", text.strip(), re.ASCII) is None:
+                    raise ValueError("it takes a whole number")
+                return int(text)
+            case "bool":
+                if text.strip().lower() not in ("true", "false"):
+                    raise ValueError("it takes `true` or `false`")
+                return text.strip().lower() == "true"
+            case "duration":
+                return parse_duration(text)
+            case "memory":
+                return parse_memory(text)
+            case "char":
+                return _character(text)
+            case words:
+                assert not isinstance(words, str), f"{words} is none of {_KINDS}"
+                for word in words:
+                    if word.lower() == text.strip().lower():
+                        return word
+                raise ValueError("it takes " + _enumeration(words))
+
+
+def _character(text: str) -> str:
+    """One character, given as itself or as an escape of Java's."""
+    if "\\" in text and len(text) > 1:
+        escapes = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\\\": "\\", "\\b": "\b", "\\f": "\f", "\\0": "\0"}
+        unicode = re.fullmatch(r"\\u([0-9a-fA-F]{4})", text)
+        text = chr(int(unicode.group(1), 16)) if unicode else escapes.get(text, text)
+    if len(text) != 1:
+        raise ValueError("it takes a single character")
+    return text
+
+
+def _enumeration(words: Iterable[str]) -> str:
+    quoted = [f"`{word}`" for word in words]
+    return quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + f" or {quoted[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionValues:
+    """What a table's options say, by name; an option that is not set has its default."""
+
+    values: Mapping[str, object]
+    given: frozenset[str]
+    prefixed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def text(self, name: str) -> str:
+        """The value of an option that is a text and has one."""
+        value = self.values[name]
+        assert isinstance(value, str), name
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        """The value of an option that is a text, None if it is not set."""
+        value = self.values[name]
+        assert value is None or isinstance(value, str), name
+        return value
+
+    def number(self, name: str) -> int:
+        """The value of an option that is a number, milliseconds or bytes, and has one."""
+        value = self.values[name]
+        assert isinstance(value, int), name
+        return value
+
+    def number_or_none(self, name: str) -> int | None:
+        """The value of an option that is a number, milliseconds or bytes, None if it is not set."""
+        value = self.values[name]
+        assert value is None or isinstance(value, int), name
+        return value
+
+    def flag(self, name: str) -> bool:
+        """The value of an option that is true or false."""
+        return bool(self.values[name])
+
+    def with_prefix(self, prefix: str) -> Mapping[str, str]:
+        """All options `<prefix>*`, without the prefix."""
+        return self.prefixed.get(prefix, {})
+
+
+@dataclass(frozen=True, slots=True)
+class OptionSet:
+    """The options that a kind of table knows."""
+
+    options: tuple[Option, ...]
+
+    def __add__(self, other: OptionSet) -> OptionSet:
+        return OptionSet((*self.options, *other.options))
+
+    def under(self, prefix: str) -> OptionSet:
+        """The same options with a prefix: a format's `ignore-parse-errors` is a table's `json.ignore-parse-errors`."""
+        return OptionSet(tuple(replace(option, name=prefix + option.name) for option in self.options))
+
+    def read(self, table: Table, role: str) -> OptionValues:
+        """What the table says. All that is wrong is said at once.
+
+        Raises SqlError: `unknown-option` with the nearest known name, `missing-option`, `wrong-option-value`.
+        """
+        known = {option.name: option for option in self.options if not option.name.endswith("*")}
+        prefixes = [option.name[:-1] for option in self.options if option.name.endswith("*")]
+        spans = dict(table.option_spans)
+        found: list[Diagnostic] = []
+        values: dict[str, object] = {}
+        prefixed: dict[str, dict[str, str]] = {prefix: {} for prefix in prefixes}
+        notes: list[str] = []
+        for name, text in table.options:
+            option = known.get(name)
+            if option is None:
+                prefix = next((each for each in prefixes if name.startswith(each) and len(name) > len(each)), None)
+                if prefix is not None:
+                    prefixed[prefix][name[len(prefix) :]] = text
+                elif name not in COMMON:
+                    message = f"table `{table.name}`: the connector `{table.connector}` has no option `{name}`"
+                    found.append(Diagnostic("unknown-option", message, spans.get(name), nearest(name, known)))
+                continue
+            try:
+                values[name] = option.parse(text)
+            except ValueError as wrong:
+                value = "" if option.secret else f" is `{_shown(text)}`, but"
+                message = f"table `{table.name}`: option `{name}`{value or ':'} {wrong}"
+                found.append(Diagnostic("wrong-option-value", message, spans.get(name)))
+                continue
+            if option.note is not None:
+                notes.append(f"table `{table.name}`: option `{name}` {option.note}")
+        for name, option in known.items():
+            if name not in dict(table.options):
+                if option.required and option.role in ("both", role):
+                    message = f"table `{table.name}` needs option `{name}`"
+                    meaning = f"{name} is {option.meaning}" if option.meaning else None
+                    found.append(Diagnostic("missing-option", message, spans.get("connector"), meaning))
+                values[name] = None if option.default is None else option.parse(option.default)
+        if found:
+            raise SqlError(*found)
+        given = frozenset(name for name, _ in table.options)
+        return OptionValues(values, given, prefixed, tuple(notes))
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+COMMON = frozenset({"connector"})
+"""Options that every table has and no connector reads."""
+
+
+def wrong_option(table: Table, name: str, message: str, help: str | None = None) -> SqlError:  # noqa: A002
+    """The error of an option whose value does not fit the table."""
+    return SqlError(
+        Diagnostic("wrong-option-value", f"table `{table.name}`: {message}", dict(table.option_spans).get(name), help)
+    )

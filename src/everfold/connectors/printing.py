@@ -1,0 +1,199 @@
+"""Connector `print`: one line a row on standard output, written as Flink's print connector writes it.
+
+`+I[2020-04-15T08:00, 4.00, null]`, with `identifier> ` in front when the table has a `print-identifier`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import date, datetime
+from typing import TYPE_CHECKING, TextIO
+
+from everfold.connectors.contract import (
+    KIND,
+    BatchId,
+    ClusterSink,
+    Connector,
+    LocalSink,
+    Option,
+    OptionSet,
+    OptionValues,
+    Role,
+    SinkContext,
+    refuse_metadata,
+)
+from everfold.plan.nodes import Table
+from everfold.types import (
+    ArrayType,
+    BooleanType,
+    BytesType,
+    DataType,
+    DateType,
+    FloatingType,
+    IntervalType,
+    MapType,
+    RowType,
+    TimestampType,
+    TimeType,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS = ("+I", "-U", "+U", "-D")
+
+OPTIONS = OptionSet(
+    (
+        Option("print-identifier", meaning="a text in front of each line", role="sink"),
+        Option("standard-error", "bool", "false", meaning="whether lines go to standard error", role="sink"),
+        Option("sink.parallelism", "int", role="sink", note="has no meaning here: one process prints"),
+    )
+)
+
+
+class PrintSink(LocalSink):
+    """Prints a batch's rows. With a job folder, the last batch printed is remembered: a replayed one prints nothing."""
+
+    @property
+    def stream(self) -> TextIO:
+        """Where lines go."""
+        return sys.stderr if self.options.flag("standard-error") else sys.stdout
+
+    def write(self, rows: pa.Table, batch: BatchId) -> None:
+        """Prints `c0…` with their row kind."""
+        if self._printed(batch):
+            return
+        identifier = self.options.text_or_none("print-identifier")
+        prefix = f"{identifier}> " if identifier else ""
+        types = [column.type for column in self.table.columns if not column.virtual]
+        columns = [rows.column(at).to_pylist() for at in range(len(types))]
+        lines = [
+            f"{prefix}{KINDS[kind]}[{', '.join(java_text(value, of) for value, of in zip(values, types, strict=True))}]\n"
+            for kind, *values in zip(rows.column(KIND).to_pylist(), *columns, strict=True)
+        ]
+        self.stream.write("".join(lines))
+        self.stream.flush()
+        self._remember(batch)
+
+    def _printed(self, batch: BatchId) -> bool:
+        records = self.context.records
+        if records is None or not (records / "printed.json").exists():
+            return False
+        said = json.loads((records / "printed.json").read_text())
+        return said["job"] == batch.job and (batch.epoch, batch.batch) <= (said["epoch"], said["batch"])
+
+    def _remember(self, batch: BatchId) -> None:
+        records = self.context.records
+        if records is None:
+            return
+        records.mkdir(parents=True, exist_ok=True)
+        fresh = records / ".printed.json"
+        fresh.write_text(json.dumps({"job": batch.job, "epoch": batch.epoch, "batch": batch.batch}))
+        os.replace(fresh, records / "printed.json")
+
+
+class PrintConnector(Connector):
+    """Prints."""
+
+    def options(self, table: Table) -> OptionSet:
+        """`print-identifier`, `standard-error`."""
+        return OPTIONS
+
+    def check(self, table: Table, role: Role) -> OptionValues:
+        """Options only: every type can be printed."""
+        refuse_metadata(table, (), role)
+        return OPTIONS.read(table, role.value)
+
+    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+        """Prints the rows."""
+        return PrintSink(context, self.check(context.table, Role.SINK))
+
+
+CONNECTOR = PrintConnector(name="print", meaning="prints rows")
+
+
+# --- values as Java prints them ---------------------------------------------------------------------------------------
+
+
+def java_text(value: object, of: DataType) -> str:
+    """A value as Flink's Row prints it."""
+    if value is None:
+        return "null"
+    match of:
+        case BooleanType():
+            return "true" if value else "false"
+        case FloatingType():
+            assert isinstance(value, float)
+            return java_double(value, single=of.sql == "FLOAT")
+        case BytesType():
+            assert isinstance(value, bytes)
+            return "[" + ", ".join(str(byte - 256 if byte > 127 else byte) for byte in value) + "]"
+        case DateType():
+            assert isinstance(value, date)
+            return value.isoformat()
+        case TimeType():
+            assert isinstance(value, int)
+            return java_time(value // 1000, value % 1000 * 1000)
+        case TimestampType():
+            assert isinstance(value, datetime)
+            seconds = (value.hour * 60 + value.minute) * 60 + value.second
+            clock = java_time(seconds, value.microsecond, always_seconds=of.local_zone)
+            return f"{value.date().isoformat()}T{clock}" + ("Z" if of.local_zone else "")
+        case IntervalType():
+            return str(value)
+        case ArrayType():
+            assert isinstance(value, list)
+            return "[" + ", ".join(java_text(each, of.element) for each in value) + "]"
+        case MapType():
+            assert isinstance(value, list)
+            return "{" + ", ".join(f"{java_text(key, of.key)}={java_text(each, of.value)}" for key, each in value) + "}"
+        case RowType():
+            assert isinstance(value, dict)
+            return "+I[" + ", ".join(java_text(value[part.name], part.type) for part in of.fields) + "]"
+        case _:
+            return f"{value:f}" if hasattr(value, "as_tuple") else str(value)
+
+
+def java_time(seconds: int, micros: int, *, always_seconds: bool = False) -> str:
+    """A time of day as java.time prints it: seconds only when there are any, the fraction in groups of three digits."""
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}"
+    if not (seconds % 60 or micros or always_seconds):
+        return text
+    text += f":{seconds % 60:02d}"
+    if micros:
+        text += f".{micros // 1000:03d}" if micros % 1000 == 0 else f".{micros:06d}"
+    return text
+
+
+def java_double(value: float, *, single: bool = False) -> str:
+    """A floating point number as Java prints it: the shortest digits, an exponent below 0.001 and from 10 million on."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    if single:
+        import numpy as np
+
+        digits = np.format_float_scientific(np.float32(value), unique=True, trim="-")
+    else:
+        digits = f"{value:e}" if value == 0 else _scientific(value)
+    mantissa, _, exponent = digits.partition("e")
+    power = int(exponent)
+    sign = "-" if mantissa.startswith("-") else ""
+    whole = mantissa.lstrip("-").replace(".", "").rstrip("0") or "0"
+    if whole == "0":
+        return f"{sign}0.0"
+    if -3 <= power < 7:
+        if power >= 0:
+            whole = whole.ljust(power + 1, "0")
+            return f"{sign}{whole[: power + 1]}.{whole[power + 1 :] or '0'}"
+        return f"{sign}0.{'0' * (-power - 1)}{whole}"
+    return f"{sign}{whole[0]}.{whole[1:] or '0'}E{power}"
+
+
+def _scientific(value: float) -> str:
+    from decimal import Decimal
+
+    return f"{Decimal(repr(value)):e}"

@@ -1,0 +1,46 @@
+"""A batch job: the plan over finished input, once, through Spark SQL. Nothing of it is kept but what its sinks wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everfold.connectors.contract import BatchId, LocalSink
+from everfold.jobs.failure import explained
+from everfold.jobs.routing import KIND, Target
+from everfold.jobs.sources import Sources
+from everfold.plan.nodes import Root
+from everfold.spark.batch import BatchLowering
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_batch(
+    spark: SparkSession,
+    roots: Sequence[Root],
+    targets: Sequence[Target],
+    sources: Sources,
+    *,
+    zone: str,
+    job: str,
+    epoch: int,
+    log_file: Path,
+) -> int:
+    """Runs the roots one after the other; the number of rows given to sinks. A second run of the same job is another epoch."""
+    lowering = BatchLowering(spark, zone, sources.batch)
+    rows_out = 0
+    try:
+        for root, target in zip(roots, targets, strict=True):
+            frame = lowering.lower(root.input).selectExpr("*", f"CAST(0 AS TINYINT) AS {KIND}")
+            batch = BatchId(job, target.name, epoch, 0)
+            if isinstance(target.sink, LocalSink):
+                table = frame.toArrow()
+                rows_out += table.num_rows
+                target.sink.write(table, batch)
+            else:
+                rows_out += target.sink.write(frame, batch) or 0
+    except Exception as error:
+        raise explained(error, sources.opened, log_file) from error
+    return rows_out

@@ -1,0 +1,173 @@
+"""Case files on Spark: the rows of a case become small Parquet files, one a batch and table, that a real job reads."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from everfold.jobs.engine import Engine
+from everfold.jobs.sources import External
+from everfold.plan.nodes import Collect, Scan, Table, walk_plan
+from everfold.types import physical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from everfold.sql.settings import Settings
+
+
+class Part(Protocol):
+    """A stretch of a job between two restarts: a query and the batches it is fed."""
+
+    @property
+    def root(self) -> Collect: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def batches(self) -> Sequence[Mapping[str, pa.Table]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a stream gave: the rows that each part emitted, and how many rows were dropped as late."""
+
+    tables: tuple[pa.Table, ...]
+    late_rows: int
+
+
+@dataclass(slots=True)
+class SparkEngine:
+    """Runs bound queries on Spark, all in one session. `master`: as Spark takes it."""
+
+    name: Literal["spark"] = "spark"
+    master: str = "local[2]"
+    _work: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="everfold-cases-")))
+    _engine: Engine | None = None
+    _jobs: int = 0
+
+    def stream(self, parts: Sequence[Part]) -> Ran:
+        """Runs a stream; after each part but the last the job is suspended and started again from its state."""
+        job, feed = self._folders()
+        tables: list[pa.Table] = []
+        late_rows = 0
+        number = 0
+        for part in parts:
+            for batch in part.batches:
+                _drop(feed, number, batch, part.root)
+                number += 1
+            received: list[pa.Table] = []
+            finished = self._engine_for(part.root, feed).run(
+                [part.root],
+                settings=part.settings,
+                base_folder=feed,
+                state_dir=job,
+                suspend=part is not parts[-1],
+                receive=received.append,
+            )
+            late_rows = finished.late_rows
+            tables.append(_joined(received, part.root))
+        shutil.rmtree(job, ignore_errors=True)
+        shutil.rmtree(feed, ignore_errors=True)
+        return Ran(tuple(tables), late_rows)
+
+    def batch(self, part: Part) -> pa.Table:
+        """Runs the query once over all rows of the part's batches."""
+        job, feed = self._folders()
+        for number, batch in enumerate(part.batches):
+            _drop(feed, number, batch, part.root)
+        received: list[pa.Table] = []
+        self._engine_for(part.root, feed, streaming=False).run(
+            [part.root], settings=part.settings, base_folder=feed, state_dir=job, receive=received.append
+        )
+        shutil.rmtree(job, ignore_errors=True)
+        shutil.rmtree(feed, ignore_errors=True)
+        return _joined(received, part.root)
+
+    def close(self) -> None:
+        """Ends the session."""
+        if self._engine is not None:
+            self._engine.close()
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    def _folders(self) -> tuple[Path, Path]:
+        self._jobs += 1
+        job, feed = self._work / f"job{self._jobs}", self._work / f"feed{self._jobs}"
+        feed.mkdir(parents=True)
+        return job, feed
+
+    def _engine_for(self, root: Collect, feed: Path, *, streaming: bool = True) -> Engine:
+        if self._engine is None:
+            conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+            self._engine = Engine(master=self.master, conf=conf, log_file=self._work / "spark.log")
+        scans = {node.table.name: node.table for node in walk_plan(root.input) if isinstance(node, Scan)}
+        self._engine.externals = {
+            name: External(_reader(table, feed / name, streaming), bounded=True) for name, table in scans.items()
+        }
+        return self._engine
+
+
+def _reader(table: Table, folder: Path, streaming: bool) -> _Reader:
+    return _Reader(table, folder, streaming)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    table: Table
+    folder: Path
+    streaming: bool
+
+    def __call__(self, spark: SparkSession, name: str) -> DataFrame:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        schema = ", ".join(f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns))
+        if not self.streaming:
+            return spark.read.schema(schema).parquet(str(self.folder))
+        return spark.readStream.name(name).schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
+
+
+def _drop(feed: Path, number: int, batch: Mapping[str, pa.Table], root: Collect) -> None:
+    """Writes a batch: one file for each table of the query, an empty one where the batch has no rows for it."""
+    import os
+    import time
+
+    import pyarrow.parquet as pq
+
+    for node in walk_plan(root.input):
+        if not isinstance(node, Scan):
+            continue
+        folder = feed / node.table.name
+        folder.mkdir(parents=True, exist_ok=True)
+        place = folder / f"{number:05}.parquet"
+        if place.exists():
+            continue
+        rows = batch.get(node.table.name)
+        table = _empty(node.table) if rows is None else rows
+        hidden = folder / f".{number:05}"
+        pq.write_table(table, hidden)
+        # Spark reads files in the order of their times.
+        at = time.time() - 86_400 + number
+        os.utime(hidden, (at, at))
+        os.rename(hidden, place)
+
+
+def _empty(table: Table) -> pa.Table:
+    import pyarrow as pa
+
+    names = [physical(at) for at in range(len(table.columns))]
+    return pa.schema(
+        [pa.field(name, column.type.arrow) for name, column in zip(names, table.columns, strict=True)]
+    ).empty_table()
+
+
+def _joined(received: Sequence[pa.Table], root: Collect) -> pa.Table:
+    import pyarrow as pa
+
+    if received:
+        return pa.concat_tables(received)
+    names = [physical(at) for at in range(len(root.schema))]
+    fields = [pa.field(name, of.type.arrow) for name, of in zip(names, root.schema, strict=True)]
+    return pa.schema([*fields, pa.field("__kind", pa.int8())]).empty_table()

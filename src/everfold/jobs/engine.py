@@ -1,0 +1,252 @@
+"""Runs plans on Spark: picks stream or batch, opens the job's folder, connects sinks, starts, ends."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, OptionValues, Role, SinkContext
+from everfold.connectors.registry import connector_of
+from everfold.errors import EverfoldError
+from everfold.jobs import Finished
+from everfold.jobs.batch_job import run_batch
+from everfold.jobs.folder import JobFolder
+from everfold.jobs.progress import Progress
+from everfold.jobs.routing import Target
+from everfold.jobs.sources import External, Sources
+from everfold.jobs.stream_job import StreamJob
+from everfold.plan.explain import explain
+from everfold.plan.nodes import Collect, Root, Scan, Sink, Table, walk_plan
+from everfold.spark.batch import is_constant
+from everfold.spark.session import own_session, start_spark
+from everfold.sql.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+Receive = Callable[["pa.Table"], None]
+"""Takes the rows of a bare SELECT as they become final: `c0…` and `__kind`."""
+
+_MIN_BUCKETS = 8
+
+
+class _Receiver(LocalSink):
+    """The sink of a bare SELECT."""
+
+    def __init__(self, receive: Receive) -> None:
+        table = Table(name="(result)", columns=())
+        super().__init__(SinkContext(name="result", base_folder=Path(), table=table), OptionValues({}, frozenset()))
+        self._receive = receive
+
+    def write(self, rows: pa.Table, batch: BatchId) -> None:
+        self._receive(rows)
+
+
+@dataclass(slots=True)
+class Engine:
+    """Spark, started when the first job needs it.
+
+    session: the caller's session to work beside; without one a JVM is started with `master` and `conf`, and ended by `close`.
+    log_file: where Spark's words go. externals: tables whose rows the caller provides.
+    """
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    log_file: Path | None = None
+    session: SparkSession | None = None
+    externals: dict[str, External] = field(default_factory=dict)
+    _started: SparkSession | None = None
+
+    def spark(self, log_file: Path) -> SparkSession:
+        """The session that jobs are derived from."""
+        if self.session is not None:
+            return self.session
+        if self._started is None:
+            self._started = start_spark(master=self.master, conf=self.conf, log_file=self.log_file or log_file)
+        return self._started
+
+    def close(self) -> None:
+        """Ends the JVM, if it is ours."""
+        if self._started is not None:
+            self._started.stop()
+            self._started = None
+
+    def bounded(self, roots: Sequence[Root], settings: Settings) -> bool:
+        """Whether all input of the roots ends by itself; a batch always does."""
+        scans = [node for root in roots for node in walk_plan(root.input) if isinstance(node, Scan)]
+        if not settings.streaming:
+            return True
+        for scan in scans:
+            external = self.externals.get(scan.table.name)
+            if external is not None:
+                ends = external.bounded
+            else:
+                found = connector_of(scan.table)
+                found.check(scan.table, Role.SOURCE)
+                ends = found.source(scan.table).bounded()
+            if not ends:
+                return False
+        return True
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    def check(self, roots: Sequence[Root]) -> list[str]:
+        """Looks whether every table can be read or written as it is declared; what their authors should know.
+
+        Raises SqlError with all that is wrong. Nothing is started, nothing outside is touched.
+        """
+        notes: list[str] = []
+        wrong: list[EverfoldError] = []
+        used = [(root.table, Role.SINK) for root in roots if isinstance(root, Sink)]
+        used += [
+            (node.table, Role.SOURCE) for root in roots for node in walk_plan(root.input) if isinstance(node, Scan)
+        ]
+        for table, role in dict.fromkeys((each.name, role) for each, role in used):
+            of = next(each for each, other in used if each.name == table and other is role)
+            if role is Role.SOURCE and table in self.externals:
+                continue
+            try:
+                notes += connector_of(of).check(of, role).notes
+            except EverfoldError as error:
+                wrong.append(error)
+        if wrong:
+            raise type(wrong[0])(*(found for error in wrong for found in error.diagnostics))
+        return list(dict.fromkeys(notes))
+
+    def run(
+        self,
+        roots: Sequence[Root],
+        *,
+        settings: Settings,
+        base_folder: Path,
+        state_dir: Path | None = None,
+        suspend: bool = False,
+        receive: Receive | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+        note: Callable[[str], None] | None = None,
+    ) -> Finished:
+        """Runs the roots as one job to its end.
+
+        state_dir: the job's folder; without one it lives in a temporary folder. receive: where a bare SELECT's rows go.
+        stopping: asked again and again, True ends the job after its running batch. Raises EverfoldError.
+        """
+        for said in self.check(roots):
+            if note is not None:
+                note(said)
+        if state_dir is not None:
+            return self._run_in(state_dir, roots, settings, base_folder, suspend, receive, progress, stopping)
+        with tempfile.TemporaryDirectory(prefix="everfold-") as folder:
+            return self._run_in(Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping)
+
+    def _run_in(
+        self,
+        state_dir: Path,
+        roots: Sequence[Root],
+        settings: Settings,
+        base_folder: Path,
+        suspend: bool,
+        receive: Receive | None,
+        progress: Callable[[Progress], None] | None,
+        stopping: Callable[[], bool],
+    ) -> Finished:
+        folder = JobFolder(state_dir.absolute())
+        folder.lock()
+        targets: list[Target] = []
+        try:
+            streaming = settings.streaming and not all(is_constant(root.input) for root in roots)
+            partitions = self._partitions(settings)
+            if streaming:
+                plan = "\n".join(explain(root) for root in roots)
+                buckets = max(_MIN_BUCKETS, 1 << (2 * partitions - 1).bit_length())
+                zone = settings.local_time_zone
+                manifest = folder.open(roots, zone, plan, buckets=buckets, partitions=partitions)
+                partitions = manifest.partitions
+            spark = own_session(self.spark(folder.log_file), partitions)
+            folder.lock_in_jvm(spark)
+            targets += [
+                self._target(at, root, settings, base_folder, folder, spark, receive) for at, root in enumerate(roots)
+            ]
+            sources = Sources(spark, base_folder, settings, folder.path, self.externals)
+            for target in targets:
+                target.sink.prepare()
+            if not streaming:
+                epoch = time.time_ns()
+                job = folder.path.name
+                rows = run_batch(
+                    spark,
+                    roots,
+                    targets,
+                    sources,
+                    zone=settings.local_time_zone,
+                    job=job,
+                    epoch=epoch,
+                    log_file=folder.log_file,
+                )
+                return Finished(rows_out=rows)
+            router = StreamJob(
+                spark=spark,
+                folder=folder,
+                manifest=manifest,
+                roots=roots,
+                targets=targets,
+                sources=sources,
+                zone=settings.local_time_zone,
+                idle_timeout_ms=settings.idle_timeout_ms,
+                drop_null_rowtime=settings.null_rowtime == "drop",
+                suspend=suspend,
+                progress=progress,
+                stopping=stopping,
+            ).run()
+            return Finished(
+                rows=router.rows,
+                rows_out=router.rows_out,
+                late_rows=router.reports.late_rows,
+                state_rows=router.reports.state_rows,
+                log_file=None if state_dir is None else folder.log_file,
+            )
+        finally:
+            for target in targets:
+                target.sink.close()
+            folder.release()
+
+    @staticmethod
+    def _target(
+        at: int,
+        root: Root,
+        settings: Settings,
+        base_folder: Path,
+        folder: JobFolder,
+        spark: SparkSession,
+        receive: Receive | None,
+    ) -> Target:
+        sink: LocalSink | ClusterSink
+        if isinstance(root, Collect):
+            assert receive is not None, "a bare SELECT has somebody to take its rows"
+            sink = _Receiver(receive)
+            name = "result"
+        else:
+            name = f"{at}_{root.table.name}"
+            context = SinkContext(
+                name=name,
+                base_folder=base_folder,
+                table=root.table,
+                settings=settings,
+                job_folder=folder.path,
+                spark=spark,
+            )
+            sink = connector_of(root.table).sink(context)
+        return Target(name, sink, len(root.input.schema))
+
+    def _partitions(self, settings: Settings) -> int:
+        """Shuffle partitions of a new job: one a core, as the caller has set it, at least two."""
+        if settings.parallelism is not None:
+            return max(1, settings.parallelism)
+        import os
+
+        return min(8, max(2, os.cpu_count() or 2))

@@ -1,0 +1,118 @@
+"""The tables that a job reads: each opened under a name that says what it is, so that a changed table is a new source to Spark."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everfold.connectors.contract import SPLIT, Role, Source, SourceContext
+from everfold.connectors.registry import connector_of
+from everfold.errors import ConnectorError
+from everfold.plan.nodes import Table
+from everfold.spark.stream import SourceStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from everfold.sql.settings import Settings
+
+_IDENTITY = ("connector", "path", "topic", "topic-pattern", "properties.bootstrap.servers", "format")
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """A table whose rows the caller provides as a DataFrame, columns `c0…`; `open(name)` is given the source's name.
+
+    A streaming frame that the caller made is not named by us and is not bounded.
+    """
+
+    open: Callable[[SparkSession, str], DataFrame]
+    bounded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSource:
+    """A source that a running job reads."""
+
+    name: str
+    bounded: bool
+    source: Source | None = None
+    context: SourceContext | None = None
+
+    def failure(self, error_text: str) -> ConnectorError | None:
+        """The error in the source's terms, None when it is not the source's."""
+        return None if self.source is None else self.source.failure(error_text)
+
+    def after_batch(self, offsets: Mapping[str, str]) -> None:
+        """Tells the source that a batch is committed; `offsets` are the lines of the offset log by source."""
+        if self.source is not None and self.context is not None and self.name in offsets:
+            self.source.after_batch(self.context, offsets[self.name])
+
+    def reached_end(self, offsets: Mapping[str, str]) -> bool:
+        """Whether all that a bounded source will ever give has been read, when all that is there has been."""
+        if self.source is None or self.context is None or type(self.source).reached_end is Source.reached_end:
+            return True
+        return self.name in offsets and self.source.reached_end(self.context, offsets[self.name])
+
+
+@dataclass(slots=True)
+class Sources:
+    """Opens tables for a job. `externals` are the tables without a connector, by name."""
+
+    spark: SparkSession
+    base_folder: Path
+    settings: Settings
+    job_folder: Path | None = None
+    externals: Mapping[str, External] = field(default_factory=dict)
+    opened: list[OpenedSource] = field(default_factory=list)
+
+    def stream(self, table: Table, name: str) -> SourceStream:
+        """Opens a table as a stream under a name that carries its identity."""
+        external = self.externals.get(table.name)
+        if external is not None:
+            self.opened.append(OpenedSource(name, external.bounded))
+            frame = external.open(self.spark, name)
+            return SourceStream(frame.selectExpr("*", f"CAST(NULL AS STRING) AS {SPLIT}"), (table.name,))
+        context = self._context(table, f"{name}_{_identity(table, self.base_folder)}")
+        source = self._source(table)
+        frame = source.stream(context)
+        self.opened.append(OpenedSource(context.name, source.bounded(), source, context))
+        return SourceStream(frame, source.splits(context))
+
+    def batch(self, table: Table) -> DataFrame:
+        """Opens what a table holds now."""
+        external = self.externals.get(table.name)
+        if external is not None:
+            self.opened.append(OpenedSource(table.name, True))
+            return external.open(self.spark, table.name)
+        context = self._context(table, table.name)
+        source = self._source(table)
+        self.opened.append(OpenedSource(table.name, True, source, context))
+        return source.batch(context)
+
+    @staticmethod
+    def _source(table: Table) -> Source:
+        found = connector_of(table)
+        found.check(table, Role.SOURCE)
+        return found.source(table)
+
+    def _context(self, table: Table, name: str) -> SourceContext:
+        return SourceContext(
+            spark=self.spark,
+            name=name,
+            base_folder=self.base_folder,
+            table=table,
+            settings=self.settings,
+            job_folder=self.job_folder,
+        )
+
+
+def _identity(table: Table, base_folder: Path) -> str:
+    options = dict(table.options)
+    parts = [f"{key}={options[key]}" for key in _IDENTITY if key in options]
+    if "path" in options:
+        parts.append(str(base_folder.resolve()))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]

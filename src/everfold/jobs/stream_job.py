@@ -1,0 +1,224 @@
+"""A streaming job: from its plan and its folder to a running Spark query, to its end, to its end by Ctrl-C, or to its failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everfold.jobs.control import Control
+from everfold.jobs.failure import explained
+from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.progress import Progress
+from everfold.jobs.routing import Router, Target, tagged
+from everfold.jobs.sources import Sources
+from everfold.operators.contract import Operator
+from everfold.plan.nodes import Root, TimeKind, WindowAggregate, WindowTableFunction
+from everfold.plan.windows import Session, slice_end
+from everfold.spark.buckets import bucket_ids
+from everfold.spark.stream import StreamLowering
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_POLL_S = 0.05
+_STOP_PATIENCE_S = 120.0
+_TICK_DELAY_MS = 50
+
+
+class _Stopped(Exception):
+    """The user wants the job to stop."""
+
+
+@dataclass(slots=True)
+class StreamJob:
+    """One streaming query over a job folder that this process has locked.
+
+    suspend: at the end of bounded input stop without emitting what is open. stopping: True when the job is to stop.
+    """
+
+    spark: SparkSession
+    folder: JobFolder
+    manifest: Manifest
+    roots: Sequence[Root]
+    targets: Sequence[Target]
+    sources: Sources
+    zone: str
+    idle_timeout_ms: int | None
+    drop_null_rowtime: bool
+    suspend: bool
+    progress: Callable[[Progress], None] | None = None
+    stopping: Callable[[], bool] = lambda: False
+    _ticked_at: float = field(default=0.0)
+    _had_data: bool = field(default=False)
+
+    def run(self) -> Router:
+        """Runs the job to its end; what it counted."""
+        checkpoint = self._checkpoint
+        control = Control(self.folder.control, checkpoint)
+        control.repair()
+        lowering = StreamLowering(
+            spark=self.spark,
+            zone=self.zone,
+            open_source=self.sources.stream,
+            control_folder=str(self.folder.control),
+            bucket_ids=bucket_ids(self.manifest.buckets, self.manifest.partitions),
+            idle_timeout_ms=self.idle_timeout_ms,
+            drop_null_rowtime=self.drop_null_rowtime,
+        )
+        streams = [lowering.lower(root.input) for root in self.roots]
+        router = Router(
+            job=self.manifest.job,
+            epoch=self.manifest.current,
+            targets=self.targets,
+            has_operators=bool(lowering.operators),
+            progress=self.progress,
+        )
+        writer = tagged(streams).writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(processingTime="0 seconds").start()
+        try:
+            self._attend(query, router, control, lowering.operators)
+        except _Stopped:
+            self._finish_batch(query, router)
+        except Exception as error:
+            raise explained(router.failure or error, self.sources.opened, self.folder.log_file) from error
+        finally:
+            if query.isActive:
+                query.stop()
+        return router
+
+    # --- while it runs ------------------------------------------------------------------------------------------------
+
+    def _attend(self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[Operator]) -> None:
+        bounded = all(source.bounded for source in self.sources.opened)
+        if not bounded:
+            while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
+                self._check_stop()
+                self._observe(query, router)
+                self._tick(router, control, operators)
+            return
+        self._until(query, router, self._all_read)
+        if operators and not self.suspend:
+            control.flush()
+            self._until(query, router, lambda: True)
+
+    def _until(self, query: StreamingQuery, router: Router, reached: Callable[[], bool]) -> None:
+        """Waits until all that is there has been processed and `reached` says that it was enough."""
+        failure: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                while True:
+                    query.processAllAvailable()
+                    if reached():
+                        return
+                    time.sleep(_POLL_S)
+            except BaseException as error:
+                failure.append(error)
+
+        waiting = threading.Thread(target=wait, name="everfold-wait", daemon=True)
+        waiting.start()
+        while waiting.is_alive():
+            waiting.join(_POLL_S)
+            self._check_stop()
+            self._observe(query, router)
+        if failure:
+            raise failure[0]
+        self._observe(query, router)
+
+    def _check_stop(self) -> None:
+        if self.stopping():
+            raise _Stopped
+
+    def _all_read(self) -> bool:
+        offsets = self._offsets(newest(self._checkpoint / "commits"))
+        return all(source.reached_end(offsets) for source in self.sources.opened)
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder.checkpoint(self.manifest.current)
+
+    def _offsets(self, batch: int) -> dict[str, str]:
+        """The lines of a batch's entry in Spark's offset log, by source."""
+        log = self._checkpoint / "offsets" / str(batch)
+        lines = log.read_text().splitlines()[2:] if log.exists() else []
+        return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
+
+    def _observe(self, query: StreamingQuery, router: Router) -> None:
+        """Takes over what Spark has reported since the last look."""
+        for report in query.recentProgress:
+            batch = int(report.batchId)
+            if batch <= router.seen_batch or not report.durationMs.get("addBatch"):
+                continue
+            router.seen_batch = batch
+            rows = _data_rows(report)
+            router.rows += rows
+            self._had_data = rows > 0
+            offsets = self._offsets(batch)
+            for source in self.sources.opened:
+                source.after_batch(offsets)
+            if self.progress is not None:
+                self.progress(
+                    Progress(
+                        batch=batch,
+                        rows=router.rows,
+                        rows_per_second=float(report.processedRowsPerSecond or 0.0),
+                        watermark_ms=router.reports.watermark_ms,
+                        late_rows=router.reports.late_rows,
+                        state_rows=router.reports.state_rows,
+                        rows_out=router.rows_out,
+                    )
+                )
+
+    def _finish_batch(self, query: StreamingQuery, router: Router) -> None:
+        """Lets the running batch commit, so that the next start has nothing to do again."""
+        deadline = time.monotonic() + _STOP_PATIENCE_S
+        batches = router.batches
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            if router.batches > batches and not query.status["isDataAvailable"]:
+                break
+            if router.batches > batches + 1:
+                break
+            time.sleep(_POLL_S)
+
+    # --- ticks --------------------------------------------------------------------------------------------------------
+
+    def _tick(self, router: Router, control: Control, operators: Sequence[Operator]) -> None:
+        """Makes a batch run when time alone has something to say: a processing-time window is over, a split has gone silent."""
+        if not router.batches or not router.idle.is_set() or self._ticked_at >= router.last_batch_at:
+            return
+        silent_ms = (time.monotonic() - router.last_batch_at) * 1000
+        now_ms = time.time() * 1000
+        last_batch_ms = int(now_ms - silent_ms)
+        idle = self.idle_timeout_ms is not None and self._had_data and silent_ms > self.idle_timeout_ms
+        due = router.reports.state_rows > 0 and any(
+            now_ms > _next_end(operator, last_batch_ms) + _TICK_DELAY_MS for operator in operators
+        )
+        if idle or due:
+            self._ticked_at = router.last_batch_at
+            control.tick()
+
+
+def newest(log: Path) -> int:
+    """The highest number in a log of Spark's checkpoint, -1 for none."""
+    numbers = [int(each.name) for each in log.iterdir() if each.name.isdigit()] if log.is_dir() else []
+    return max(numbers, default=-1)
+
+
+def _next_end(operator: Operator, last_batch_ms: int) -> float:
+    """When the first processing-time window may be over that could be open after a batch at that time."""
+    node: Any = getattr(operator, "node", None)
+    if not isinstance(node, WindowAggregate | WindowTableFunction) or node.time is not TimeKind.PROCTIME:
+        return float("inf")
+    if isinstance(node.window, Session):
+        return last_batch_ms + node.window.gap_ms
+    return slice_end(node.window, last_batch_ms)
+
+
+def _data_rows(report: Any) -> int:
+    """Input rows of a batch, control files not counted."""
+    return sum(int(source.numInputRows) for source in report.sources if "/control" not in str(source.description))

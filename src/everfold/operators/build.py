@@ -1,0 +1,33 @@
+"""From a stateful plan node to the operator that runs it."""
+
+from __future__ import annotations
+
+from everfold.errors import UnsupportedFeature
+from everfold.operators.contract import ClockSpec, Operator
+from everfold.plan.nodes import Plan, WindowAggregate, WindowTableFunction
+from everfold.plan.windows import Session
+
+
+def operator_of(node: Plan, name: str, clock: ClockSpec, epoch: int = 0) -> Operator:
+    """The operator of a stateful node; UnsupportedFeature, before anything starts, for a node that no operator runs yet."""
+    match node:
+        case WindowAggregate(window=Session()):
+            from everfold.operators.session import SessionOperator
+
+            return SessionOperator(name, node, clock, epoch)
+        case WindowAggregate():
+            from everfold.operators.window import WindowOperator
+
+            return WindowOperator(name, node, clock, epoch)
+        case WindowTableFunction(window=Session()):
+            from everfold.operators.session import SessionRowsOperator
+
+            return SessionRowsOperator(name, node, clock, epoch)
+        case _:
+            what = type(node).__name__
+            raise UnsupportedFeature.of(
+                "unsupported-in-stream",
+                f"a stream cannot run {what} yet: only window aggregates and SESSION keep state",
+                node.span,
+                help="group by the window_start and window_end of a window function, or run the query in batch mode",
+            )

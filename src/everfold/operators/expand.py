@@ -1,0 +1,77 @@
+"""From slices to windows: merges the slots of the slices that each due window is made of, all windows and keys at once.
+
+Few windows a slice: every slice's rows are repeated for each due window and folded. Many: runs of 1, 2, 4, … slices are folded from two
+halves, so that the work grows with the logarithm of the number of slices in a window.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from everfold.aggregates.folding import fold_slots
+from everfold.operators.layout import Layout
+from everfold.plan.windows import Cumulate, Hop, Tumble, last_window_end
+
+_REPEATS = 8
+"""Rows are repeated up to so many times on average before doubling is the cheaper way."""
+
+
+def hopped(rows: pl.DataFrame, window: Tumble | Hop, layout: Layout, since: int, upto: int) -> pl.DataFrame:
+    """Slots of the windows that end in (since, upto], by `end` and keys. `rows`: one a slice and key, slices up to `upto`."""
+    if isinstance(window, Tumble):
+        return rows.filter(pl.col("slice") > since).rename({"slice": "end"})
+    slices = rows["slice"].unique().sort().to_list()
+    by = ["end", *layout.keys]
+    due = {at: _due(at, window, since, upto) for at in slices}
+    if sum(map(len, due.values())) <= _REPEATS * len(slices):
+        return _repeated(rows, due, layout)
+    parts, offset, span = [], 0, 1
+    table = rows.rename({"slice": "end"})
+    pieces = window.size_ms // window.slide_ms
+    while True:
+        if pieces & span:
+            parts.append(table.with_columns(pl.col("end") + offset * window.slide_ms))
+            offset += span
+        if offset == pieces:
+            break
+        later = table.with_columns(pl.col("end") + span * window.slide_ms)
+        table = fold_slots(pl.concat([table, later]).filter(pl.col("end") <= upto), by, layout.folds)
+        span *= 2
+    spread = pl.concat(parts).filter((pl.col("end") > since) & (pl.col("end") <= upto))
+    return fold_slots(spread, by, layout.folds)
+
+
+def cumulated(rows: pl.DataFrame, window: Cumulate, layout: Layout, upto: int) -> pl.DataFrame:
+    """Slots of every step up to `upto` from a key's first slice in its window on, by `end` and keys. `rows`: one a slice and key."""
+    slices = rows["slice"].unique().to_list()
+    limits = {at: min(last_window_end(window, at), upto) for at in slices}
+    due = {at: range(at, limits[at] + 1, window.step_ms) for at in slices}
+    by = ["end", *layout.keys]
+    if sum(map(len, due.values())) <= _REPEATS * len(slices):
+        return _repeated(rows, due, layout)
+    limit = pl.col("end").replace_strict(limits, return_dtype=pl.Int64)
+    table = rows.rename({"slice": "end"}).with_columns(limit.alias("limit"))
+    span = 1
+    while span < max(map(len, due.values())):
+        later = table.with_columns(pl.col("end") + span * window.step_ms).filter(pl.col("end") <= pl.col("limit"))
+        table = fold_slots(pl.concat([table, later]), by, layout.folds, [pl.col("limit").first()])
+        table = table.select(*by, *layout.slots, "limit")
+        span *= 2
+    return table.drop("limit")
+
+
+def _due(at: int, window: Hop, since: int, upto: int) -> range:
+    """Ends in (since, upto] of the windows that hold a slice."""
+    skipped = max(0, -(-(since + 1 - at) // window.slide_ms))
+    last = at + window.size_ms - window.slide_ms
+    return range(at + skipped * window.slide_ms, min(last, upto) + 1, window.slide_ms)
+
+
+def _repeated(rows: pl.DataFrame, due: dict[int, range], layout: Layout) -> pl.DataFrame:
+    """Each row once for every due window that holds its slice, folded by window."""
+    if len(ends := {end for each in due.values() for end in each}) == 1 and all(due.values()):
+        spread = rows.with_columns(pl.lit(ends.pop(), dtype=pl.Int64).alias("end"))
+    else:
+        pairs = {"slice": [at for at in due for _ in due[at]], "end": [end for each in due.values() for end in each]}
+        spread = rows.join(pl.DataFrame(pairs, schema={"slice": pl.Int64, "end": pl.Int64}), on="slice")
+    return fold_slots(spread, ["end", *layout.keys], layout.folds)

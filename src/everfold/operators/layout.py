@@ -1,0 +1,196 @@
+"""The columns of an aggregating operator: what it wants of its input, its slots, and their names in pages.
+
+In frames columns have short names (`k0` keys, `a0` arguments, `s0` slots). In pages they are named by what they mean: the canonical
+text of the key or of the call, and the slot. So a page that an older query wrote can be read: a slot it lacks is unset (NULL), a slot that
+nobody wants is left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import polars as pl
+
+from everfold.aggregates.folding import Fold
+from everfold.aggregates.registry import lookup
+from everfold.errors import StateError, UnsupportedFeature
+from everfold.operators.contract import InputColumn
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, text_of
+from everfold.plan.nodes import AggCall, Plan, WindowAggregate
+from everfold.types import BIGINT, BOOLEAN, FloatingType, Schema, TimestampType, physical
+
+_INSENSITIVE = frozenset({"MIN", "MAX"})
+"""Functions for which DISTINCT makes no difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """inputs: `ts`, keys, arguments. keys: names of the key columns. folds: one for every call that differs from the others, in order.
+    calls: which fold each call of the node is. page_names: the name in pages of each key and slot, by its name in frames."""
+
+    inputs: tuple[InputColumn, ...]
+    keys: tuple[str, ...]
+    folds: tuple[Fold, ...]
+    calls: tuple[int, ...]
+    page_names: dict[str, str]
+    slot_types: dict[str, pl.DataType]
+
+    @property
+    def slots(self) -> list[str]:
+        """Names of all slot columns in frames."""
+        return [slot for fold in self.folds for slot in fold.slots]
+
+    def normalised(self) -> list[pl.Expr]:
+        """The keys such that equal ones are the same bits: -0.0 is 0.0."""
+        floating = {each.name for each in self.inputs if isinstance(each.type, FloatingType)}
+        return [
+            pl.when(pl.col(key) == 0).then(pl.col(key).abs()).otherwise(pl.col(key)).alias(key)
+            for key in self.keys
+            if key in floating
+        ]
+
+    def to_page(self, frame: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
+        """A frame as pages name it; `kept` are columns that go as they are."""
+        return frame.select(*kept, *(pl.col(name).alias(known) for name, known in self.page_names.items()))
+
+    def from_page(self, page: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
+        """A page as this query's frames name it."""
+        there = set(page.columns)
+        columns: list[pl.Expr] = [pl.col(name) for name in kept]
+        for name, known in self.page_names.items():
+            if known in there:
+                columns.append(pl.col(known).alias(name))
+            elif name in self.slot_types:
+                columns.append(pl.lit(None, dtype=self.slot_types[name]).alias(name))
+            else:
+                raise StateError.of(
+                    "foreign-state",
+                    f"the state lacks the key `{known.removeprefix('key ')}`",
+                    help="the state belongs to a query with other keys: start a new job, or reset the operator",
+                )
+        return page.select(columns)
+
+    def empty(self, kept: dict[str, pl.DataType]) -> pl.DataFrame:
+        """A frame of `kept`, keys and slots without rows."""
+        types = {each.name: each.type.polars for each in self.inputs if each.name in self.keys}
+        return pl.DataFrame(schema={**kept, **types, **self.slot_types})
+
+
+def layout_of(node: WindowAggregate) -> Layout:
+    """The columns of a window aggregate; UnsupportedFeature for a function that no operator can fold."""
+    below = node.input.schema
+    time = below[node.time_column]
+    inputs = [
+        InputColumn(
+            name="ts",
+            expression=InputRef(type=time.type, position=node.time_column, name=time.name),
+            type=BIGINT,
+            as_ms=True,
+            zone=node.zone,
+        )
+    ]
+    keys = tuple(f"k{at}" for at in range(len(node.keys)))
+    inputs += [InputColumn(name=name, expression=key, type=key.type) for name, key in zip(keys, node.keys, strict=True)]
+    names = {name: f"key {text}" for name, text in zip(keys, _distinct(key_texts(node)), strict=True)}
+
+    columns: dict[Expr, str] = {}
+    folds: list[Fold] = []
+    calls: list[int] = []
+    known: dict[str, int] = {}
+    slot_types: dict[str, pl.DataType] = {}
+    for call in node.calls:
+        text = call_text(call, node.input)
+        if text not in known:
+            arguments = arguments_of(call)
+            for argument in arguments:
+                if argument not in columns:
+                    columns[argument] = f"a{len(columns)}"
+                    inputs.append(InputColumn(name=columns[argument], expression=argument, type=argument.type))
+            entry = lookup(call.function)
+            if entry is None or (call.distinct and call.function not in _INSENSITIVE):
+                what = f"`{call.function}(DISTINCT …)`" if entry else f"the aggregate function `{call.function}`"
+                raise UnsupportedFeature.of("unsupported-aggregate", f"{what} is not supported here yet", call.span)
+            args = tuple(arg.type for arg in call.args)
+            start = sum(len(fold.slots) for fold in folds)
+            slots = entry.slots(args)
+            fold = Fold(
+                entry,
+                args,
+                tuple(columns[each] for each in arguments),
+                tuple(f"s{start + at}" for at in range(len(slots))),
+            )
+            for name, slot in zip(fold.slots, slots, strict=True):
+                names[name] = f"{text}|{slot.name}"
+                slot_types[name] = slot.type.polars
+            known[text] = len(folds)
+            folds.append(fold)
+        calls.append(known[text])
+    return Layout(tuple(inputs), keys, tuple(folds), tuple(calls), names, slot_types)
+
+
+def arguments_of(call: AggCall) -> tuple[Expr, ...]:
+    """What a call's kernels get: its arguments, NULL where FILTER leaves the row out. COUNT(*) with FILTER gets a boolean so."""
+    if call.filter is None:
+        return call.args
+    if not call.args:
+        return (_guarded(call.filter, Literal(type=BOOLEAN, value=True)),)
+    return tuple(_guarded(call.filter, arg) for arg in call.args)
+
+
+def _guarded(condition: Expr, value: Expr) -> Expr:
+    kept = value.type.as_nullable()
+    return Call(type=kept, function="CASE", args=(condition, value, Literal(type=kept, value=None)))
+
+
+def call_text(call: AggCall, below: Plan) -> str:
+    """Canonical text of a call: the same in every query in which it means the same."""
+    canonical = _canonical("call_text")
+    if canonical is not None:
+        return str(canonical(call, below))
+    names = below.schema.names
+    distinct = "DISTINCT " if call.distinct else ""
+    arguments = ", ".join(text_of(arg, names) for arg in call.args) or "*"
+    where = f" FILTER (WHERE {text_of(call.filter, names)})" if call.filter is not None else ""
+    return f"{call.function}({distinct}{arguments}){where}"
+
+
+def key_texts(node: WindowAggregate) -> list[str]:
+    """Canonical texts of the keys."""
+    canonical = _canonical("expr_text")
+    if canonical is not None:
+        return [str(canonical(key, node.input)) for key in node.keys]
+    return [text_of(key, node.input.schema.names) for key in node.keys]
+
+
+def _canonical(name: str) -> Callable[..., Any] | None:
+    if find_spec("everfold.plan.canonical") is None:
+        return None
+    found: Callable[..., Any] | None = getattr(importlib.import_module("everfold.plan.canonical"), name, None)
+    return found
+
+
+def _distinct(texts: Sequence[str]) -> list[str]:
+    """The texts, later ones that repeat an earlier one numbered."""
+    seen: dict[str, int] = {}
+    found = []
+    for text in texts:
+        seen[text] = seen.get(text, 0) + 1
+        found.append(text if seen[text] == 1 else f"{text} #{seen[text]}")
+    return found
+
+
+def window_columns(schema: Schema) -> tuple[str, str, str]:
+    """Physical names of window_start, window_end and window_time: the last three columns."""
+    count = len(schema)
+    return physical(count - 3), physical(count - 2), physical(count - 1)
+
+
+def local_zone(schema: Schema) -> bool:
+    """Whether window_time, the last column, is TIMESTAMP_LTZ."""
+    of = schema[len(schema) - 1].type
+    assert isinstance(of, TimestampType)
+    return of.local_zone

@@ -1,0 +1,127 @@
+"""A keyed table kept as a log of runs: a batch appends one run to each place it touches and reads none of the old ones.
+
+A place is a slice's end or a window's start. A run is one or more pages of rows whose keys may occur in other runs of the place too;
+whoever reads a place folds its runs together. Places with many runs are folded in tiers, so each row is rewritten a few times only.
+The index (numbers, rows, pages by place) is part of the operator's head page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from everfold.errors import StateError
+from everfold.state.pages import MAX_PAGE_BYTES, decode, encode
+from everfold.state.store import PageKey, Store
+
+MAX_RUNS = 8
+"""More runs than that in one place are folded together."""
+_PAGE_ROOM = MAX_PAGE_BYTES - (64 << 10)
+
+
+@dataclass(slots=True)
+class Run:
+    """A run: number of its first page, how many pages, how many rows."""
+
+    first: int
+    pages: int
+    rows: int
+
+
+@dataclass(slots=True)
+class Runs:
+    """The runs of one table of a bucket. `index`: the runs of each place, oldest first; `next`: number of the next page."""
+
+    store: Store
+    epoch: int
+    table: str
+    index: dict[int, list[Run]] = field(default_factory=dict)
+    next: int = 0
+
+    @classmethod
+    def decode(cls, store: Store, epoch: int, table: str, state: dict[str, Any] | None) -> Runs:
+        """From the head page; an empty table if it knows none."""
+        if state is None:
+            return cls(store, epoch, table)
+        index = {int(at): [Run(*run) for run in runs] for at, runs in state["runs"].items()}
+        return cls(store, epoch, table, index, state["next"])
+
+    def encode(self) -> dict[str, Any]:
+        """For the head page."""
+        runs = {str(at): [[run.first, run.pages, run.rows] for run in runs] for at, runs in sorted(self.index.items())}
+        return {"runs": runs, "next": self.next}
+
+    @property
+    def rows(self) -> int:
+        """Rows in all runs."""
+        return sum(run.rows for runs in self.index.values() for run in runs)
+
+    def append(self, at: int, rows: pl.DataFrame) -> None:
+        """Adds a run to a place."""
+        if rows.is_empty():
+            return
+        blobs = _paged(rows)
+        for number, blob in enumerate(blobs, self.next):
+            self.store.put(PageKey(self.epoch, self.table, at, number), blob)
+        self.index.setdefault(at, []).append(Run(self.next, len(blobs), rows.height))
+        self.next += len(blobs)
+
+    def read(self, at: int) -> list[pl.DataFrame]:
+        """The pages of a place."""
+        return [page for run in self.index.get(at, ()) for page in self._read(at, run)]
+
+    def drop(self, at: int) -> None:
+        """Removes a place without reading it."""
+        for run in self.index.pop(at, ()):
+            self._delete(at, run)
+
+    def compact(self, at: int, fold: Callable[[list[pl.DataFrame]], pl.DataFrame]) -> None:
+        """Folds the newest runs of a place into one if it has many: as long as the next older is not much larger."""
+        runs = self.index.get(at, [])
+        if len(runs) <= MAX_RUNS:
+            return
+        taken = rows = 0
+        for run in reversed(runs):
+            if taken >= MAX_RUNS // 2 and run.rows > 2 * rows:
+                break
+            taken, rows = taken + 1, rows + run.rows
+        old = runs[-taken:]
+        folded = fold([page for run in old for page in self._read(at, run)])
+        for run in old:
+            self._delete(at, run)
+        del runs[-taken:]
+        self.append(at, folded)
+
+    def _read(self, at: int, run: Run) -> list[pl.DataFrame]:
+        found = []
+        for number in range(run.first, run.first + run.pages):
+            blob = self.store.get(PageKey(self.epoch, self.table, at, number))
+            if blob is None:
+                raise StateError.of(
+                    "damaged-page", f"page {number} of the state table `{self.table}` at {at} is missing"
+                )
+            found.append(decode(blob))
+        return found
+
+    def _delete(self, at: int, run: Run) -> None:
+        for number in range(run.first, run.first + run.pages):
+            self.store.delete(PageKey(self.epoch, self.table, at, number))
+
+
+def _paged(rows: pl.DataFrame) -> list[bytes]:
+    """Rows as pages, none of them too large unless a single row is."""
+    parts = max(1, -(-int(rows.estimated_size()) // _PAGE_ROOM))
+    step = -(-rows.height // parts)
+    blobs: list[bytes] = []
+    for start in range(0, rows.height, step):
+        part = rows.slice(start, step)
+        blob = encode(part)
+        if len(blob) > MAX_PAGE_BYTES and part.height > 1:
+            half = part.height // 2
+            blobs += [*_paged(part.head(half)), *_paged(part.slice(half))]
+        else:
+            blobs.append(blob)
+    return blobs

@@ -1,0 +1,250 @@
+"""TUMBLE, HOP and CUMULATE aggregation: state by slice, one final row a window and key when the watermark has passed the window.
+
+A slice is the largest piece that all windows are made of. `prepare` folds a task's rows to one row a slice and key; `step` adds them to the
+slices, moves the clock and emits what is complete. State, three tables a bucket: `slices` (runs by slice end), `totals` (CUMULATE: what the
+steps emitted so far add up to, by window start), `head` (clock, index of runs, late rows: read and written once a batch).
+
+Late is a row whose last window was complete before its batch began. Times are milliseconds of the wall clock in the node's zone.
+Source: Flink's slicing windows, and flink 2.3 through `tests/cases/window`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import polars as pl
+
+from everfold.aggregates.folding import fold_rows, fold_slots
+from everfold.operators import expand
+from everfold.operators.clock import Clock
+from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.layout import Layout, layout_of, local_zone, window_columns
+from everfold.operators.runs import Runs
+from everfold.operators.zones import closed_until, to_utc
+from everfold.plan.nodes import TimeKind, WindowAggregate
+from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble, last_window_end, slice_end, window_start
+from everfold.state.pages import decode_head, encode_head
+from everfold.state.store import PageKey, Store
+from everfold.types import Schema, physical
+
+_FEW_ROWS = 4096
+_DISTINCT = 0.75
+"""A task's rows are folded before they travel unless more than this part of them would be left."""
+
+
+class WindowOperator:
+    """The operator of a WindowAggregate with a sliced window."""
+
+    def __init__(self, name: str, node: WindowAggregate, clock: ClockSpec, epoch: int = 0) -> None:
+        assert isinstance(node.window, Tumble | Hop | Cumulate), node.window
+        self._name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        self._window: SlicedWindow = node.window
+        self._layout = layout_of(node)
+        self._schema = node.schema
+        self._by = ("slice", *self._layout.keys)
+
+    def __reduce__(self) -> tuple[type[WindowOperator], tuple[str, WindowAggregate, ClockSpec, int]]:
+        return type(self), (self._name, self._node, self._clock, self._epoch)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def inputs(self) -> tuple[InputColumn, ...]:
+        return self._layout.inputs
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self._layout.keys
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """One row a slice and key: `hash`, `slice` (its end), keys, slots and `n`, how many rows it stands for. Where nearly every row
+        has a slice and key of its own, the rows stay as they are: folding them would only cost time."""
+        rows = rows.with_columns(self._slice().alias("slice"), *self._layout.normalised())
+        lifted = [fold.lift() for fold in self._layout.folds]
+        if rows.height > _FEW_ROWS and all(each is not None for each in lifted) and self._scattered(rows):
+            slots = [expr for each in lifted if each is not None for expr in each]
+            return rows.select("hash", *self._by, *slots, pl.lit(1, dtype=pl.Int64).alias("n"))
+        extra = [pl.col("hash").first(), pl.len().cast(pl.Int64).alias("n")]
+        return fold_rows(rows, self._by, self._layout.folds, extra).select("hash", *self._by, *self._layout.slots, "n")
+
+    def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
+        """Adds a batch's slots to the bucket's slices, moves the clock, emits the windows that are complete."""
+        head_key = PageKey(self._epoch, "head", 0, 0)
+        blob = store.get(head_key)
+        head = decode_head(blob) if blob is not None else {}
+        clock = Clock.decode(self._clock, head.get("clock"))
+        slices = Runs.decode(store, self._epoch, "slices", head.get("slices"))
+        totals = Runs.decode(store, self._epoch, "totals", head.get("totals"))
+
+        since = self._complete(clock)
+        rows, late = self._accepted(prepared, since)
+        late += head.get("late", 0)
+        live = clock.advance(metas)
+        flush = any(meta.flush for meta in metas)
+        upto = END_OF_TIME if flush else self._complete(clock)
+
+        rows = self._keep(rows, slices, upto)
+        results = self._fire(rows, slices, totals, since, upto)
+        if flush and results.height:
+            clock.close(int(results["end"].max()))  # type: ignore[arg-type]
+
+        head = {"clock": clock.encode(), "slices": slices.encode(), "totals": totals.encode(), "late": late}
+        store.put(head_key, encode_head(head))
+        stats = Stats(self._name, clock.watermark, late, slices.rows + totals.rows)
+        return Step(self._emitted(results), clock.forwarded(self._name, live, metas), stats)
+
+    # Input
+
+    def _slice(self) -> pl.Expr:
+        ts, width = pl.col("ts"), self._window.slice_ms
+        return ts - (ts - self._window.offset_ms % width) % width + width
+
+    def _scattered(self, rows: pl.DataFrame) -> bool:
+        """Whether nearly every row has a slice and key of its own, by a cheap estimate over the keys' hashes."""
+        mixed = pl.col("hash") ^ (pl.col("slice") * 0x9E3779B97F4A7C15 % (1 << 62))
+        return float(rows.select(mixed.approx_n_unique()).item()) > _DISTINCT * rows.height
+
+    def _complete(self, clock: Clock) -> int:
+        """End of the last window that is complete, in local milliseconds."""
+        return max(closed_until(clock.watermark, self._node.zone), clock.closed)
+
+    def _accepted(self, prepared: Sequence[pl.DataFrame], since: int) -> tuple[pl.DataFrame, int]:
+        """A batch's rows that are not late, and how many are. Rows of a slice that has been emitted go where they still count."""
+        layout, columns = self._layout, [*self._by, *self._layout.slots, "n"]
+        frames = [frame.select(columns) for frame in prepared if frame.height]
+        if not frames:
+            return layout.empty({"slice": pl.Int64()}), 0
+        rows, late = pl.concat(frames) if len(frames) > 1 else frames[0], 0
+        if since != NO_WATERMARK and rows["slice"].min() <= since:  # type: ignore[operator]
+            if self._node.time is TimeKind.PROCTIME:
+                pass  # a clock that stepped back: nothing is late, the rows count in the window that is open
+            else:
+                kept = self._last_end() > since
+                late = int(rows.filter(~kept)["n"].sum())
+                rows = rows.filter(kept)
+            if self._node.time is TimeKind.PROCTIME or isinstance(self._window, Cumulate):
+                rows = rows.with_columns(pl.col("slice").clip(lower_bound=slice_end(self._window, since)))
+        return rows.drop("n"), late
+
+    def _last_end(self) -> pl.Expr:
+        """End of the last window that holds a slice."""
+        at, window = pl.col("slice"), self._window
+        match window:
+            case Tumble():
+                return at
+            case Hop():
+                return at + (window.size_ms - window.slide_ms)
+            case Cumulate():
+                started = at - 1
+                return started - (started - window.offset_ms) % window.size_ms + window.size_ms
+
+    # State
+
+    def _keep(self, rows: pl.DataFrame, slices: Runs, upto: int) -> pl.DataFrame:
+        """Writes the rows of slices that a later batch needs, one run a slice. Answers the rows that this batch emits."""
+        if rows.is_empty():
+            return rows
+        needed = pl.col("slice") > upto if isinstance(self._window, Cumulate) else self._last_end() > upto
+        open_rows = rows if upto == NO_WATERMARK else rows.filter(needed)
+        for (at,), part in open_rows.partition_by("slice", as_dict=True).items():
+            slices.append(at, self._layout.to_page(part))
+            slices.compact(at, self._folded_page)
+        return rows.filter(pl.col("slice") <= upto)
+
+    def _folded_page(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
+        layout = self._layout
+        frame = pl.concat([layout.from_page(page) for page in pages])
+        return layout.to_page(fold_slots(frame, layout.keys, layout.folds))
+
+    def _stored(self, runs: Runs, places: Iterable[int], label: int | None = None) -> list[pl.DataFrame]:
+        """The rows of places, with the place (or `label`) as their slice."""
+        columns = [*self._by, *self._layout.slots]
+        return [
+            self._layout.from_page(page)
+            .with_columns(pl.lit(at if label is None else label, dtype=pl.Int64).alias("slice"))
+            .select(columns)
+            for at in places
+            for page in runs.read(at)
+        ]
+
+    # Output
+
+    def _fire(self, rows: pl.DataFrame, slices: Runs, totals: Runs, since: int, upto: int) -> pl.DataFrame:
+        """Merged slots of the windows that end after `since` and up to `upto`, by `end` and keys; purges what no window needs."""
+        if upto <= since:
+            return self._layout.empty({"end": pl.Int64()})
+        if isinstance(self._window, Cumulate):
+            return self._fire_cumulate(self._window, rows, slices, totals, since, upto)
+        # Rows that are also kept for later windows have just been written: they come from the store, the others from the batch.
+        stored = [at for at in slices.index if at <= upto]
+        rows = rows.filter(self._last_end() <= upto)
+        frames = [*self._stored(slices, stored), *([rows] if rows.height else [])]
+        for at in stored:
+            if last_window_end(self._window, at) <= upto:
+                slices.drop(at)
+        if not frames:
+            return self._layout.empty({"end": pl.Int64()})
+        return expand.hopped(self._merge(frames), self._window, self._layout, since, upto)
+
+    def _fire_cumulate(
+        self, window: Cumulate, rows: pl.DataFrame, slices: Runs, totals: Runs, since: int, upto: int
+    ) -> pl.DataFrame:
+        """As `_fire`, and keeps the sum of each window that is still open."""
+        frames = self._stored(slices, stored := [at for at in slices.index if at <= upto])
+        for at in stored:
+            slices.drop(at)
+        for start in list(totals.index):
+            first = max(slice_end(window, since), start + window.step_ms)
+            if first <= upto:
+                frames += self._stored(totals, [start], label=first)
+                totals.drop(start)
+        frames += [rows] if rows.height else []
+        if not frames:
+            return self._layout.empty({"end": pl.Int64()})
+        results = expand.cumulated(self._merge(frames), window, self._layout, upto)
+        for end in results["end"].unique().to_list():
+            start = window_start(window, end)
+            if end + window.step_ms > upto and end < start + window.size_ms:
+                totals.append(start, self._layout.to_page(results.filter(pl.col("end") == end)))
+        return results
+
+    def _merge(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
+        """One row a slice and key."""
+        frame = pl.concat(frames) if len(frames) > 1 else frames[0]
+        return fold_slots(frame, self._by, self._layout.folds)
+
+    def _emitted(self, results: pl.DataFrame) -> pl.DataFrame:
+        return emitted(results, self._layout, self._schema, self._node.zone, self._start())
+
+    def _start(self) -> pl.Expr:
+        end, window = pl.col("end"), self._window
+        if isinstance(window, Cumulate):
+            return end - 1 - (end - 1 - window.offset_ms) % window.size_ms
+        return end - window.size_ms
+
+
+def emitted(results: pl.DataFrame, layout: Layout, schema: Schema, zone: str | None, start: pl.Expr) -> pl.DataFrame:
+    """The final rows of merged slots by `end` and keys, sorted by window and keys."""
+    local = local_zone(schema)
+    start_name, end_name, time_name = window_columns(schema)
+    results = results.sort("end", *layout.keys).with_columns(start.alias("start"))
+    ends = results["end"]
+    columns = [pl.col(key).alias(physical(at)) for at, key in enumerate(layout.keys)]
+    columns += [layout.folds[fold].result(physical(len(layout.keys) + at)) for at, fold in enumerate(layout.calls)]
+    if local and zone is not None:
+        instants = to_utc(((end - 1) for end in ends.unique().to_list()), zone)
+        time = (pl.col("end") - 1).replace_strict(instants, return_dtype=pl.Int64) if instants else pl.col("end")
+    else:
+        time = pl.col("end") - 1
+    return results.select(
+        *columns,
+        (pl.col("start") * 1000).cast(pl.Datetime("us")).alias(start_name),
+        (pl.col("end") * 1000).cast(pl.Datetime("us")).alias(end_name),
+        (time * 1000).cast(pl.Datetime("us", "UTC" if local else None)).alias(time_name),
+    )

@@ -1,0 +1,297 @@
+"""GROUP BY: aggregate calls, and which aggregate they make: over windows, or over all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from everfold.errors import Diagnostic, SqlError
+from everfold.plan.expressions import Expr, InputRef, substitute, transform
+from everfold.plan.nodes import (
+    AggCall,
+    Filter,
+    GroupAggregate,
+    Plan,
+    Project,
+    TimeKind,
+    Unnest,
+    WindowAggregate,
+    WindowTableFunction,
+)
+from everfold.plan.windows import Session, SlicedWindow, Tumble
+from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.windows import END, START, Unwound, unwind
+
+
+class Calls:
+    """The aggregate calls of a query, each once; a reference stands behind the `width` columns of the aggregate's input."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.calls: list[AggCall] = []
+
+    def reference(self, call: AggCall) -> InputRef:
+        """The value of a call."""
+        if call not in self.calls:
+            self.calls.append(call)
+        return InputRef(type=call.type, position=self.width + self.calls.index(call), name=call.function, span=call.span)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """An aggregate's plan, and what each key and each call is over its columns."""
+
+    plan: Plan
+    keys: tuple[Expr, ...]
+    calls: tuple[Expr, ...]
+
+
+def over_groups(expr: Expr, keys: Sequence[Expr], grouped: Grouped, width: int) -> Expr:
+    """An expression over the input's columns and calls, over the groups instead.
+
+    Raises SqlError `not-in-group-by` for a column that is neither a key nor inside a call.
+    """
+
+    def change(part: Expr) -> Expr | None:
+        if part in keys:
+            return grouped.keys[list(keys).index(part)]
+        if not isinstance(part, InputRef):
+            return None
+        if part.position >= width:
+            return grouped.calls[part.position - width]
+        shown = named_list(key.name for key in keys if isinstance(key, InputRef))
+        raise SqlError(
+            Diagnostic(
+                "not-in-group-by",
+                f"`{part.name}` is neither in GROUP BY nor inside an aggregate",
+                part.span,
+                f"the groups are made by {shown}" if shown else f"add `{part.name}` to GROUP BY",
+            )
+        )
+
+    return transform(expr, change)
+
+
+def group(plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression) -> Grouped:
+    """The aggregate of a plan's rows by keys: a window aggregate where both window_start and window_end are among them."""
+    unwound = unwind(plan)
+    if unwound is not None:
+        over = [substitute(key, unwound.columns) for key in keys]
+        if {START, END} <= {unwound.kind_of(key) for key in over}:
+            return _window_group(plan, unwound, keys, over, calls, context, node)
+    if context.streaming:
+        raise _unbounded(unwound, bool(calls), context, node)
+    return _plain(plan, keys, calls, context, node)
+
+
+def _plain(plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression) -> Grouped:
+    distinct_keys = tuple(dict.fromkeys(keys))
+    made = GroupAggregate(input=plan, keys=distinct_keys, calls=tuple(calls), span=context.span(node))
+    return Grouped(
+        plan=made,
+        keys=tuple(_output(made, distinct_keys.index(key)) for key in keys),
+        calls=tuple(_output(made, len(distinct_keys) + at) for at in range(len(calls))),
+    )
+
+
+def _output(plan: Plan, position: int) -> InputRef:
+    field = plan.schema[position]
+    return InputRef(type=field.type, position=position, name=field.name)
+
+
+def _unbounded(unwound: Unwound | None, calls: bool, context: Context, node: exp.Expression) -> SqlError:
+    what = "GROUP BY" if isinstance(node, exp.Group) else "an aggregate" if calls else "SELECT DISTINCT"
+    if unwound is not None:
+        return context.unsupported(
+            "unbounded-aggregate",
+            f"{what} without both window_start and window_end changes its results for ever, and that is not supported in streaming yet",
+            node,
+            "group by window_start and window_end",
+        )
+    return context.unsupported(
+        "unbounded-aggregate",
+        f"{what} over a stream without windows changes its results for ever, and that is not supported yet",
+        node,
+        "aggregate over windows, FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES), or run in batch",
+    )
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+def _window_group(
+    plan: Plan,
+    unwound: Unwound,
+    keys: Sequence[Expr],
+    over: Sequence[Expr],
+    calls: Sequence[AggCall],
+    context: Context,
+    node: exp.Expression,
+) -> Grouped:
+    source = unwound.source
+    of_calls = [_call_over(call, unwound.columns) for call in calls]
+    mixed = unwound.entangled or any(all(unwound.touches(key)) for key in over)
+    mixed = mixed or any(unwound.touches(part)[1] for call in of_calls for part in _parts(call))
+    if isinstance(source.window, Session):
+        reason = _session_reason(unwound, over, mixed)
+        if reason is not None:
+            if context.streaming:
+                raise context.unsupported("session-group", reason, node,
+                                          "group by window_start, window_end and the PARTITION BY columns, no others")  # fmt: skip
+            return _plain(plan, keys, calls, context, node)
+    elif mixed or isinstance(source, WindowAggregate):
+        return _attached(plan, unwound, keys, over, calls, context, node)
+    assert isinstance(source, WindowTableFunction)
+    made = WindowAggregate(
+        input=unwound.inner,
+        window=source.window,
+        time_column=source.time_column,
+        time=source.time,
+        keys=_row_keys(unwound, over),
+        calls=tuple(of_calls),
+        zone=source.zone,
+        span=context.span(node),
+    )
+    return _windowed(made, unwound, over, made.keys, len(calls))
+
+
+def _parts(call: AggCall) -> tuple[Expr, ...]:
+    return call.args if call.filter is None else (*call.args, call.filter)
+
+
+def _call_over(call: AggCall, columns: tuple[Expr, ...]) -> AggCall:
+    condition = None if call.filter is None else substitute(call.filter, columns)
+    return replace(call, args=tuple(substitute(arg, columns) for arg in call.args), filter=condition)
+
+
+def _row_keys(unwound: Unwound, over: Sequence[Expr]) -> tuple[Expr, ...]:
+    return tuple(dict.fromkeys(key for key in over if not unwound.touches(key)[1]))
+
+
+def _session_reason(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> str | None:
+    """Why a grouping of sessions cannot be the sessions' own."""
+    source = unwound.source
+    if isinstance(source, WindowAggregate):
+        return "sessions that have been aggregated cannot be aggregated by window again"
+    if mixed:
+        return "an aggregate over sessions cannot use the session's start or end together with columns of its rows"
+    keys = _row_keys(unwound, over)
+    sessions = {InputRef(type=field.type, position=at) for at, field in enumerate(unwound.inner.schema) if at in source.partition_keys}
+    if set(keys) == sessions:
+        return None
+    by = named_list(unwound.inner.schema[at].name for at in source.partition_keys)
+    made = f"made by {by}" if by else "made without PARTITION BY"
+    return f"these sessions are {made}, and an aggregate by other keys changes its results for ever"
+
+
+def _windowed(made: WindowAggregate, unwound: Unwound, over: Sequence[Expr], row_keys: tuple[Expr, ...], calls: int) -> Grouped:
+    """Keys and calls over a window aggregate; above it the conditions that were asked of the window alone."""
+    first = len(row_keys) + calls
+    window = tuple(_output(made, first + at) for at in range(3))
+    plan: Plan = made
+    for condition in unwound.late:
+        plan = Filter(input=plan, condition=_of_window(condition, unwound, window))
+    results = tuple(
+        _output(made, row_keys.index(key)) if key in row_keys else _of_window(key, unwound, window) for key in over
+    )
+    return Grouped(plan=plan, keys=results, calls=tuple(_output(made, len(row_keys) + at) for at in range(calls)))
+
+
+def _of_window(expr: Expr, unwound: Unwound, window: Sequence[Expr]) -> Expr:
+    """An expression over the window's three columns and nothing else, where these stand now."""
+    return transform(expr, lambda part: window[part.position - unwound.width] if isinstance(part, InputRef) else None)
+
+
+# --- windows whose rows are used together with the window --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Extended:
+    """A plan with the window's three columns kept: where each old column, and each of the three, stands in it."""
+
+    plan: Plan
+    columns: tuple[int, ...]
+    window: tuple[int, int, int]
+
+    def references(self) -> tuple[Expr, ...]:
+        return tuple(_output(self.plan, at) for at in self.columns)
+
+
+def _extended(plan: Plan) -> _Extended:
+    match plan:
+        case WindowTableFunction() | WindowAggregate():
+            end = len(plan.schema)
+            return _Extended(plan=plan, columns=tuple(range(end)), window=(end - 3, end - 2, end - 1))
+        case Filter():
+            below = _extended(plan.input)
+            made: Plan = replace(plan, input=below.plan, condition=substitute(plan.condition, below.references()))
+            return replace(below, plan=made)
+        case Project():
+            below = _extended(plan.input)
+            width = len(plan.expressions)
+            window = tuple(_output(below.plan, at) for at in below.window)
+            made = replace(
+                plan,
+                input=below.plan,
+                expressions=(*(substitute(each, below.references()) for each in plan.expressions), *window),
+                names=(*plan.names, *(each.name for each in window)),
+            )
+            return _Extended(plan=made, columns=tuple(range(width)), window=(width, width + 1, width + 2))
+        case Unnest():
+            below = _extended(plan.input)
+            made = replace(plan, input=below.plan, collection=substitute(plan.collection, below.references()))
+            width = len(below.plan.schema)
+            return _Extended(plan=made, columns=(*below.columns, *range(width, width + len(plan.fields))), window=below.window)
+        case _:
+            raise AssertionError(plan)
+
+
+def _attached(
+    plan: Plan,
+    unwound: Unwound,
+    keys: Sequence[Expr],
+    over: Sequence[Expr],
+    calls: Sequence[AggCall],
+    context: Context,
+    node: exp.Expression,
+) -> Grouped:
+    """An aggregate over rows that have their windows already.
+
+    window_time is in the last slice of its window, and no two windows end in the same slice. So the windows are slices over
+    window_time; where windows overlap, the slice knows the end only and window_start is one more key.
+    """
+    source = unwound.source
+    assert not isinstance(source.window, Session)
+    if source.time is TimeKind.PROCTIME:
+        raise context.unsupported(
+            "proctime-window", "an aggregate that uses the window together with columns of its rows needs event time", node
+        )
+    extended = _extended(plan)
+    references = extended.references()
+    window_only = [unwound.touches(key) == (False, True) for key in over]
+    row_keys = tuple(dict.fromkeys(substitute(key, references) for key, skip in zip(keys, window_only, strict=True) if not skip))
+    overlapping = not isinstance(source.window, Tumble)
+    start = _output(extended.plan, extended.window[0])
+    made = WindowAggregate(
+        input=extended.plan,
+        window=_slices(source.window),
+        time_column=extended.window[2],
+        time=source.time,
+        keys=(start, *row_keys) if overlapping else row_keys,
+        calls=tuple(_call_over(call, references) for call in calls),
+        zone=source.zone,
+        span=context.span(node),
+    )
+    first = len(made.keys) + len(made.calls)
+    window = (_output(made, 0 if overlapping else first), _output(made, first + 1), _output(made, first + 2))
+    results = tuple(
+        _of_window(key, unwound, window) if skip else _output(made, row_keys.index(substitute(given, references)) + overlapping)
+        for key, given, skip in zip(over, keys, window_only, strict=True)
+    )
+    return Grouped(plan=made, keys=results, calls=tuple(_output(made, len(made.keys) + at) for at in range(len(calls))))
+
+
+def _slices(window: SlicedWindow) -> Tumble:
+    return Tumble(size_ms=window.slice_ms, offset_ms=window.offset_ms % window.slice_ms)

@@ -1,0 +1,251 @@
+"""CREATE TABLE and CREATE VIEW: declarations to catalog entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
+from everfold.plan.expressions import Expr, InputRef
+from everfold.plan.nodes import Project, Scan, Table, TableColumn, time_attribute
+from everfold.sql.binder.context import Context, Problems, named_list
+from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.sql.binder.queries import bind_body, check_typed
+from everfold.sql.binder.scope import Relation
+from everfold.sql.catalog import Catalog, CatalogTable, CatalogView, Column, Watermark
+from everfold.sql.dialects.render import render
+from everfold.sql.statements import ComputedColumn, CreateTable, CreateView, MetadataColumn, PhysicalColumn
+from everfold.types import Field, Schema, TimestampType
+
+Resolve = Callable[[str, Span | None], str]
+"""Fills variables into an option's value."""
+
+MAX_WATERMARK_PRECISION = 3
+
+
+def bind_create_table(statement: CreateTable, catalog: Catalog, resolve: Resolve) -> CatalogTable:
+    """The table that a CREATE TABLE declares; everything wrong in it is raised together."""
+    name = catalog.check_new(statement.name, temporary=statement.temporary, span=statement.name_span)
+    problems = Problems()
+    _check_names(statement, problems)
+    key = _primary_key(statement, problems)
+    _check_partitions(statement, problems)
+    options: dict[str, str] = {}
+    spans: dict[str, Span] = {}
+    for option in statement.options:
+        with problems:
+            if option.key in options:
+                raise SqlError(Diagnostic("duplicate-option", f"option `{option.key}` is given twice", option.key_span))
+            options[option.key] = resolve(option.value, option.value_span)
+            spans[option.key] = option.span
+    problems.check()
+    delivered = tuple(_delivered(each, key) for each in statement.columns if not isinstance(each, ComputedColumn))
+    table = Table(
+        name=name,
+        columns=delivered,
+        options=tuple(sorted(options.items())),
+        primary_key=key,
+        partition_keys=statement.partitioned_by,
+        option_spans=tuple(sorted(spans.items(), key=lambda each: each[0])),
+    )
+    columns = _columns(statement, table, catalog, problems)
+    problems.check()
+    return CatalogTable(
+        table=table,
+        columns=columns,
+        watermark=_watermark(statement, columns, table, catalog),
+        primary_key_name=statement.key.name if statement.key else None,
+        comment=statement.comment,
+        temporary=statement.temporary,
+    )
+
+
+def _check_names(statement: CreateTable, problems: Problems) -> None:
+    seen: set[str] = set()
+    for column in statement.columns:
+        with problems:
+            if column.name in seen:
+                raise SqlError(Diagnostic("duplicate-column", f"the column `{column.name}` is declared twice", column.span))
+            seen.add(column.name)
+
+
+def _primary_key(statement: CreateTable, problems: Problems) -> tuple[str, ...]:
+    columns = {column.name: column for column in statement.columns}
+    span = statement.key.span if statement.key else None
+    for at, name in enumerate(statement.primary_key):
+        with problems:
+            column = columns.get(name)
+            if column is None:
+                raise SqlError(
+                    Diagnostic("unknown-column", f"PRIMARY KEY names `{name}`, which is no column of the table", span, nearest(name, columns))
+                )
+            if not isinstance(column, PhysicalColumn):
+                raise SqlError(Diagnostic("wrong-primary-key", f"PRIMARY KEY takes physical columns, and `{name}` is not one", span))
+            if name in statement.primary_key[:at]:
+                raise SqlError(Diagnostic("duplicate-column", f"PRIMARY KEY names `{name}` twice", span))
+    return statement.primary_key
+
+
+def _check_partitions(statement: CreateTable, problems: Problems) -> None:
+    physical = [column.name for column in statement.columns if isinstance(column, PhysicalColumn)]
+    for name in statement.partitioned_by:
+        with problems:
+            if name not in physical:
+                message = f"PARTITIONED BY names `{name}`, which is no physical column of the table"
+                raise SqlError(Diagnostic("unknown-column", message, statement.name_span, nearest(name, physical)))
+
+
+def _delivered(column: PhysicalColumn | MetadataColumn, key: Sequence[str]) -> TableColumn:
+    if isinstance(column, MetadataColumn):
+        return TableColumn(name=column.name, type=column.type, metadata_key=column.key or column.name, virtual=column.virtual)
+    return TableColumn(name=column.name, type=column.type.as_nullable(False) if column.name in key else column.type)
+
+
+def _columns(statement: CreateTable, table: Table, catalog: Catalog, problems: Problems) -> tuple[Column, ...]:
+    """All columns in order; computed ones are over what the connector delivers."""
+    scan = Relation.of(Scan(table=table))
+    context = Context.at(statement.span, catalog)
+    columns: list[Column] = []
+    for of in statement.columns:
+        with problems:
+            if isinstance(of, ComputedColumn):
+                columns.append(_computed(of, scan, context, statement))
+                continue
+            at = table.schema.position(of.name)
+            assert at is not None
+            extras = _metadata_extras(of) if isinstance(of, MetadataColumn) else ""
+            columns.append(
+                Column(
+                    name=of.name,
+                    expression=InputRef(type=table.columns[at].type, position=at, name=of.name),
+                    kind="metadata" if isinstance(of, MetadataColumn) else "physical",
+                    extras=extras,
+                    comment=of.comment,
+                )
+            )
+    return tuple(columns)
+
+
+def _computed(of: ComputedColumn, scan: Relation, context: Context, statement: CreateTable) -> Column:
+    try:
+        expression = ExpressionBinder(scan, context, "a computed column").bind(of.expression)
+    except SqlError as error:
+        others = [each.name for each in statement.columns if isinstance(each, ComputedColumn)]
+        found = error.diagnostics[0]
+        if error.code == "unknown-column" and any(f"`{name}`" in found.message for name in others):
+            help_ = "a computed column is made of physical and metadata columns, not of other computed ones"
+            raise SqlError(Diagnostic(found.code, found.message, found.span, help_), *error.diagnostics[1:]) from None
+        raise
+    return Column(name=of.name, expression=expression, kind="computed", extras=f"AS {render(of.expression)}", comment=of.comment)
+
+
+def _metadata_extras(of: MetadataColumn) -> str:
+    source = f" FROM '{of.key}'" if of.key is not None else ""
+    return f"METADATA{source}{' VIRTUAL' if of.virtual else ''}"
+
+
+def _watermark(statement: CreateTable, columns: Sequence[Column], table: Table, catalog: Catalog) -> Watermark | None:
+    given = statement.watermark
+    if given is None:
+        return None
+    name = given.column[0]
+    names = tuple(column.name for column in columns)
+    if name not in names:
+        raise SqlError(
+            Diagnostic("unknown-column", f"the watermark is for `{name}`, which is no column of the table", given.column_span,
+                       nearest(name, names))
+        )  # fmt: skip
+    if len(given.column) > 1:
+        raise UnsupportedFeature(
+            Diagnostic("nested-rowtime", "a watermark for a field of a ROW is not supported", given.column_span,
+                       f"declare a computed column: ts AS {'.'.join(given.column)}")
+        )  # fmt: skip
+    at = names.index(name)
+    of = columns[at].type
+    if time_attribute(columns[at].expression, table.schema) == "proctime":
+        raise SqlError(Diagnostic("wrong-watermark", f"`{name}` is processing time, which has no watermark", given.span))
+    if not _can_be_rowtime(of):
+        raise SqlError(
+            Diagnostic(
+                "wrong-watermark",
+                f"a watermark is for a TIMESTAMP or TIMESTAMP_LTZ with a precision of 0 to 3, and `{name}` is {of.sql}",
+                given.column_span,
+                _rowtime_help(name, of),
+            )
+        )
+    plan = Project(
+        input=Scan(table=table), expressions=tuple(column.expression for column in columns), names=names
+    )
+    context = Context.at(statement.span, catalog)
+    expression = ExpressionBinder(Relation.of(plan), context, "WATERMARK").bind(given.expression)
+    _check_watermark_type(expression, of, name, given.span)
+    return Watermark(column=at, expression=expression, text=render(given.expression))
+
+
+def _can_be_rowtime(of: object) -> bool:
+    return isinstance(of, TimestampType) and of.precision <= MAX_WATERMARK_PRECISION
+
+
+def _rowtime_help(name: str, of: object) -> str:
+    if isinstance(of, TimestampType):
+        local = "_LTZ" if of.local_zone else ""
+        return f"declare `{name}` as TIMESTAMP{local}(3), or a computed column: ts AS CAST({name} AS TIMESTAMP{local}(3))"
+    return f"declare a computed column, as ts AS TO_TIMESTAMP({name}) or ts AS TO_TIMESTAMP_LTZ({name}, 3)"
+
+
+def _check_watermark_type(expression: Expr, of: object, name: str, span: Span) -> None:
+    assert isinstance(of, TimestampType)
+    found = expression.type
+    if not _can_be_rowtime(found):
+        raise SqlError(
+            Diagnostic(
+                "wrong-watermark",
+                f"the watermark must be a TIMESTAMP or TIMESTAMP_LTZ with a precision of 0 to 3, and this is {found.sql}",
+                expression.span or span,
+            )
+        )
+    assert isinstance(found, TimestampType)
+    if found.local_zone != of.local_zone:
+        raise SqlError(
+            Diagnostic("wrong-watermark", f"the watermark is {found.sql}, and `{name}` is {of.sql}: they must be of one kind",
+                       expression.span or span)
+        )  # fmt: skip
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
+    """The view that a CREATE VIEW makes; its query must be right now."""
+    name = catalog.check_new(statement.name, temporary=statement.temporary, span=statement.name_span)
+    context = Context.at(statement.span, catalog)
+    plan = bind_body(statement.query, context).plan
+    check_typed(plan, statement.query, context)
+    names = plan.schema.names
+    if statement.columns is not None:
+        if len(statement.columns) != len(names):
+            raise SqlError(
+                Diagnostic("column-count", f"the view names {len(statement.columns)} columns, and its query has {len(names)}",
+                           statement.name_span)
+            )  # fmt: skip
+        names = statement.columns
+    doubles = [each for at, each in enumerate(names) if each in names[:at]]
+    if doubles:
+        raise SqlError(
+            Diagnostic("duplicate-column", f"the view has more than one column named {named_list(dict.fromkeys(doubles))}",
+                       context.span(statement.query), "give each a name of its own with AS")
+        )  # fmt: skip
+    fields = tuple(_named(field, each) for field, each in zip(plan.schema, names, strict=True))
+    return CatalogView(
+        name=name,
+        query=statement.query,
+        text=statement.text,
+        schema=Schema(fields),
+        span=statement.span,
+        comment=statement.comment,
+        temporary=statement.temporary,
+    )
+
+
+def _named(field: Field, name: str) -> Field:
+    return replace(field, name=name)

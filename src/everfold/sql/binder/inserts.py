@@ -1,0 +1,116 @@
+"""INSERT: a query's columns into a table's."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
+from everfold.plan.expressions import Expr, Literal
+from everfold.plan.nodes import Project, Sink, TableColumn
+from everfold.sql.binder.context import Context, Problems
+from everfold.sql.binder.literals import null
+from everfold.sql.binder.queries import bind_body
+from everfold.sql.binder.relations import references
+from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
+from everfold.sql.statements import Insert
+from everfold.types import DataType, NullType
+
+
+def writable(table: CatalogTable) -> tuple[TableColumn, ...]:
+    """The columns that an INSERT writes: physical and metadata ones that are not VIRTUAL."""
+    return tuple(column for column in table.table.columns if not column.virtual)
+
+
+def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
+    """An INSERT. The sink's input has the table's writable columns, in their order and of their types."""
+    entry = catalog.get(statement.target, statement.target_span)
+    context = Context.at(statement.span, catalog)
+    if isinstance(entry, CatalogView):
+        raise SqlError(Diagnostic("not-a-table", f"`{entry.name}` is a view, and a view cannot be written", statement.target_span))
+    if statement.overwrite:
+        raise UnsupportedFeature(
+            Diagnostic(
+                "insert-overwrite",
+                "INSERT OVERWRITE is not supported in streaming" if context.streaming else "INSERT OVERWRITE is not supported yet",
+                statement.target_span,
+                "write INSERT INTO, to a new folder",
+            )
+        )
+    columns = writable(entry)
+    targets = _targets(statement, entry, columns)
+    plan = bind_body(statement.query, context).plan
+    if len(plan.schema) != len(targets):
+        raise context.error(
+            "column-count",
+            f"the query has {len(plan.schema)} columns, and `{entry.name}` takes {len(targets)}",
+            statement.query,
+            "name the columns to write: INSERT INTO " + entry.name + " (…)" if len(plan.schema) < len(targets) else None,
+        )
+    values = dict(zip(targets, references(plan), strict=True))
+    problems = Problems()
+    expressions: list[Expr] = []
+    for at, column in enumerate(columns):
+        with problems:
+            given = values.get(column.name)
+            if given is None:
+                expressions.append(null(column.type))
+            else:
+                place = _item(statement.query, targets.index(column.name), context) or context.span(statement.query)
+                expressions.append(_into(given, column, at, entry.name, place))
+    problems.check()
+    project = Project(input=plan, expressions=tuple(expressions), names=tuple(column.name for column in columns), span=statement.span)
+    return Sink(table=entry.table, input=project, span=statement.span)
+
+
+
+
+def _targets(statement: Insert, entry: CatalogTable, columns: tuple[TableColumn, ...]) -> tuple[str, ...]:
+    names = tuple(column.name for column in columns)
+    if statement.columns is None:
+        return names
+    problems = Problems()
+    declared = [column.name for column in entry.columns]
+    for at, name in enumerate(statement.columns):
+        with problems:
+            if name not in names:
+                reason = f"`{name}` of `{entry.name}` cannot be written" if name in declared else f"`{entry.name}` has no column `{name}`"
+                raise SqlError(Diagnostic("unknown-column", reason, statement.target_span, nearest(name, names)))
+            if name in statement.columns[:at]:
+                raise SqlError(Diagnostic("duplicate-column", f"the column `{name}` is named twice", statement.target_span))
+    for column in columns:
+        if column.name not in statement.columns and not column.type.nullable:
+            with problems:
+                raise SqlError(
+                    Diagnostic("missing-column", f"`{column.name}` of `{entry.name}` is NOT NULL and gets no value", statement.target_span)
+                )
+    problems.check()
+    return statement.columns
+
+
+def _item(query: exp.Expression, at: int, context: Context) -> Span | None:
+    """The place of a column in the SELECT list, where that is plain to see."""
+    if not isinstance(query, exp.Select) or len(query.expressions) <= at:
+        return None
+    if any(isinstance(each, exp.Star) or type(each).__name__ == "QualifiedStar" for each in query.expressions):
+        return None
+    return context.span(query.expressions[at])
+
+
+def _into(value: Expr, column: TableColumn, at: int, table: str, place: Span | None) -> Expr:
+    """The value as the column's type, nullability of the column aside: that is checked when rows are written."""
+    from everfold.sql.functions import implicit_cast
+
+    of: DataType = column.type
+    if isinstance(value.type, NullType) or (isinstance(value, Literal) and value.value is None):
+        return null(of)
+    try:
+        return implicit_cast(value, of)
+    except SqlError:
+        raise SqlError(
+            Diagnostic(
+                "type-mismatch",
+                f"column {at + 1}, `{column.name}`, of `{table}` is {of.sql}, and the query gives {value.type.sql}",
+                place,
+                f"write CAST(… AS {of.sql})",
+            )
+        ) from None

@@ -1,0 +1,233 @@
+"""Queries: WITH, set operations, VALUES, ORDER BY and LIMIT around a SELECT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from everfold.errors import Span
+from everfold.plan.expressions import Expr, Literal
+from everfold.plan.nodes import Collect, Limit, Plan, Project, SetKind, SetOperation, Sort, SortKey, Union, Values
+from everfold.sql.binder.context import Context, Problems
+from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.sql.binder.relations import references
+from everfold.sql.binder.scope import Relation
+from everfold.sql.binder.select import bind_select, ordered, ordinal, sort_key
+from everfold.sql.catalog import Catalog
+from everfold.types import DataType, Field, NullType
+
+
+def bind_query(query: exp.Query, catalog: Catalog, span: Span) -> Collect:
+    """A bare query. `span` is its statement's place, whose text the query's offsets refer to."""
+    context = Context.at(span, catalog)
+    plan = bind_body(query, context).plan
+    check_typed(plan, query, context)
+    return Collect(input=renamed(plan, unique(plan.schema.names)))
+
+
+def renamed(plan: Plan, names: Sequence[str]) -> Plan:
+    """The plan's columns under other names."""
+    if tuple(names) == plan.schema.names:
+        return plan
+    if isinstance(plan, Project):
+        return Project(input=plan.input, expressions=plan.expressions, names=tuple(names), span=plan.span)
+    return Project(input=plan, expressions=references(plan), names=tuple(names))
+
+
+def unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of a result, each once, as Flink makes them: `a`, `a0`, `a1`."""
+    taken = set(names)
+    seen: set[str] = set()
+    made = []
+    for name in names:
+        new, number = name, 0
+        while new in seen or (new != name and new in taken):
+            new, number = f"{name}{number}", number + 1
+        seen.add(new)
+        made.append(new)
+    return tuple(made)
+
+
+def check_typed(plan: Plan, query: exp.Expression, context: Context) -> None:
+    """SqlError `untyped-null` for a result column that is nothing but NULL."""
+    for field in plan.schema:
+        if isinstance(field.type, NullType):
+            raise context.error("untyped-null", f"the column `{field.name}` is NULL without a type", query, "write CAST(NULL AS STRING)")
+
+
+def bind_body(node: exp.Expression, context: Context) -> Relation:
+    """A query as a relation: its columns keep their names, doubles too."""
+    if node.args.get("with_") is not None:
+        context = _with(node.args["with_"], context)
+    if isinstance(node, exp.Select):
+        plan = bind_select(node, context)
+        return _limited(Relation.of(plan), node, context)
+    match node:
+        case exp.Subquery():
+            relation = bind_body(node.this, context)
+        case exp.Values():
+            relation = Relation.of(_values(node, context))
+        case exp.Union() | exp.Intersect() | exp.Except():
+            relation = Relation.of(_set_operation(node, context))
+        case _:
+            raise context.unsupported("unsupported-clause", f"`{context.sql(node)}` is not supported as a query", node)
+    return _limited(_sorted(relation, node, context), node, context)
+
+
+def _with(node: exp.With, context: Context) -> Context:
+    for cte in node.expressions:
+        alias = cte.args["alias"]
+        relation = bind_body(cte.this, context)
+        names = [column.name for column in alias.args.get("columns") or ()] or None
+        if names is not None and len(names) != len(relation.shown):
+            raise context.error("column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias)
+        context = context.with_ctes({alias.name: relation.aliased(alias.name, names)})
+    return context
+
+
+# --- ORDER BY, LIMIT --------------------------------------------------------------------------------------------------
+
+
+def _sorted(relation: Relation, node: exp.Expression, context: Context) -> Relation:
+    order = node.args.get("order")
+    if order is None:
+        return relation
+    keys: list[SortKey] = []
+    problems = Problems()
+    for each in ordered(order, context):
+        with problems:
+            at = ordinal(each.this, len(relation.shown), context)
+            if at is not None:
+                keys.append(sort_key(each, relation.reference(relation.shown[at])))
+            else:
+                keys.append(sort_key(each, ExpressionBinder(relation, context, "ORDER BY").bind(each.this)))
+    problems.check()
+    return relation.over(Sort(input=relation.plan, keys=tuple(keys), span=context.span(order)))
+
+
+def _limited(relation: Relation, node: exp.Expression, context: Context) -> Relation:
+    limit, offset = node.args.get("limit"), node.args.get("offset")
+    if limit is None and offset is None:
+        return relation
+    if context.streaming:
+        raise context.unsupported(
+            "streaming-limit", "LIMIT and OFFSET are not supported in streaming: a stream has no first rows", limit or offset,
+            "run in batch",
+        )  # fmt: skip
+    count = int(limit.expression.name) if limit is not None else None
+    skipped = int(offset.expression.name) if offset is not None else 0
+    return relation.over(Limit(input=relation.plan, count=count, offset=skipped, span=context.span(limit or offset)))
+
+
+# --- set operations, VALUES -------------------------------------------------------------------------------------------
+
+
+def _set_operation(node: exp.Expression, context: Context) -> Plan:
+    kind, distinct = _set_kind(node)
+    if context.streaming and distinct is not None:
+        raise context.unsupported(
+            "streaming-set-operation",
+            f"{distinct} is not supported in streaming: it would keep all rows for ever",
+            node,
+            "write UNION ALL, or run in batch" if isinstance(node, exp.Union) else "run in batch",
+        )
+    sides = _operands(node) if distinct is None else [node.this, node.expression]
+    plans: list[Plan] = []
+    problems = Problems()
+    for side in sides:
+        with problems:
+            plans.append(bind_body(side, context).plan)
+    problems.check()
+    for side, plan in zip(sides, plans, strict=True):
+        if len(plan.schema) != len(plans[0].schema):
+            raise context.error(
+                "column-count", f"{kind} needs the same number of columns: {len(plans[0].schema)} and {len(plan.schema)}", side
+            )
+    types = [_column_type(at, kind, node, plans, context) for at in range(len(plans[0].schema))]
+    plans = [_cast_to(plan, types) for plan in plans]
+    if distinct is None:
+        return Union(inputs=tuple(plans), span=context.span(node))
+    names = {each.value: each for each in SetKind}
+    return SetOperation(kind=names[distinct], left=plans[0], right=plans[1], span=context.span(node))
+
+
+def _set_kind(node: exp.Expression) -> tuple[str, str | None]:
+    """The operation as written, and as a SetKind; None for UNION ALL."""
+    name = type(node).__name__.upper()
+    if node.args.get("distinct"):
+        return name, name
+    return f"{name} ALL", None if isinstance(node, exp.Union) else f"{name} ALL"
+
+
+def _operands(node: exp.Expression) -> list[exp.Expression]:
+    """The queries that a chain of UNION ALL joins."""
+    plain = isinstance(node, exp.Union) and not node.args.get("distinct")
+    if not plain:
+        return [node]
+    sides: list[exp.Expression] = []
+    for side in (node.this, node.expression):
+        nested = isinstance(side, exp.Union) and not any(side.args.get(name) for name in ("with_", "order", "limit", "offset"))
+        sides += _operands(side) if nested else [side]
+    return sides
+
+
+def _column_type(at: int, kind: str, node: exp.Expression, plans: Sequence[Plan], context: Context) -> DataType:
+    from everfold.sql.functions import least_restrictive
+
+    types = [plan.schema[at].type for plan in plans]
+    found = least_restrictive(types)
+    if found is None:
+        shown = " and ".join(dict.fromkeys(each.sql for each in types))
+        raise context.error("type-mismatch", f"column {at + 1} of {kind} cannot be {shown} at once", node, "CAST them to one type")
+    return found.as_nullable(any(each.nullable for each in types))
+
+
+def _cast_to(plan: Plan, types: Sequence[DataType]) -> Plan:
+    """The plan with its columns in these types; a column that has it already stays what it is, a time attribute too."""
+    if all(field.type.same_as(of) for field, of in zip(plan.schema, types, strict=True)):
+        return plan
+    return Project(
+        input=plan,
+        expressions=tuple(converted(each, of) for each, of in zip(references(plan), types, strict=True)),
+        names=plan.schema.names,
+    )
+
+
+def converted(value: Expr, of: DataType) -> Expr:
+    """A value in a type that it goes into by itself."""
+    from everfold.sql.functions.coercion import converted as convert
+
+    if isinstance(value, Literal) and value.value is None:
+        return Literal(type=of.as_nullable(), value=None, span=value.span)
+    return convert(value, of)
+
+
+def _values(node: exp.Values, context: Context) -> Values:
+    from everfold.sql.functions import least_restrictive
+
+    nothing = Relation(plan=Values(rows=(), fields=()), columns=())
+    binder = ExpressionBinder(nothing, context, "VALUES")
+    rows: list[tuple[Expr, ...]] = []
+    problems = Problems()
+    for row in node.expressions:
+        with problems:
+            rows.append(tuple(binder.bind(each) for each in row.expressions))
+    problems.check()
+    width = len(rows[0])
+    for row, written in zip(rows, node.expressions, strict=True):
+        if len(row) != width:
+            raise context.error("column-count", f"the rows of VALUES have {width} and {len(row)} values", written)
+    fields = []
+    for at in range(width):
+        types = [row[at].type for row in rows]
+        found = least_restrictive(types)
+        if found is None:
+            shown = " and ".join(dict.fromkeys(each.sql for each in types))
+            raise context.error("type-mismatch", f"column {at + 1} of VALUES cannot be {shown} at once", node, "CAST them to one type")
+        fields.append(Field(name=f"EXPR${at}", type=found.as_nullable(any(each.nullable for each in types))))
+    converted_rows = tuple(
+        tuple(converted(value, field.type) for value, field in zip(row, fields, strict=True)) for row in rows
+    )
+    return Values(rows=converted_rows, fields=tuple(fields), span=context.span(node))
+

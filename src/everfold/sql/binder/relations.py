@@ -1,0 +1,290 @@
+"""FROM: tables, views, subqueries, window functions, UNNEST, joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from everfold.errors import Diagnostic, SqlError
+from everfold.plan.expressions import Expr, InputRef
+from everfold.plan.nodes import Filter, Join, JoinKind, Plan, Project, Table, Unnest, Values
+from everfold.sql.binder.context import Context
+from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.sql.binder.literals import truth, whole
+from everfold.sql.binder.scope import Relation, ScopeColumn
+from everfold.sql.binder.windows import bind_window_function
+from everfold.sql.catalog import CatalogView, local_name
+from everfold.sql.dialects.nodes import TableFunction, TableHint, WindowTvf
+from everfold.types import INT, ArrayType, DataType, Field, MapType, MultisetType, RowType
+
+_KINDS = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL, "": JoinKind.INNER}
+
+
+def bind_from(node: exp.Select, context: Context) -> Relation:
+    """The relation of FROM and its joins; without FROM one row of nothing to name."""
+    source = node.args.get("from_")
+    if source is None:
+        nothing = Values(rows=((whole(0),),), fields=(Field(name="", type=INT.as_nullable(False)),))
+        return Relation(plan=nothing, columns=())
+    relation = bind_item(source.this, context)
+    for join in node.args.get("joins") or ():
+        relation = _join(relation, join, context)
+    return relation
+
+
+def bind_item(node: exp.Expression, context: Context) -> Relation:
+    """One item of FROM, under its alias."""
+    match node:
+        case exp.Table():
+            relation = _table(node, context)
+        case WindowTvf():
+            made = bind_window_function(node, bind_item(node.table, context), context)
+            relation = Relation.of(made)
+        case exp.Subquery():
+            relation = _query(node.this, context)
+        case exp.Values():
+            relation = _query(node, context)
+        case exp.Unnest():
+            one_row = Values(rows=((whole(0),),), fields=(Field(name="", type=INT.as_nullable(False)),))
+            return _unnest(Relation(plan=one_row, columns=()), node, context, outer=False)
+        case exp.Lateral():
+            raise context.unsupported("lateral", "LATERAL subqueries are not supported", node, "write a join")
+        case TableFunction():
+            raise _table_function(node, context)
+        case _:
+            raise context.unsupported("unsupported-clause", f"`{context.sql(node)}` is not supported in FROM", node)
+    return _aliased(relation, node.args.get("alias"), context)
+
+
+def _aliased(relation: Relation, alias: exp.TableAlias | None, context: Context) -> Relation:
+    if alias is None:
+        return relation
+    names = [column.name for column in alias.args.get("columns") or ()]
+    if names and len(names) != len(relation.shown):
+        raise context.error("column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias)
+    return relation.aliased(alias.name, names or None)
+
+
+def _query(node: exp.Expression, context: Context) -> Relation:
+    from everfold.sql.binder.queries import bind_body
+
+    return bind_body(node, context)
+
+
+def _table_function(node: TableFunction, context: Context) -> SqlError:
+    name = node.this.name
+    if name in ("TUMBLE", "HOP", "CUMULATE", "SESSION"):
+        return context.error("wrong-arguments", f"`{name}` takes TABLE t, DESCRIPTOR(ts) and INTERVALs", node)
+    return context.unsupported("table-function", f"the table function `{name}` is not supported", node)
+
+
+# --- tables and views -------------------------------------------------------------------------------------------------
+
+
+def _table(node: exp.Table, context: Context) -> Relation:
+    name = tuple(part.name for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part)
+    if node.args.get("version") is not None:
+        raise context.unsupported("temporal-join", "FOR SYSTEM_TIME AS OF is not supported", node.args["version"])
+    hints: list[TableHint] = node.args.get("hints") or []
+    if len(name) == 1 and name[0] in context.ctes:
+        _no_hints(hints, context, "a name of WITH")
+        return context.ctes[name[0]].aliased(name[0])
+    entry = context.catalog.find(name)
+    span = context.span(node.this)
+    if entry is None:
+        raise SqlError(context.catalog.unknown(name, span, tuple(context.ctes)))
+    if isinstance(entry, CatalogView):
+        _no_hints(hints, context, "a view")
+        plan = view_plan(entry, context, node)
+    else:
+        plan = entry.plan(streaming=context.streaming, table=_hinted(entry.table, hints, context), span=context.span(node))
+    return Relation.of(plan, local_name(name))
+
+
+def view_plan(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
+    """What a view's query is now, under the view's column names."""
+    from everfold.sql.binder.queries import bind_body
+
+    if view.name in context.views:
+        raise context.error("recursive-view", f"the view `{view.name}` is made of itself", node)
+    inside = replace(Context.at(view.span, context.catalog), views=(*context.views, view.name))
+    plan = bind_body(view.query, inside).plan
+    if len(plan.schema) != len(view.schema):
+        raise context.error("view-changed", f"the view `{view.name}` no longer has the columns that it was made with", node,
+                            "make it anew")  # fmt: skip
+    if plan.schema.names == view.schema.names:
+        return plan
+    return Project(input=plan, expressions=references(plan), names=view.schema.names)
+
+
+def references(plan: Plan) -> tuple[InputRef, ...]:
+    """Each column of a plan as it is."""
+    return tuple(InputRef(type=field.type, position=at, name=field.name) for at, field in enumerate(plan.schema))
+
+
+def _no_hints(hints: Sequence[TableHint], context: Context, what: str) -> None:
+    for hint in hints:
+        raise context.error("misplaced-hint", f"the hint {hint.name} belongs to a table, and this is {what}", hint)
+
+
+def _hinted(table: Table, hints: Sequence[TableHint], context: Context) -> Table:
+    """The table with the options that OPTIONS overrides."""
+    options, spans = dict(table.options), dict(table.option_spans)
+    for hint in hints:
+        if hint.name != "OPTIONS":
+            raise context.unsupported("unsupported-hint", f"the hint {hint.name} is not supported", hint)
+        for entry in hint.expressions:
+            if not isinstance(entry, exp.EQ):
+                raise context.error("wrong-arguments", "OPTIONS takes 'key' = 'value'", entry)
+            key, span = entry.this.name, context.span(entry)
+            options[key] = entry.expression.name
+            if span is not None:
+                spans[key] = span
+    if not hints:
+        return table
+    return replace(table, options=tuple(sorted(options.items())), option_spans=tuple(sorted(spans.items(), key=lambda each: each[0])))
+
+
+# --- UNNEST -----------------------------------------------------------------------------------------------------------
+
+
+def _unnest(left: Relation, node: exp.Unnest, context: Context, *, outer: bool) -> Relation:
+    if len(node.expressions) != 1:
+        raise context.unsupported("unsupported-clause", "UNNEST of more than one collection is not supported", node)
+    collection = ExpressionBinder(left, context, "UNNEST").bind(node.expressions[0])
+    fields = list(_unnested_fields(collection, node, context))
+    if outer:
+        fields = [replace(field, type=field.type.as_nullable()) for field in fields]
+    ordinality = bool(node.args.get("offset"))
+    if ordinality:
+        fields.append(Field(name="ORDINALITY", type=INT.as_nullable(outer)))
+    alias = node.args.get("alias")
+    names = [column.name for column in alias.args.get("columns") or ()] if alias else []
+    if names and len(names) != len(fields):
+        raise context.error("column-count", f"`{alias.name}` names {len(names)} columns of {len(fields)}", alias)
+    if names:
+        fields = [field.named(name) for field, name in zip(fields, names, strict=True)]
+    made = Unnest(
+        input=left.plan, collection=collection, fields=tuple(fields), outer=outer, ordinality=ordinality, span=context.span(node)
+    )
+    width = len(left.plan.schema)
+    more = tuple(
+        ScopeColumn(name=field.name, position=width + at, relation=alias.name if alias else None) for at, field in enumerate(fields)
+    )
+    return Relation(plan=made, columns=(*left.columns, *more))
+
+
+def _unnested_fields(collection: Expr, node: exp.Unnest, context: Context) -> tuple[Field, ...]:
+    of = collection.type
+    if isinstance(of, MultisetType):
+        return _element_fields(of.key)
+    if isinstance(of, MapType):
+        return Field(name="KEY", type=of.key), Field(name="VALUE", type=of.value)
+    if isinstance(of, ArrayType):
+        return _element_fields(of.element)
+    raise context.error("wrong-arguments", f"UNNEST takes an ARRAY, a MAP or a MULTISET, not {of.sql}", node)
+
+
+def _element_fields(of: DataType) -> tuple[Field, ...]:
+    if isinstance(of, RowType):
+        return tuple(Field(name=each.name, type=each.type.as_nullable(each.type.nullable or of.nullable)) for each in of.fields)
+    return (Field(name="EXPR$0", type=of),)
+
+
+# --- joins ------------------------------------------------------------------------------------------------------------
+
+
+def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
+    kind, side = node.args.get("kind") or "", node.args.get("side") or ""
+    if isinstance(node.this, exp.Unnest):
+        return _join_unnest(left, node, context)
+    if context.streaming:
+        raise context.unsupported(
+            "streaming-join",
+            "joins are not supported in streaming: their state would be all rows of both sides",
+            node,
+            "UNION ALL the streams and aggregate, or run in batch",
+        )
+    right = bind_item(node.this, context)
+    width = len(left.plan.schema)
+    moved = tuple(replace(column, position=column.position + width) for column in right.columns)
+    if kind in ("CROSS", ","):
+        made = Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None, span=context.span(node))
+        return Relation(plan=made, columns=(*left.columns, *moved))
+    how = _KINDS[side]
+    plain = Relation(
+        plan=Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None), columns=(*left.columns, *moved)
+    )
+    using = [each.name for each in node.args.get("using") or ()]
+    if node.args.get("method") == "NATURAL":
+        names = {column.name for column in right.shown}
+        using = [column.name for column in left.shown if column.name in names]
+        if not using:
+            made = Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None, span=context.span(node))
+            return plain.over(made)
+    if using:
+        return _join_using(left, Relation(plan=plain.plan, columns=moved), how, using, node, context)
+    condition = ExpressionBinder(plain, context, "ON").condition(node.args["on"])
+    return plain.over(Join(left=left.plan, right=right.plan, kind=how, condition=condition, span=context.span(node)))
+
+
+def _join_unnest(left: Relation, node: exp.Join, context: Context) -> Relation:
+    unnest, kind, side = node.this, node.args.get("kind") or "", node.args.get("side") or ""
+    on = node.args.get("on")
+    if side in ("RIGHT", "FULL") or node.args.get("using") or node.args.get("method"):
+        raise context.unsupported("unsupported-clause", "UNNEST is joined by CROSS JOIN or LEFT JOIN … ON TRUE", node)
+    made = _unnest(left, unnest, context, outer=side == "LEFT")
+    if on is None or kind in ("CROSS", ","):
+        return made
+    condition = ExpressionBinder(made, context, "ON").condition(on)
+    if condition == truth(True):
+        return made
+    if side == "LEFT":
+        raise context.unsupported("unsupported-clause", "LEFT JOIN UNNEST takes ON TRUE only", on)
+    return made.over(Filter(input=made.plan, condition=condition, span=context.span(on)))
+
+
+def _join_using(
+    left: Relation, right: Relation, kind: JoinKind, using: Sequence[str], node: exp.Join, context: Context
+) -> Relation:
+    """A join by columns of one name: they come first and once, the others follow."""
+    from everfold.sql.functions import build
+
+    assert isinstance(right.plan, Join)
+    span = context.span(node)
+    pairs = [(_side(left, name, node, context), _side(right, name, node, context)) for name in using]
+    condition: Expr | None = None
+    for one, other in pairs:
+        equal = build("=", (left.reference(one), right.reference(other)), span)
+        condition = equal if condition is None else build("AND", (condition, equal), span)
+    joined: Plan = replace(right.plan, kind=kind, condition=condition, span=span)
+    outputs = references(joined)
+    merged: list[Expr] = []
+    for one, other in pairs:
+        first, second = outputs[one.position], outputs[other.position]
+        match kind:
+            case JoinKind.RIGHT:
+                merged.append(second)
+            case JoinKind.FULL:
+                merged.append(build("COALESCE", (first, second), span))
+            case _:
+                merged.append(first)
+    names = (*using, *joined.schema.names)
+    plan = Project(input=joined, expressions=(*merged, *outputs), names=names)
+    width = len(using)
+    taken = {column.position for pair in pairs for column in pair}
+    columns = [ScopeColumn(name=name, position=at) for at, name in enumerate(using)]
+    for column in (*left.columns, *right.columns):
+        columns.append(replace(column, position=column.position + width, hidden=column.hidden or column.position in taken))
+    return Relation(plan=plan, columns=tuple(columns))
+
+
+def _side(relation: Relation, name: str, node: exp.Join, context: Context) -> ScopeColumn:
+    found = [column for column in relation.shown if column.name == name]
+    if len(found) != 1:
+        code, what = ("unknown-column", "no column") if not found else ("ambiguous-column", f"{len(found)} columns")
+        raise SqlError(Diagnostic(code, f"USING takes columns of both sides, and one side has {what} named `{name}`", context.span(node)))
+    return found[0]
+

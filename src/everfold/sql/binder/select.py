@@ -1,0 +1,384 @@
+"""SELECT: from its FROM to its list of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from everfold.plan.expressions import Expr, InputRef
+from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
+from everfold.sql.binder.aggregates import Calls, Grouped, group, over_groups
+from everfold.sql.binder.context import Context, Problems
+from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.sql.binder.literals import text
+from everfold.sql.binder.names import is_aggregate
+from everfold.sql.binder.relations import bind_from, references
+from everfold.sql.binder.scope import Relation
+from everfold.sql.binder.subqueries import Subqueries, semi_join
+from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FunctionCall, QualifiedStar
+from everfold.types import NullType, RowType
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A column of the result."""
+
+    name: str
+    value: Expr
+
+
+@dataclass
+class _Select:
+    """A SELECT while it is bound."""
+
+    node: exp.Select
+    context: Context
+    relation: Relation
+    problems: Problems = field(default_factory=Problems)
+
+
+def bind_select(node: exp.Select, context: Context) -> Plan:
+    """The plan of a SELECT with its ORDER BY, without LIMIT; all that is wrong in its clauses is raised together."""
+    _refuse(node, context)
+    relation = bind_from(node, context)
+    select = _Select(node, context, relation)
+    if node.args.get("where") is not None:
+        with select.problems:
+            select.relation = _where(node.args["where"], select)
+    if _is_grouped(node):
+        return _grouped(select)
+    return _plain(select)
+
+
+def _refuse(node: exp.Select, context: Context) -> None:
+    for name, code, what in (("qualify", "over-window", "QUALIFY"), ("windows", "over-window", "WINDOW")):
+        found = node.args.get(name)
+        if found:
+            at = found[0] if isinstance(found, list) else found
+            raise context.unsupported(code, f"{what} is not supported yet: it needs OVER windows", at)
+
+
+def _is_grouped(node: exp.Select) -> bool:
+    if node.args.get("group") is not None or node.args.get("having") is not None:
+        return True
+    order = node.args.get("order")
+    return any(_has_aggregate(each) for each in (*node.expressions, *(order.expressions if order else ())))
+
+
+def _has_aggregate(node: exp.Expression) -> bool:
+    if isinstance(node, (exp.Query, exp.Subquery, exp.Exists, exp.Window)):
+        return False
+    if isinstance(node, FunctionCall) and is_aggregate(node.name):
+        return True
+    return any(_has_aggregate(child) for child in node.iter_expressions())
+
+
+# --- WHERE ------------------------------------------------------------------------------------------------------------
+
+
+def _where(node: exp.Where, select: _Select) -> Relation:
+    """The rows that are left. Conditions over subqueries become joins, each by itself."""
+    context, relation = select.context, select.relation
+    plain: list[exp.Expression] = []
+    problems = Problems()
+    for part in _conditions(node.this):
+        with problems:
+            joined = semi_join(part, relation, context)
+            if joined is not None:
+                relation = relation.over(joined)
+            else:
+                plain.append(part)
+    width = len(relation.plan.schema)
+    subqueries = Subqueries(width)
+    condition: Expr | None = None
+    for part in plain:
+        with problems:
+            bound = ExpressionBinder(relation, context, "WHERE", subqueries=subqueries).condition(part)
+            condition = bound if condition is None else _and(condition, bound, context, node)
+    problems.check()
+    if condition is None:
+        return relation
+    kept = Filter(input=subqueries.joined(relation.plan), condition=condition, span=context.span(node))
+    if not subqueries.plans:
+        return relation.over(kept)
+    back = Project(input=kept, expressions=references(kept)[:width], names=kept.schema.names[:width])
+    return relation.over(back)
+
+
+def _conditions(node: exp.Expression) -> list[exp.Expression]:
+    return [*_conditions(node.this), *_conditions(node.expression)] if isinstance(node, exp.And) else [node]
+
+
+def _and(one: Expr, other: Expr, context: Context, node: exp.Expression) -> Expr:
+    from everfold.sql.functions import build
+
+    return build("AND", (one, other), context.span(node))
+
+
+# --- the list of columns ----------------------------------------------------------------------------------------------
+
+
+def _items(select: _Select, binder: ExpressionBinder) -> list[_Item]:
+    items: list[_Item] = []
+    for node in select.node.expressions:
+        with select.problems:
+            match node:
+                case exp.Star():
+                    items += _star(select, node)
+                case QualifiedStar():
+                    items += _qualified_star(select, node, binder)
+                case exp.Alias():
+                    items.append(_Item(node.alias, _typed(binder.bind(node.this), node, select)))
+                case _:
+                    items.append(_Item(_name(node, len(items)), _typed(binder.bind(node), node, select)))
+    return items
+
+
+def _typed(value: Expr, node: exp.Expression, select: _Select) -> Expr:
+    if isinstance(value.type, NullType):
+        raise select.context.error("untyped-null", "NULL as a column needs a type", node, "write CAST(NULL AS STRING)")
+    return value
+
+
+def _name(node: exp.Expression, at: int) -> str:
+    if isinstance(node, ColumnPath):
+        return node.names[-1]
+    if isinstance(node, FieldAccess):
+        return node.field
+    return f"EXPR${at}"
+
+
+def _star(select: _Select, node: exp.Star) -> list[_Item]:
+    if not select.relation.columns:
+        raise select.context.error("misplaced-star", "`*` needs a FROM", node)
+    return _all_of(select, [column.name for column in select.relation.shown], node, None)
+
+
+def _all_of(select: _Select, names: Sequence[str], node: exp.Expression, relation: str | None) -> list[_Item]:
+    columns = select.relation.shown if relation is None else select.relation.of_relation(relation)
+    span = select.context.span(node)
+    items = []
+    for column in columns:
+        alike = [each for each in columns if (each.name, each.relation) == (column.name, column.relation)]
+        if len(alike) > 1:
+            raise select.context.error(
+                "ambiguous-column", f"`{column.name}` is {len(alike)} columns of one relation, and `*` takes both", node,
+                "give one of them another name with AS where it comes from",
+            )  # fmt: skip
+        items.append(_Item(column.name, select.relation.reference(column, span)))
+    return items
+
+
+def _qualified_star(select: _Select, node: QualifiedStar, binder: ExpressionBinder) -> list[_Item]:
+    from everfold.sql.binder.scope import resolve, without_database
+    from everfold.sql.functions import build
+
+    names = without_database(select.relation, node.names)
+    if len(names) == 1 and names[0] in select.relation.relations:
+        return _all_of(select, [], node, names[0])
+    span = select.context.span(node)
+    value = resolve(select.relation, node.names, span, select.context.outer)
+    if not isinstance(value.type, RowType):
+        raise select.context.error("misplaced-star", f"`{'.'.join(node.names)}` is no table and no ROW, so it has no `*`", node)
+    return [_Item(of.name, build("FIELD", (value, text(of.name)), span)) for of in value.type.fields]
+
+
+# --- without groups ---------------------------------------------------------------------------------------------------
+
+
+def _plain(select: _Select) -> Plan:
+    relation, context, node = select.relation, select.context, select.node
+    subqueries = Subqueries(len(relation.plan.schema))
+    items = _items(select, ExpressionBinder(relation, context, "the SELECT list", subqueries=subqueries))
+    select.problems.check()
+    if node.args.get("distinct") is not None:
+        projected = _projected(subqueries.joined(relation.plan), items, select)
+        return _ordered_outside(_distinct(projected, select), items, select)
+    aliases = {item.name: item.value for item in items}
+    keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", aliases=aliases))
+    return _ordered_inside(subqueries.joined(relation.plan), items, keys, select)
+
+
+def _projected(plan: Plan, items: Sequence[_Item], select: _Select) -> Project:
+    return Project(
+        input=plan,
+        expressions=tuple(item.value for item in items),
+        names=tuple(item.name for item in items),
+        span=select.context.span(select.node),
+    )
+
+
+def _distinct(plan: Project, select: _Select) -> Plan:
+    grouped = group(plan, references(plan), (), select.context, select.node.args["distinct"])
+    return Project(input=grouped.plan, expressions=grouped.keys, names=plan.names)
+
+
+# --- with groups ------------------------------------------------------------------------------------------------------
+
+
+def _grouped(select: _Select) -> Plan:
+    node, context, relation = select.node, select.context, select.relation
+    width = len(relation.plan.schema)
+    calls = Calls(width)
+    keys = _keys(select)
+    items = _items(select, ExpressionBinder(relation, context, "the SELECT list", calls=calls))
+    having: Expr | None = None
+    if node.args.get("having") is not None:
+        with select.problems:
+            having = ExpressionBinder(relation, context, "HAVING", calls=calls).condition(node.args["having"].this)
+    aliases = {item.name: item.value for item in items}
+    sort_keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", calls=calls, aliases=aliases))
+    # Columns that are not grouped are found before the aggregate is chosen: a mistake goes before what is not supported.
+    dry = Grouped(plan=relation.plan, keys=tuple(keys), calls=tuple(InputRef(type=call.type, position=0) for call in calls.calls))
+    for value in (*(item.value for item in items), *([having] if having is not None else []), *(key.expression for key in sort_keys)):
+        with select.problems:
+            over_groups(value, keys, dry, width)
+    select.problems.check()
+    place = node.args.get("group") or _first_aggregate(node)
+    grouped = group(relation.plan, keys, calls.calls, context, place)
+
+    def over(value: Expr) -> Expr:
+        return over_groups(value, keys, grouped, width)
+
+    plan = grouped.plan
+    if having is not None:
+        plan = Filter(input=plan, condition=over(having), span=context.span(node.args["having"]))
+    outputs = [_Item(item.name, over(item.value)) for item in items]
+    if node.args.get("distinct") is not None:
+        return _ordered_outside(_distinct(_projected(plan, outputs, select), select), outputs, select)
+    over_keys = [SortKey(expression=over(key.expression), descending=key.descending, nulls_first=key.nulls_first) for key in sort_keys]
+    return _ordered_inside(plan, outputs, over_keys, select)
+
+
+def _first_aggregate(node: exp.Select) -> exp.Expression:
+    for item in node.expressions:
+        for each in item.walk():
+            if isinstance(each, FunctionCall) and is_aggregate(each.name):
+                return each
+    return node.args.get("having") or node
+
+
+def _keys(select: _Select) -> list[Expr]:
+    context, relation = select.context, select.relation
+    keys: list[Expr] = []
+    clause = select.node.args.get("group")
+    binder = ExpressionBinder(relation, context, "GROUP BY")
+    names = {item.alias: item.this for item in select.node.expressions if isinstance(item, exp.Alias)}
+    for node in clause.expressions if clause is not None else ():
+        with select.problems:
+            match node:
+                case exp.GroupingSets() | exp.Rollup() | exp.Cube():
+                    what = {"GroupingSets": "GROUPING SETS", "Rollup": "ROLLUP", "Cube": "CUBE"}[type(node).__name__]
+                    raise context.unsupported("grouping-sets", f"{what} is not supported yet", node, "UNION ALL one query for each set")
+                case exp.Tuple():
+                    keys += [binder.bind(each) for each in node.expressions]
+                case exp.Literal() if not node.is_string and node.name.isdecimal():
+                    # Flink takes it as a constant; then the columns of the list are not grouped.
+                    keys.append(binder.bind(node))
+                case _:
+                    keys.append(_key(node, binder, names, context))
+    return keys
+
+
+def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Expression], context: Context) -> Expr:
+    from everfold.errors import Diagnostic, SqlError
+
+    try:
+        return binder.bind(node)
+    except SqlError as error:
+        if error.code == "unknown-column" and isinstance(node, ColumnPath) and node.names[-1] in names:
+            found = error.diagnostics[0]
+            help_ = f"GROUP BY takes no names of the SELECT list: write `{context.sql(names[node.names[-1]])}`"
+            raise SqlError(Diagnostic(found.code, found.message, found.span, help_)) from None
+        raise
+
+
+# --- ORDER BY ---------------------------------------------------------------------------------------------------------
+
+
+def ordered(order: exp.Order, context: Context) -> list[exp.Ordered]:
+    """The keys of ORDER BY, which only batch takes."""
+    if context.streaming:
+        raise context.unsupported(
+            "streaming-order-by", "ORDER BY is not supported in streaming: the rows never are all there", order, "run in batch"
+        )
+    found: list[exp.Ordered] = order.expressions
+    return found
+
+
+def ordinal(node: exp.Expression, width: int, context: Context) -> int | None:
+    """The column that a number in ORDER BY means, from 0; None for another expression."""
+    if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdecimal():
+        return None
+    at = int(node.name)
+    if not 1 <= at <= width:
+        raise context.error("unknown-column", f"ORDER BY {at} is outside the {width} columns of the result", node)
+    return at - 1
+
+
+def sort_key(node: exp.Ordered, value: Expr) -> SortKey:
+    """ORDER BY a value; NULL is the smallest value where nobody said."""
+    descending = bool(node.args.get("desc"))
+    nulls_first = node.args.get("nulls_first")
+    return SortKey(expression=value, descending=descending, nulls_first=not descending if nulls_first is None else bool(nulls_first))
+
+
+def _sort_keys(select: _Select, items: Sequence[_Item], binder: ExpressionBinder) -> list[SortKey]:
+    order = select.node.args.get("order")
+    keys: list[SortKey] = []
+    if order is None or select.node.args.get("distinct") is not None:
+        return keys
+    select.problems.check()
+    with select.problems:
+        for each in ordered(order, select.context):
+            with select.problems:
+                at = ordinal(each.this, len(items), select.context)
+                keys.append(sort_key(each, items[at].value if at is not None else binder.bind(each.this)))
+    select.problems.check()
+    return keys
+
+
+def _ordered_inside(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey], select: _Select) -> Plan:
+    """The list of columns over a plan; sorted by expressions over the same plan, which need not be in the list."""
+    projected = _projected(plan, items, select)
+    if not keys:
+        return projected
+    hidden = tuple(dict.fromkeys(key.expression for key in keys if key.expression not in projected.expressions))
+    wide = Project(
+        input=plan,
+        expressions=(*projected.expressions, *hidden),
+        names=(*projected.names, *(f"$sort{at}" for at in range(len(hidden)))),
+        span=projected.span,
+    )
+    outputs = references(wide)
+    over = [
+        SortKey(expression=outputs[wide.expressions.index(key.expression)], descending=key.descending, nulls_first=key.nulls_first)
+        for key in keys
+    ]
+    made: Plan = Sort(input=wide, keys=tuple(over), span=select.context.span(select.node.args["order"]))
+    if hidden:
+        width = len(items)
+        made = Project(input=made, expressions=outputs[:width], names=projected.names)
+    return made
+
+
+def _ordered_outside(plan: Plan, items: Sequence[_Item], select: _Select) -> Plan:
+    """SELECT DISTINCT can be sorted by what it shows only."""
+    order = select.node.args.get("order")
+    if order is None:
+        return plan
+    context = select.context
+    outputs = references(plan)
+    keys = []
+    for each in ordered(order, context):
+        at = ordinal(each.this, len(items), context)
+        if at is None:
+            aliases = {item.name: item.value for item in items}
+            value = ExpressionBinder(select.relation, context, "ORDER BY", aliases=aliases).bind(each.this)
+            at = next((at for at, item in enumerate(items) if item.value == value), None)
+        if at is None:
+            raise context.error("not-in-select", "ORDER BY of a SELECT DISTINCT takes columns of the SELECT list only", each)
+        keys.append(sort_key(each, outputs[at]))
+    return Sort(input=plan, keys=tuple(keys), span=context.span(order))

@@ -1,0 +1,18 @@
+"""Scalar functions and operators: one entry each, typed by Flink's rules, written as Spark SQL and as DuckDB SQL."""
+
+from everfold.sql.functions.casts import cast
+from everfold.sql.functions.coercion import common_type, implicit_cast, least_restrictive, literal_types
+from everfold.sql.functions.registry import build, entries, is_deterministic, lookup, names
+
+__all__ = [
+    "build",
+    "cast",
+    "common_type",
+    "entries",
+    "implicit_cast",
+    "is_deterministic",
+    "least_restrictive",
+    "literal_types",
+    "lookup",
+    "names",
+]

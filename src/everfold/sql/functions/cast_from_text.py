@@ -1,0 +1,146 @@
+"""CAST of texts: what Flink reads as a number, a truth value or a point in time.
+
+Patterns hold where the engines read more than Flink does (DuckDB: `1_000`, hexadecimal digits; Spark: `2020-04-15T08`, `inf`).
+"""
+
+from __future__ import annotations
+
+from everfold.sql.functions.coercion import kind
+from everfold.sql.functions.render import Writer
+from everfold.types import MAX_VARCHAR, BytesType, DataType, IntegerType, StringType, TimestampType, TimeType
+
+_WHOLE = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]*)\s*$"
+_DECIMAL = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_FLOAT = r"^\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?|NaN|Infinity)\s*$"
+_DATE = r"^\s*[0-9]{1,4}(-[0-9]{1,2}(-[0-9]{1,2}( .*)?)?)?\s*$"
+_TIME = r"^\s*[0-9]{1,2}(:[0-9]{1,2}(:[0-9]{1,2}(\.[0-9]*)?)?)?\s*$"
+_TIMESTAMP = r"^[0-9]{1,4}-[0-9]{1,2}-[0-9]{1,2}( [0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]{0,9})?)?$"
+
+
+def matches(writer: Writer, text: str, pattern: str) -> str:
+    """Whether the text matches."""
+    return f"({text} RLIKE {writer.text(pattern)})" if writer.spark else f"regexp_matches({text}, {writer.text(pattern)})"
+
+
+def from_text(writer: Writer, source: StringType, target: DataType, text: str, try_: bool) -> str:
+    """A text converted into another type."""
+    if isinstance(target, StringType):
+        return sized(text, target) if not fits(source, target) else text
+    if isinstance(target, BytesType):
+        return _bytes(writer, target, text)
+    read = _read(writer, target, "\x03")
+    if not try_:
+        # COALESCE reaches its second argument only for what was not read.
+        message = f"concat({writer.text('everfold[cast-failed]: `')}, \x03, {writer.text(f'` is no {target.sql}')})"
+        fail = f"{'raise_error' if writer.spark else 'error'}({message})"
+        read = f"coalesce({read}, CASE WHEN \x03 IS NOT NULL THEN CAST({fail} AS {writer.type(target)}) END)"
+    return writer.once(text, read)
+
+
+def fits(source: StringType, target: StringType) -> bool:
+    """Whether every text of the one type is one of the other."""
+    return not target.fixed and source.length <= target.length
+
+
+def sized(text: str, target: StringType) -> str:
+    """The text cut to the length of the type, and filled with spaces for CHAR(n)."""
+    if target.fixed:
+        return f"rpad({text}, {target.length}, ' ')"
+    return text if target.length == MAX_VARCHAR else f"left({text}, {target.length})"
+
+
+def _bytes(writer: Writer, target: BytesType, text: str) -> str:
+    whole = f"CAST({text} AS BINARY)" if writer.spark else f"encode({text})"
+    if target.fixed:
+        return f"unhex(rpad(hex({whole}), {2 * target.length}, '0'))"
+    return whole if target.length == MAX_VARCHAR else f"unhex(left(hex({whole}), {2 * target.length}))"
+
+
+def _read(writer: Writer, target: DataType, text: str) -> str:
+    """The value that a text holds, NULL if it holds none."""
+    match kind(target):
+        case "boolean":
+            low = f"lower({text})"
+            return (
+                f"CASE WHEN {low} IN ('t', 'true', 'y', 'yes', '1') THEN true "
+                f"WHEN {low} IN ('f', 'false', 'n', 'no', '0') THEN false END"
+            )
+        case "integer":
+            assert isinstance(target, IntegerType)
+            return _integer(writer, target, text)
+        case "decimal":
+            if writer.spark:
+                return f"CAST({text} AS {target.spark})"
+            return f"CASE WHEN {matches(writer, text, _DECIMAL)} THEN TRY_CAST(trim({text}) AS {target.duckdb}) END"
+        case "floating":
+            return _floating(writer, target, text)
+        case "date":
+            return date_of(writer, text)
+        case "time":
+            assert isinstance(target, TimeType)
+            return _time(writer, target, text)
+    assert isinstance(target, TimestampType)
+    wall = timestamp_of(writer, text, target.precision)
+    return writer.instant(wall) if target.local_zone else wall
+
+
+def _integer(writer: Writer, target: IntegerType, text: str) -> str:
+    if writer.spark:
+        return f"CAST({text} AS {target.spark})"
+    # What stands before the point; nothing there is 0.
+    digits = f"regexp_replace(trim({text}), '\\..*$', '')"
+    padded = f"CASE WHEN trim({text}) LIKE '.%' THEN '0' ELSE {digits} END"
+    return f"CASE WHEN {matches(writer, text, _WHOLE)} THEN TRY_CAST({padded} AS {target.duckdb}) END"
+
+
+def _floating(writer: Writer, target: DataType, text: str) -> str:
+    if writer.spark:
+        loose = f"(lower({text}) RLIKE 'nan|inf')"
+        exact = f"(trim({text}) RLIKE '^[+-]?(NaN|Infinity)$')"
+        return f"CASE WHEN {loose} AND NOT {exact} THEN CAST(NULL AS {target.spark}) ELSE CAST({text} AS {target.spark}) END"
+    plain = f"regexp_replace(trim({text}), '[dDfF]$', '')"
+    return f"CASE WHEN {matches(writer, text, _FLOAT)} THEN TRY_CAST({plain} AS {target.duckdb}) END"
+
+
+def date_of(writer: Writer, text: str) -> str:
+    """The date that a text holds (`2020`, `2020-4`, `2020-04-15`, also before a time), NULL if it holds none."""
+    if writer.spark:
+        return f"CASE WHEN {matches(writer, text, _DATE)} THEN CAST({text} AS DATE) END"
+    day = f"regexp_replace(trim({text}), ' .*$', '')"
+    read = f"CAST(try_strptime({day}, ['%Y-%m-%d', '%Y-%m', '%Y']) AS DATE)"
+    return f"CASE WHEN {matches(writer, text, _DATE)} THEN {read} END"
+
+
+def _time(writer: Writer, target: TimeType, text: str) -> str:
+    if writer.spark:
+        parts = [f"coalesce(get(split(trim({text}), ':'), {at}), '0')" for at in range(3)]
+        hour, minute = (f"CAST({part} AS INT)" for part in parts[:2])
+        second = f"CAST(rpad({parts[2]}, 12, ' ') AS DECIMAL(12, 9))"
+        millis = f"CAST({second} * 1000 AS INT)"
+    else:
+        parts = [f"coalesce(nullif(split_part(trim({text}), ':', {at}), ''), '0')" for at in (1, 2, 3)]
+        hour, minute = (f"CAST({part} AS INTEGER)" for part in parts[:2])
+        second = f"CAST(rtrim({parts[2]}, '.') AS DECIMAL(12, 9))"
+        millis = f"CAST(trunc({second} * 1000) AS INTEGER)"
+    step = 10 ** max(3 - target.precision, 0)
+    cut = millis if step == 1 else f"({millis} - {millis} % {step})"
+    whole = f"({hour} * 3600000 + {minute} * 60000 + {cut})"
+    valid = f"{matches(writer, text, _TIME)} AND {hour} < 24 AND {minute} < 60 AND {second} < 60"
+    return f"CASE WHEN {matches(writer, text, _TIME)} THEN CASE WHEN {valid} THEN {whole} END END"
+
+
+def timestamp_of(writer: Writer, text: str, precision: int) -> str:
+    """The TIMESTAMP that a text holds (`2020-04-15 08:05:07.123`, `2020-04-15`), NULL if it holds none."""
+    kept = min(precision, 6)
+    # More digits are cut off, not rounded.
+    if kept == 0:
+        cut = _replaced(writer, text, r"\.[0-9]*$", "")
+    else:
+        cut = _replaced(writer, text, rf"(\.[0-9]{{{kept}}})[0-9]+$", "$1" if writer.spark else "\\1")
+        cut = _replaced(writer, cut, r"\.$", "")
+    read = f"CAST({cut} AS TIMESTAMP_NTZ)" if writer.spark else f"TRY_CAST({cut} AS TIMESTAMP)"
+    return f"CASE WHEN {matches(writer, text, _TIMESTAMP)} THEN {read} END"
+
+
+def _replaced(writer: Writer, text: str, pattern: str, by: str) -> str:
+    return f"regexp_replace({text}, {writer.text(pattern)}, {writer.text(by)})"

@@ -1,0 +1,164 @@
+"""CAST into texts: numbers as Java writes them, points in time with all digits of their precision, collections as Flink shows them."""
+
+from __future__ import annotations
+
+from everfold.sql.functions.cast_from_text import sized
+from everfold.sql.functions.coercion import kind
+from everfold.sql.functions.render import Writer
+from everfold.types import (
+    MAX_VARCHAR,
+    STRING,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    RowType,
+    StringType,
+    TimestampType,
+    TimeType,
+)
+
+
+def to_text(writer: Writer, source: DataType, target: StringType, text: str) -> str:
+    """A value as a text of the target's length."""
+    whole = shown(writer, source, text)
+    return whole if target.length == MAX_VARCHAR and not target.fixed else sized(whole, target)
+
+
+def shown(writer: Writer, source: DataType, text: str) -> str:
+    """A value as Flink shows it."""
+    match source:
+        case StringType():
+            return text
+        case DecimalType():
+            return _decimal(writer, source, text)
+        case TimestampType():
+            wall = writer.local(text) if source.local_zone else text
+            return timestamp_text(writer, wall, min(source.precision, 6))
+        case TimeType():
+            return _time(writer, source, text)
+        case ArrayType() | MapType() | RowType():
+            return _collection(writer, source, text)
+    match kind(source):
+        case "boolean":
+            return f"upper(CAST({text} AS {STRING.spark if writer.spark else STRING.duckdb}))"
+        case "floating":
+            return f"CAST({text} AS STRING)" if writer.spark else writer.once(text, _java_double(source.duckdb))
+        case "bytes":
+            return f"CAST({text} AS STRING)" if writer.spark else f"decode({text})"
+        case "millis":
+            return writer.once(text, _day_to_second(writer))
+        case "months":
+            return writer.once(text, _year_to_month(writer))
+    return f"CAST({text} AS {writer.type(STRING)})"
+
+
+def _decimal(writer: Writer, source: DecimalType, text: str) -> str:
+    """All digits of the scale, never an exponent (which Spark writes from the seventh zero behind the point on)."""
+    if not writer.spark or source.scale <= 6:
+        return f"CAST({text} AS {writer.type(STRING)})"
+    small = f"CAST(abs(\x03) AS DECIMAL({source.scale},{source.scale}))"
+    plain = f"concat(IF(\x03 < 0, '-', ''), '0', substring(CAST(1 + {small} AS STRING), 2))"
+    return writer.once(text, f"IF(abs(\x03) >= 0.000001BD, CAST(\x03 AS STRING), {plain})")
+
+
+def _java_double(name: str) -> str:
+    """DuckDB: a float as Java writes it: 1.0E10, 1.0E-4, but 0.001 and 1234567.0."""
+    digits = "CAST(abs(\x03) AS VARCHAR)"
+    mantissa = f"split_part({digits}, 'e', 1)"
+    scientific = f"{mantissa} || CASE WHEN contains({mantissa}, '.') THEN '' ELSE '.0' END || 'E' || CAST(CAST(split_part({digits}, 'e', 2) AS INTEGER) AS VARCHAR)"
+    all_digits = f"rtrim(rtrim(replace({digits}, '.', ''), '0'), '.')"
+    large = f"{all_digits}[1] || '.' || coalesce(nullif({all_digits}[2:], ''), '0') || 'E' || CAST(length(split_part({digits}, '.', 1)) - 1 AS VARCHAR)"
+    behind = f"ltrim(split_part({digits}, '.', 2), '0')"
+    small = f"{behind}[1] || '.' || coalesce(nullif({behind}[2:], ''), '0') || 'E-' || CAST(length(split_part({digits}, '.', 2)) - length({behind}) + 1 AS VARCHAR)"
+    sign = "CASE WHEN \x03 < 0 THEN '-' ELSE '' END"
+    return (
+        f"CASE WHEN isnan(\x03) THEN 'NaN' WHEN isinf(\x03) THEN {sign} || 'Infinity' "
+        f"WHEN \x03 = 0 OR (abs(\x03) >= 0.001::{name} AND abs(\x03) < 10000000) THEN CAST(\x03 AS VARCHAR) "
+        f"WHEN contains({digits}, 'e') THEN {sign} || {scientific} "
+        f"WHEN abs(\x03) >= 10000000 THEN {sign} || {large} ELSE {sign} || {small} END"
+    )
+
+
+def timestamp_text(writer: Writer, wall: str, precision: int) -> str:
+    """A TIMESTAMP with so many digits behind the second."""
+    if writer.spark:
+        fraction = "." + "S" * precision if precision else ""
+        return f"date_format({wall}, 'yyyy-MM-dd HH:mm:ss{fraction}')"
+    if precision == 0:
+        return f"strftime({wall}, '%Y-%m-%d %H:%M:%S')"
+    text = f"strftime({wall}, '%Y-%m-%d %H:%M:%S.%f')"
+    return text if precision == 6 else f"left({text}, -{6 - precision})"
+
+
+def _time(writer: Writer, source: TimeType, text: str) -> str:
+    digits = min(source.precision, 3)
+    if writer.spark:
+        fraction = "." + "S" * digits if digits else ""
+        return f"date_format(timestamp_millis({text}), 'HH:mm:ss{fraction}')"
+    whole = f"strftime(make_timestamp(CAST({text} AS BIGINT) * 1000), '%H:%M:%S{'.%g' if digits else ''}')"
+    return f"left({whole}, {9 + digits})" if 0 < digits < 3 else whole
+
+
+def _part(writer: Writer, dividend: str, divisor: int, modulus: int | None, width: int) -> str:
+    whole = f"({dividend} div {divisor})" if writer.spark else f"({dividend} // {divisor})"
+    part = whole if modulus is None else f"({whole} % {modulus})"
+    text = f"CAST({part} AS {writer.type(STRING)})"
+    return text if width == 1 else f"lpad({text}, {width}, '0')"
+
+
+def _day_to_second(writer: Writer) -> str:
+    size = "abs(\x03)"
+    parts = [
+        _part(writer, size, 86_400_000, None, 1),
+        _part(writer, size, 3_600_000, 24, 2),
+        _part(writer, size, 60_000, 60, 2),
+        _part(writer, size, 1000, 60, 2),
+        _part(writer, size, 1, 1000, 3),
+    ]
+    days, hours, minutes, seconds, millis = parts
+    sign = "CASE WHEN \x03 < 0 THEN '-' ELSE '+' END"
+    return f"CASE WHEN \x03 IS NOT NULL THEN concat({sign}, {days}, ' ', {hours}, ':', {minutes}, ':', {seconds}, '.', {millis}) END"
+
+
+def _year_to_month(writer: Writer) -> str:
+    years, months = _part(writer, "abs(\x03)", 12, None, 1), _part(writer, "abs(\x03)", 1, 12, 2)
+    sign = "CASE WHEN \x03 < 0 THEN '-' ELSE '+' END"
+    return f"CASE WHEN \x03 IS NOT NULL THEN concat({sign}, {years}, '-', {months}) END"
+
+
+def _or_null(writer: Writer, type: DataType, text: str) -> str:  # noqa: A002
+    return f"coalesce({shown(writer, type, text)}, 'NULL')"
+
+
+def _collection(writer: Writer, source: DataType, text: str) -> str:
+    item = writer.fresh()
+    match source:
+        case ArrayType():
+            each = _or_null(writer, source.element, item)
+            listed = _listed(writer, text, item, each)
+            return f"concat('[', {listed}, ']')" if writer.spark else f"('[' || {listed} || ']')"
+        case MapType():
+            key, value = _or_null(writer, source.key, f"{item}.key"), _or_null(writer, source.value, f"{item}.value")
+            listed = _listed(writer, f"map_entries({text})", item, f"concat({key}, '=', {value})")
+            return f"concat('{{', {listed}, '}}')" if writer.spark else f"('{{' || {listed} || '}}')"
+        case RowType():
+            parts = [_or_null(writer, field.type, f"{item}.{quoted(writer, field.name)}") for field in source.fields]
+            body = "concat('(', " + ", ', ', ".join(parts) + ", ')')"
+            return writer.let(item, text, f"CASE WHEN {item} IS NOT NULL THEN {body} END")
+    raise AssertionError(source)
+
+
+def _listed(writer: Writer, array: str, item: str, each: str) -> str:
+    if writer.spark:
+        return f"array_join(transform({array}, {item} -> {each}), ', ')"
+    # An empty list joins to NULL in DuckDB.
+    return writer.once(
+        array,
+        f"CASE WHEN \x03 IS NULL THEN NULL ELSE coalesce(array_to_string(list_transform(\x03, lambda {item}: {each}), ', '), '') END",
+    )
+
+
+def quoted(writer: Writer, name: str) -> str:
+    """A field's name in the engine's quotes."""
+    return "`" + name.replace("`", "``") + "`" if writer.spark else '"' + name.replace('"', '""') + '"'

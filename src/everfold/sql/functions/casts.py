@@ -1,0 +1,249 @@
+"""CAST and TRY_CAST: which types Flink converts, and what comes out.
+
+CAST of a value that does not fit stops the job, TRY_CAST gives NULL; but integers wrap, floats saturate (and then wrap below INT) and
+decimals that overflow are NULL in both. Texts are cut to the length of CHAR(n) and VARCHAR(n), CHAR(n) is padded.
+Source: answers of flink 2.3, in `tests/unit/sql/functions`.
+"""
+
+from __future__ import annotations
+
+from everfold.errors import Span, SqlError
+from everfold.plan.expressions import Call, Expr, Literal
+from everfold.sql.functions.cast_collections import to_collection
+from everfold.sql.functions.cast_from_text import from_text
+from everfold.sql.functions.cast_to_text import to_text
+from everfold.sql.functions.coercion import kind
+from everfold.sql.functions.entry import Function
+from everfold.sql.functions.render import Writer
+from everfold.types import (
+    ArrayType,
+    BytesType,
+    DataType,
+    DecimalType,
+    IntegerType,
+    MapType,
+    RowType,
+    StringType,
+    TimestampType,
+    TimeType,
+)
+
+_ANY_NUMBER = {"integer", "decimal", "floating"}
+ALLOWED: dict[str, set[str]] = {
+    "boolean": {"boolean", "string"} | _ANY_NUMBER,
+    "integer": {"boolean", "string"} | _ANY_NUMBER,
+    "decimal": {"boolean", "string"} | _ANY_NUMBER,
+    "floating": {"boolean", "string"} | _ANY_NUMBER,
+    "string": {"boolean", "string", "bytes", "date", "time", "timestamp", "ltz"} | _ANY_NUMBER,
+    "bytes": {"bytes", "string"},
+    "date": {"date", "timestamp", "ltz", "string"},
+    "time": {"time", "timestamp", "ltz", "string"},
+    "timestamp": {"date", "time", "timestamp", "ltz", "string"},
+    "ltz": {"date", "time", "timestamp", "ltz", "string"},
+    "millis": {"millis", "string"},
+    "months": {"months", "string"},
+    "array": {"array", "string"},
+    "map": {"map", "string"},
+    "row": {"row", "string"},
+}
+"""Kind of the value to the kinds it can be cast to."""
+
+_HELP = {
+    ("integer", "timestamp"): "TO_TIMESTAMP(FROM_UNIXTIME(seconds)) makes a TIMESTAMP of a number",
+    ("integer", "ltz"): "TO_TIMESTAMP_LTZ(number, 0 or 3) makes a TIMESTAMP_LTZ of seconds or milliseconds",
+    ("timestamp", "integer"): "UNIX_TIMESTAMP(CAST(ts AS STRING)) counts seconds, EXTRACT gives parts",
+    ("ltz", "integer"): "UNIX_TIMESTAMP(CAST(ts AS STRING)) counts seconds, EXTRACT gives parts",
+    ("date", "integer"): "EXTRACT gives parts of a date, TIMESTAMPDIFF counts days",
+}
+
+
+def castable(source: DataType, target: DataType) -> bool:
+    """Whether Flink converts the one into the other when asked."""
+    if source.same_as(target) or kind(source) == "null":
+        return True
+    if kind(target) not in ALLOWED.get(kind(source), ()):
+        return False
+    match source, target:
+        case (ArrayType(), ArrayType()):
+            return castable(source.element, target.element)
+        case (MapType(), MapType()):
+            return castable(source.key, target.key) and castable(source.value, target.value)
+        case (RowType(), RowType()):
+            return len(source.fields) == len(target.fields) and all(
+                castable(one.type, other.type) for one, other in zip(source.fields, target.fields, strict=True)
+            )
+    return True
+
+
+def cast(expr: Expr, type: DataType, span: Span | None = None, *, try_: bool = False) -> Expr:  # noqa: A002
+    """CAST(expr AS type), TRY_CAST with `try_`. SqlError `wrong-cast` if Flink refuses the pair."""
+    source = expr.type
+    if not castable(source, type):
+        raise SqlError.of(
+            "wrong-cast",
+            f"a value of type {source.sql} cannot be cast to {type.sql}",
+            span or expr.span,
+            _HELP.get((kind(source), kind(type))),
+        )
+    if isinstance(expr, Literal) and expr.value is None:
+        return Literal(value=None, type=type.as_nullable(), span=span or expr.span)
+    if source.same_as(type):
+        return expr
+    nullable = try_ or source.nullable or isinstance(type, DecimalType)
+    return Call(function="TRY_CAST" if try_ else "CAST", args=(expr,), type=type.as_nullable(nullable), span=span)
+
+
+def cast_text(writer: Writer, source: DataType, target: DataType, text: str, try_: bool) -> str:
+    """A value's text converted from one type into another."""
+    if source.same_as(target):
+        return text
+    if kind(source) == "null":
+        return writer.literal(None, target)
+    if isinstance(source, StringType):
+        return from_text(writer, source, target, text, try_)
+    if isinstance(target, StringType):
+        return to_text(writer, source, target, text)
+    if kind(target) in ("array", "map", "row"):
+        return to_collection(writer, source, target, text, lambda one, other, inner: cast_text(writer, one, other, inner, try_))
+    if isinstance(target, BytesType):
+        return _sized_bytes(writer, source, target, text)
+    if kind(source) in ("date", "time", "timestamp", "ltz"):
+        return _temporal(writer, source, target, text)
+    if kind(source) in ("millis", "months"):
+        return text
+    return _number(writer, source, target, text)
+
+
+def _number(writer: Writer, source: DataType, target: DataType, text: str) -> str:
+    name = writer.type(target)
+    if kind(target) == "boolean":
+        return f"({text} <> 0)"
+    if writer.spark:
+        return f"CAST({text} AS {name})"
+    match kind(source), kind(target):
+        case "boolean", "decimal":
+            return f"TRY_CAST(CAST({text} AS INTEGER) AS {name})"
+        case ("integer" | "decimal"), "decimal":
+            return f"TRY_CAST({text} AS {name})"
+        case "floating", "decimal":
+            return f"TRY_CAST(CAST({text} AS VARCHAR) AS {name})"
+        case "integer", "integer":
+            assert isinstance(source, IntegerType) and isinstance(target, IntegerType)
+            return f"CAST({text} AS {name})" if source.bits <= target.bits else wrap(f"CAST({text} AS HUGEINT)", target)
+        case "decimal", "integer":
+            assert isinstance(target, IntegerType)
+            return wrap(f"CAST(trunc({text}) AS HUGEINT)", target)
+        case "floating", "integer":
+            assert isinstance(target, IntegerType)
+            return writer.once(text, _saturated(target))
+        case _, "floating" if source.sql == "DOUBLE":
+            # What is too large for a FLOAT is infinite, not an error.
+            infinite = f"sign(\x03) * CAST('Infinity' AS {name})"
+            return writer.once(text, f"CASE WHEN abs(\x03) >= 3.4028235677973366e38 AND NOT isnan(\x03) THEN {infinite} ELSE CAST(\x03 AS {name}) END")
+    return f"CAST({text} AS {name})"
+
+
+def wrap(text: str, type: IntegerType) -> str:  # noqa: A002
+    """DuckDB: the low bits of a wider integer, as a machine keeps them."""
+    half, mask = 1 << type.bits - 1, (1 << type.bits) - 1
+    return f"CAST((({text} + {half}) & {mask}) - {half} AS {type.duckdb})"
+
+
+def _saturated(target: IntegerType) -> str:
+    """DuckDB: Java's float to integer: cut towards zero, NaN is 0, too large is the greatest; below INT the INT is wrapped."""
+    bits = max(target.bits, 32)
+    most, wide = 1 << bits - 1, "BIGINT" if bits == 64 else "INTEGER"
+    text = (
+        f"CASE WHEN isnan(\x03) THEN 0 WHEN \x03 >= {most}::DOUBLE THEN {most - 1} WHEN \x03 <= -{most}::DOUBLE THEN -{most - 1} - 1 "
+        f"ELSE CAST(trunc(\x03) AS {wide}) END"
+    )
+    return f"CAST({text} AS {wide})" if target.bits >= 32 else wrap(f"CAST({text} AS BIGINT)", target)
+
+
+def _sized_bytes(writer: Writer, source: DataType, target: BytesType, text: str) -> str:
+    """BINARY(n) is cut or filled with zeros, VARBINARY(n) is cut."""
+    assert isinstance(source, BytesType)
+    if target.fixed and not (source.fixed and source.length == target.length):
+        return f"unhex(rpad(hex({text}), {2 * target.length}, '0'))"
+    return text if source.length <= target.length else f"unhex(left(hex({text}), {2 * target.length}))"
+
+
+def truncated(writer: Writer, text: str, precision: int) -> str:
+    """A TIMESTAMP (or instant) without the digits behind `precision`."""
+    if precision >= 6:
+        return text
+    unit = {0: "second", 3: "millisecond"}.get(precision)
+    if writer.spark:
+        if unit is not None:
+            return f"CAST(date_trunc('{unit}', {text}) AS TIMESTAMP_NTZ)"
+        micros = f"unix_micros(CAST({text} AS TIMESTAMP))"
+        step = 10 ** (6 - precision)
+        return writer.once(micros, f"CAST(timestamp_micros(\x03 - pmod(\x03, {step})) AS TIMESTAMP_NTZ)")
+    if unit is not None:
+        return f"date_trunc('{unit}', {text})"
+    step = 10 ** (6 - precision)
+    return writer.once(f"epoch_us({text})", f"make_timestamp(\x03 - ((\x03 % {step}) + {step}) % {step})")
+
+
+def _precision(type: DataType) -> int:  # noqa: A002
+    assert isinstance(type, TimestampType | TimeType)
+    return min(type.precision, 6)
+
+
+def _temporal(writer: Writer, source: DataType, target: DataType, text: str) -> str:
+    to = kind(target)
+    match kind(source):
+        case "time" if to == "time":
+            step = 10 ** max(3 - _precision(target), 0)
+            return text if _precision(source) <= _precision(target) or step == 1 else f"({text} - {text} % {step})"
+        case "time":
+            days = "TIMESTAMP_NTZ'1970-01-01 00:00:00'" if writer.spark else "TIMESTAMP '1970-01-01 00:00:00'"
+            wall = f"({days} + {text} * INTERVAL '0.001' SECOND)" if writer.spark else f"({days} + to_microseconds(CAST({text} AS BIGINT) * 1000))"
+            return wall if to == "timestamp" else writer.instant(wall)
+        case "date":
+            wall = f"CAST({text} AS {'TIMESTAMP_NTZ' if writer.spark else 'TIMESTAMP'})"
+            return wall if to == "timestamp" else writer.instant(wall)
+        case "timestamp":
+            wall = text
+        case _:
+            if to == "ltz":
+                if _precision(source) <= _precision(target):
+                    return text
+                cut = truncated(writer, text, _precision(target))
+                return f"CAST({cut} AS TIMESTAMP)" if writer.spark else cut
+            wall = writer.local(text)
+    if to == "date":
+        return f"CAST({wall} AS DATE)"
+    if to == "time":
+        step = 10 ** max(3 - _precision(target), 0)
+        return time_of(writer, wall, step)
+    cut = truncated(writer, wall, _precision(target)) if _precision(source) > _precision(target) else wall
+    return cut if to == "timestamp" else writer.instant(cut)
+
+
+def time_of(writer: Writer, wall: str, step: int) -> str:
+    """The milliseconds of the day of a TIMESTAMP, in steps."""
+    if writer.spark:
+        millis = f"CAST(pmod(unix_millis(CAST({wall} AS TIMESTAMP)), 86400000) AS INT)"
+    else:
+        millis = f"CAST((epoch_ms({wall}) % 86400000 + 86400000) % 86400000 AS INTEGER)"
+    return millis if step == 1 else writer.once(millis, f"(\x03 - \x03 % {step})")
+
+
+def _entry(name: str, doc: str) -> Function:
+    try_ = name == "TRY_CAST"
+    return Function(
+        name=name,
+        rule=lambda args: None,
+        spark=lambda writer, call, texts: cast_text(writer, call.args[0].type, call.type, texts[0], try_),
+        duckdb=lambda writer, call, texts: cast_text(writer, call.args[0].type, call.type, texts[0], try_),
+        doc=doc,
+        usage=f"{name}(<ANY> AS <TYPE>)",
+        operator=True,
+    )
+
+
+FUNCTIONS = (
+    _entry("CAST", "The value as another type; what does not fit stops the job."),
+    _entry("TRY_CAST", "The value as another type; NULL for what does not fit."),
+)

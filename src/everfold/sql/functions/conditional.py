@@ -1,0 +1,149 @@
+"""CASE and its relatives: the value of one of several expressions, in a type into which all fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from everfold.plan.expressions import Call, Expr
+from everfold.sql.functions.coercion import common_type, converted, kind, least_restrictive, types_of
+from everfold.sql.functions.comparison import compared
+from everfold.sql.functions.entry import Args, Function, Typed
+from everfold.sql.functions.render import Writer
+from everfold.types import BOOLEAN, NULL, FloatingType
+
+
+def _case(args: Args) -> Typed | None:
+    if len(args) < 3:
+        return None
+    *pairs, otherwise = args if len(args) % 2 else (*args, _null())
+    conditions, values = pairs[::2], [*pairs[1::2], otherwise]
+    if any(kind(condition.type) not in ("boolean", "null") for condition in conditions):
+        return None
+    common = least_restrictive(types_of(values))
+    if common is None or common.same_as(NULL):
+        return None
+    cast = [converted(value, common) for value in values]
+    flat: list[Expr] = []
+    for condition, value in zip(conditions, cast, strict=False):
+        flat += [converted(condition, BOOLEAN), value]
+    return (*flat, cast[-1]), common
+
+
+def _null() -> Expr:
+    from everfold.plan.expressions import Literal
+
+    return Literal(value=None, type=NULL)
+
+
+def _case_text(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    arms = " ".join(f"WHEN {condition} THEN {value}" for condition, value in zip(texts[:-1:2], texts[1::2], strict=True))
+    return f"CASE {arms} ELSE {texts[-1]} END"
+
+
+def _same(args: Args) -> Typed | None:
+    common = common_type(types_of(args)) if args else None
+    if common is None or common.same_as(NULL):
+        return None
+    if all(not arg.type.nullable for arg in args[-1:]):
+        common = common.as_nullable(False)
+    return tuple(converted(arg, common) for arg in args), common
+
+
+def _ordered(args: Args) -> Typed | None:
+    typed = _same(args)
+    if typed is None or kind(typed[1]) in ("array", "map", "row"):
+        return None
+    return typed[0], typed[1].as_nullable()
+
+
+def _if(args: Args) -> Typed | Expr | None:
+    if len(args) != 3 or kind(args[0].type) != "boolean" or any(kind(arg.type) == "null" for arg in args):
+        return None
+    typed = _case(args)
+    return None if typed is None else Call(function="CASE", args=typed[0], type=typed[1])
+
+
+def _nullif(args: Args) -> Expr | None:
+    if len(args) != 2:
+        return None
+    equal = compared("=", *args)
+    if equal is None or kind(args[0].type) == "null":
+        return None
+    value = args[0]
+    none = converted(_null(), value.type)
+    return Call(function="CASE", args=(equal, none, value), type=value.type.as_nullable())
+
+
+def _extreme(word: str) -> Callable[[Writer, Call, Sequence[str]], str]:
+    def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+        inside = ", ".join(texts)
+        if len(texts) == 1:
+            return texts[0]
+        known = " OR ".join(f"{text} IS NULL" for text in texts)
+        if isinstance(call.type, FloatingType) and word == "least":
+            # NaN is the greatest to both engines, as it is to Flink here.
+            return f"CASE WHEN {known} THEN NULL ELSE least({inside}) END"
+        return f"CASE WHEN {known} THEN NULL ELSE {word}({inside}) END"
+
+    return write
+
+
+FUNCTIONS = (
+    Function(
+        name="CASE",
+        rule=_case,
+        spark=_case_text,
+        duckdb=_case_text,
+        doc="The value behind the first condition that holds, else the last value.",
+        usage="CASE WHEN <BOOLEAN> THEN <ANY> … ELSE <ANY> END",
+        operator=True,
+    ),
+    Function(
+        name="COALESCE",
+        rule=_same,
+        spark="coalesce({*})",
+        duckdb="coalesce({*})",
+        doc="The first value that is not NULL.",
+        usage="COALESCE(<ANY>, …)",
+    ),
+    Function(
+        name="IFNULL",
+        rule=lambda args: _same(args) if len(args) == 2 else None,
+        spark="coalesce({*})",
+        duckdb="coalesce({*})",
+        doc="The first value, the second where that is NULL.",
+        usage="IFNULL(<ANY>, <ANY>)",
+    ),
+    Function(
+        name="NULLIF",
+        rule=_nullif,
+        spark="",
+        duckdb="",
+        doc="NULL if both are equal, else the first.",
+        usage="NULLIF(<COMPARABLE>, <COMPARABLE>)",
+    ),
+    Function(
+        name="IF",
+        rule=_if,
+        spark="",
+        duckdb="",
+        doc="The second value if the condition holds, else the third.",
+        usage="IF(<BOOLEAN>, <ANY>, <ANY>)",
+    ),
+    Function(
+        name="GREATEST",
+        rule=_ordered,
+        spark=_extreme("greatest"),
+        duckdb=_extreme("greatest"),
+        doc="The greatest value; NULL if one is NULL.",
+        usage="GREATEST(<COMPARABLE>, …)",
+    ),
+    Function(
+        name="LEAST",
+        rule=_ordered,
+        spark=_extreme("least"),
+        duckdb=_extreme("least"),
+        doc="The least value; NULL if one is NULL.",
+        usage="LEAST(<COMPARABLE>, …)",
+    ),
+)

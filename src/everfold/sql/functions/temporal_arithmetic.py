@@ -1,0 +1,103 @@
+"""Points in time and intervals: what `+`, `-` and `*` do with them.
+
+A point plus an interval is the internal function SHIFT(point, interval). An interval is a whole number of milliseconds or of months.
+Flink refuses the difference of two points (TIMESTAMPDIFF computes it) and the quotient of an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everfold.plan.expressions import Call, Expr, Literal
+from everfold.sql.functions.coercion import converted, kind
+from everfold.sql.functions.entry import Args, Function, Typed
+from everfold.sql.functions.render import Writer
+from everfold.types import BIGINT, INT, IntervalType
+
+INTERVALS = ("millis", "months")
+POINTS = ("date", "time", "timestamp", "ltz")
+
+
+def negated(interval: Expr) -> Expr:
+    """The interval backwards."""
+    if isinstance(interval, Literal) and isinstance(interval.value, int):
+        return Literal(value=-interval.value, type=interval.type, span=interval.span)
+    return Call(function="UNARY_MINUS", args=(interval,), type=interval.type, span=interval.span)
+
+
+def shifted(operator: str, args: Args) -> Typed | Expr | None:
+    """`point + interval`, `interval + point`, `point - interval`, `interval ± interval`; None for anything else."""
+    a, b = args
+    if kind(a.type) in INTERVALS and kind(b.type) == kind(a.type):
+        return args, a.type
+    if operator == "+" and kind(a.type) in INTERVALS:
+        a, b = b, a
+    if kind(a.type) not in POINTS or kind(b.type) not in INTERVALS:
+        return None
+    if (kind(a.type), kind(b.type)) == ("time", "months"):
+        return None
+    return Call(function="SHIFT", args=(a, negated(b) if operator == "-" else b), type=a.type)
+
+
+def scaled_interval(args: Args) -> Typed | None:
+    """`interval * number` and `number * interval`; None for anything else."""
+    a, b = args
+    if kind(b.type) in INTERVALS:
+        a, b = b, a
+    if kind(a.type) not in INTERVALS or kind(b.type) != "integer":
+        return None
+    assert isinstance(a.type, IntervalType)
+    factor = INT if a.type.months else BIGINT
+    return (a, converted(b, factor) if b.type.sql != "BIGINT" else b), a.type
+
+
+def _shift_rule(args: Args) -> Typed | None:
+    if len(args) == 2 and kind(args[0].type) in POINTS and kind(args[1].type) in INTERVALS:
+        return args, args[0].type
+    return None
+
+
+def _spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    point, interval = texts
+    match kind(call.type), kind(call.args[1].type):
+        case "time", _:
+            return f"CAST(pmod({point} + {interval}, 86400000) AS INT)"
+        case "date", "months":
+            return f"add_months({point}, {interval})"
+        case "date", _:
+            return f"date_add({point}, CAST({interval} div 86400000 AS INT))"
+        case "ltz", "months":
+            local = writer.local(point)
+            return writer.instant(f"({local} + {interval} * INTERVAL '1' MONTH)")
+        case _, "months":
+            return f"({point} + {interval} * INTERVAL '1' MONTH)"
+    return f"({point} + {interval} * INTERVAL '0.001' SECOND)"
+
+
+def _duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    point, interval = texts
+    match kind(call.type), kind(call.args[1].type):
+        case "time", _:
+            return f"CAST((({point} + {interval}) % 86400000 + 86400000) % 86400000 AS INTEGER)"
+        case "date", "months":
+            return f"CAST(({point} + to_months({interval})) AS DATE)"
+        case "date", _:
+            return f"({point} + CAST({interval} // 86400000 AS INTEGER))"
+        case "ltz", "months":
+            return writer.instant(f"({writer.local(point)} + to_months({interval}))")
+        case _, "months":
+            return f"({point} + to_months({interval}))"
+    return f"({point} + to_microseconds({interval} * 1000))"
+
+
+FUNCTIONS = (
+    Function(
+        name="SHIFT",
+        rule=_shift_rule,
+        spark=_spark,
+        duckdb=_duckdb,
+        doc="A point in time moved by an interval; a month later has the same day, or the last one the month has.",
+        usage="<DATE, TIME, TIMESTAMP> + <INTERVAL>",
+        operator=True,
+    ),
+)

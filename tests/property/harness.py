@@ -1,0 +1,144 @@
+"""Runs an operator as an engine does: prepares tasks, spreads rows over buckets, steps every bucket, restarts between steps."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import polars as pl
+
+from everfold.operators.build import operator_of
+from everfold.operators.contract import ClockSpec, Meta, Operator
+from everfold.plan.expressions import InputRef
+from everfold.plan.nodes import AggCall, Plan, Scan, Table, TableColumn, TimeKind, WindowAggregate, WindowTableFunction
+from everfold.plan.windows import Window
+from everfold.state.store import MemoryStore
+from everfold.types import BIGINT, STRING, TIMESTAMP3, DataType
+
+SCAN = Scan(
+    table=Table(
+        name="t",
+        columns=(
+            TableColumn(name="ts", type=TIMESTAMP3),
+            TableColumn(name="k", type=STRING),
+            TableColumn(name="v", type=BIGINT),
+        ),
+    )
+)
+KEY = InputRef(type=STRING, position=1, name="k")
+VALUE = InputRef(type=BIGINT, position=2, name="v")
+
+
+def aggregate_of(window: Window, key: InputRef | None = KEY, zone: str | None = None, **changes: Any) -> WindowAggregate:
+    """COUNT(*), SUM(v), MAX(v) by window and key."""
+    calls = (
+        AggCall(function="COUNT", args=(), type=BIGINT.as_nullable(False)),
+        AggCall(function="SUM", args=(VALUE,), type=BIGINT),
+        AggCall(function="MAX", args=(VALUE,), type=BIGINT),
+    )
+    return WindowAggregate(
+        **{
+            "input": SCAN,
+            "window": window,
+            "time_column": 0,
+            "time": TimeKind.ROWTIME,
+            "keys": (key,) if key is not None else (),
+            "calls": calls,
+            "zone": zone,
+            **changes,
+        }
+    )
+
+
+def rows_of(window: Window, key: bool = True) -> WindowTableFunction:
+    """SELECT * FROM SESSION(TABLE t PARTITION BY k, …)."""
+    return WindowTableFunction(
+        input=SCAN, window=window, time_column=0, time=TimeKind.ROWTIME, partition_keys=(1,) if key else ()
+    )
+
+
+class Runner:
+    """An operator with its buckets."""
+
+    def __init__(self, node: Plan, buckets: int = 1, delay_ms: int = 0, restart: bool = False, clock: ClockSpec | None = None):
+        self.node, self.delay_ms, self.restart = node, delay_ms, restart
+        self.clock = clock or ClockSpec(splits=("t",))
+        self.stores = [MemoryStore() for _ in range(buckets)]
+        self.operator: Operator = operator_of(node, "w1", self.clock)
+        self.types: dict[str, DataType] = {each.name: each.type for each in self.operator.inputs}
+        self.late = self.state_rows = 0
+        self.watermark: int | None = None
+        self.meta: Meta | None = None
+
+    def batch(self, tasks: Sequence[Sequence[tuple[int, Any, int | None]]], flush: bool = False, now_ms: int = 0) -> list[tuple[Any, ...]]:
+        """A batch of rows (time, key, value) in several tasks. Answers the rows emitted by all buckets."""
+        if self.restart:
+            self.operator = pickle.loads(pickle.dumps(operator_of(self.node, "w1", self.clock)))
+        parts: list[list[pl.DataFrame]] = [[] for _ in self.stores]
+        metas = [Meta(now_ms, {}, flush)]
+        for rows in tasks:
+            if not rows:
+                continue
+            metas.append(Meta(now_ms, {"t": max(row[0] for row in rows) - self.delay_ms}))
+            prepared = self.operator.prepare(self.frame(rows))
+            for bucket, part in enumerate(parts):
+                chosen = prepared.filter(pl.col("hash") % len(parts) == bucket)
+                if chosen.height:
+                    part.append(chosen)
+        found: list[tuple[Any, ...]] = []
+        self.late = self.state_rows = 0
+        for store, part in zip(self.stores, parts, strict=True):
+            step = self.operator.step(store, part, metas)
+            assert dict(step.rows.schema) == {
+                f"c{at}": field.type.polars for at, field in enumerate(self.operator.schema)
+            }, step.rows.schema
+            self.late += step.stats.late_rows
+            self.state_rows += step.stats.state_rows
+            assert self.watermark is None or store is self.stores[0] or self.watermark == step.stats.watermark_ms
+            self.watermark, self.meta = step.stats.watermark_ms, step.meta
+            found += step.rows.rows()
+        return found
+
+    def frame(self, rows: Sequence[tuple[int, Any, int | None]]) -> pl.DataFrame:
+        """Rows as `prepare` wants them."""
+        values: dict[str, list[Any]] = {"hash": [_hash(row[1]) if self.operator.hash_columns else 0 for row in rows]}
+        for each in self.operator.inputs:
+            if each.as_ms:
+                values[each.name] = [row[0] for row in rows]
+            else:
+                assert isinstance(each.expression, InputRef)
+                at = each.expression.position
+                values[each.name] = [_instant(row[0]) if at == 0 else row[at] for row in rows]
+        return pl.DataFrame(values, schema={name: pl.Int64() if name == "hash" else self.types[name].polars for name in values})
+
+
+def _hash(key: Any) -> int:
+    found = 7
+    for char in repr(key):
+        found = (found * 1_000_003 ^ ord(char)) & ((1 << 62) - 1)
+    return found - (1 << 61)
+
+
+def _instant(at: int) -> Any:
+    from datetime import datetime, timedelta
+
+    return datetime(1970, 1, 1) + timedelta(milliseconds=at)
+
+
+def ms(at: Any) -> int:
+    """A wall clock time as milliseconds."""
+    from datetime import datetime, timedelta
+
+    return int((at.replace(tzinfo=None) - datetime(1970, 1, 1)) / timedelta(milliseconds=1))
+
+
+def plain(rows: Iterable[tuple[Any, ...]], keyed: bool = True) -> list[tuple[Any, ...]]:
+    """Emitted rows of `aggregate_of` as the reference writes them."""
+    found = []
+    for row in rows:
+        key, rest = (row[0], row[1:]) if keyed else (None, row)
+        count, total, most, start, end, time = rest
+        assert ms(time) == ms(end) - 1
+        found.append((key, ms(start), ms(end), count, total, most))
+    return sorted(found, key=repr)

@@ -1,0 +1,85 @@
+"""The command line from outside: help, wrong use, errors, start-up without heavy imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everfold.cli import setup
+from everfold.cli.progress import LogLines, described
+from everfold.cli.run import pairs
+from everfold.errors import EverfoldError
+from everfold.jobs.progress import Progress
+
+
+def everfold(*arguments: str, cwd: Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "everfold", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, input=stdin, timeout=120)
+
+
+def test_help_names_the_commands() -> None:
+    done = everfold("--help")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ("run", "explain", "test", "check-setup"))
+
+
+def test_version() -> None:
+    from everfold import __version__
+
+    assert everfold("--version").stdout == f"everfold {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing"], "No such command"),
+        (["run"], "name one script"),
+        (["run", "a.sql", "-e", "SELECT 1"], "name one script"),
+        (["run", "missing.sql"], "`missing.sql` cannot be read: No such file"),
+        (["run", "-e", "SELECT 1", "--var", "x"], "has no `=`"),
+        (["test", "missing"], "`missing` does not exist"),
+        (["run", "-e", "SELECT 1", "--engine", "flink"], "Invalid value"),
+    ],
+)
+def test_wrong_use_is_said_in_a_message_and_exit_code_2(arguments: list[str], words: str, tmp_path: Path) -> None:
+    done = everfold(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_pairs() -> None:
+    assert pairs(["a=1", "b = x=y", "c="], "--conf") == {"a": "1", "b": " x=y", "c": ""}
+    with pytest.raises(EverfoldError):
+        pairs(["=1"], "--conf")
+
+
+def test_setup_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(setup, "MIN_DISK_BYTES", 1 << 60)
+    missing = [check.line() for check in setup.checks(tmp_path) if not check.ok]
+    assert any("Java" in line and "install" in line for line in missing)
+    assert any("free" in line and "1 GiB" in line for line in missing)
+
+
+PROGRESS = Progress(
+    batch=12, rows=1_200_000, rows_per_second=98_000.4, watermark_ms=1_586_938_619_000, late_rows=3, state_rows=3120, rows_out=7
+)  # fmt: skip
+
+
+def test_progress_is_one_line() -> None:
+    assert described(PROGRESS, 1_586_938_621_100) == (
+        "batch 12 · 1,200,000 rows · 98,000 rows/s · watermark 2020-04-15 08:16:59.000 (lag 2.1 s)"
+        " · 3,120 state rows · 3 late rows"
+    )
+
+
+def test_log_lines_come_at_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+    LogLines(sys.stderr, interval_s=3600).update(PROGRESS)
+    assert capsys.readouterr().err == ""
+    LogLines(sys.stderr, interval_s=0).update(PROGRESS)
+    assert "batch 12" in capsys.readouterr().err

@@ -1,0 +1,210 @@
+"""What the author of wrong or unsupported SQL is told, and where it points."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everfold.errors import SqlError, UnsupportedFeature
+from everfold.sql.dialects.flink import parse_expression
+from everfold.sql.script import parse_script
+
+WRONG = [
+    # sql, line:column, message, help
+    ("SELECT a FROM", "1:14", "expected a table's name, found the end of the script", None),
+    ("SELECT a FROM;", "1:14", "expected a table's name, found `;`, the end of the statement", None),
+    ("SELECT a,\n  FROM t", "2:3", "expected an expression, found `FROM`", "is the comma before it one too many?"),
+    ("SELECT FROM t", "1:8", "expected an expression, found `FROM`", None),
+    ("SELECT a FROM t WHERE", "1:22", "expected an expression, found the end of the script", None),
+    ("SELECT a b c FROM t", "1:12", "expected `;` or the rest of the statement, found `c`", None),
+    ("SELECT 1 SELECT 2", "1:10", "expected `;` or the rest of the statement, found `SELECT`", None),
+    ("SELECT a FROM t ORDER a", "1:23", "expected `BY`, found `a`", None),
+    ("SELECT (a + 1 FROM t", "1:15", "expected `)`, found `FROM`", None),
+    ("SELECT a FROM t GROUP BY a,", "1:28", "expected an expression, found the end of the script", "is the comma before it one too many?"),
+    ("SELECT COUNT(a FROM t", "1:16", "expected `)`, found `FROM`", None),
+    ("SELECT a FROM t LIMIT x", "1:23", "expected a whole number, found `x`", None),
+    ("SELECT a FROM t LIMIT 1, 2", "1:24", "expected `;` or the rest of the statement, found `,`", None),
+    ("SELECT a AS order FROM t", "1:13", "expected a column's name, found `order`", "if `order` is meant as a name, put it into backticks"),
+    ("SELECT a::INT FROM t", "1:9", "expected `;` or the rest of the statement, found `:`", None),
+    ("SELECT CASE a END", "1:15", "expected `WHEN`, found `END`", None),
+    ("SELECT a FROM t JOIN u", "1:23", "expected `ON` or `USING`, found the end of the script", None),
+    ("SELECT INTERVAL '1' FORTNIGHT", "1:21", "expected a unit of time (YEAR, MONTH, DAY, HOUR, MINUTE, SECOND), found `FORTNIGHT`", None),
+    ("SELECT EXTRACT(DAYS FROM ts)", "1:16", "expected a unit of time (YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, …), found `DAYS`", "did you mean `DAY`?"),
+    ("SELECT MAP['a']", "1:15", "expected `,` and the value of the last key, found `]`", None),
+    ("SELECT a FROM a.b.c.d", "1:15", "a table's name has at most three parts: catalog, database, name", None),
+    ("SELECT JSON_VALUE(a, 'x' NULL ON EMPTY NULL ON EMPTY)", "1:48", "expected `)`: ON EMPTY is said twice, found `EMPTY`", None),
+    ("SELECT 'abc", "1:8", "this text has no closing quote", None),
+    ("SELECT a,\n  `b FROM t", "2:3", "this name has no closing backtick", None),
+    ("SELECT a /* b", "1:10", "this comment has no closing `*/`", None),
+    ("SELECT a FROM t /*+ OPTIONS('a' = 'b')", "1:17", "this hint has no closing `*/`", None),
+    ("SELECT U&'abc", "1:8", "this text has no closing quote", None),
+    ("SELECT a FROM ``", "1:15", "expected a table's name, found ``", "a name has at least one character"),
+    ('SELECT "a" FROM t', "1:8", 'found `"`, which quotes nothing here', "texts are in single quotes ('a'), names in backticks (`a`)"),
+    ("SELECT ${x}", "1:8", "a variable stands outside a text", "`${name}` works inside the texts of WITH (…) and of SET"),
+    ("SELECT a ? b", "1:10", "found '?', which means nothing in SQL", None),
+    ("SELECT 1a FROM t", "1:8", "a name does not start with a digit", "put it into backticks"),
+    ("SELCT a FROM t", "1:1", "expected a statement, found `SELCT`", "did you mean `SELECT`?"),
+    ("'SELECT'", "1:1", "expected a statement, found the text 'SELECT'", None),
+    ("SET k = 'v'", "1:5", "expected an option's name, in single quotes, found `k`", "write SET 'key' = 'value'"),
+    ("SET 'k' = v", "1:11", "expected the option's value, in single quotes, found `v`", None),
+    ("CREATE TABLE t (a INT", "1:22", "expected `,` or `)`, found the end of the script", None),
+    ("CREATE TABLE t (a INT b INT)", "1:23", "expected `,` or `)`, found `b`", None),
+    ("CREATE TABLE t (a INT,)", "1:23", "expected a column, found `)`", "is the comma before it one too many?"),
+    ("CREATE TABLE t ()", "1:17", "expected a column, found `)`", None),
+    ("CREATE TABLE t (a INT) WITH ('x' = 1)", "1:36", "expected the option's value, in single quotes, found the number 1", None),
+    ("CREATE TABLE t (a INT) WITH ('x', 'y')", "1:33", "expected `=`, found `,`", None),
+    ("CREATE TABLE t (a INT) WITH (...)", "1:30", "expected an option's name, in single quotes, found `.`", None),
+    ("CREATE TABLE t (a INT, WATERMARK FOR a AS a, WATERMARK FOR a AS a)", "1:46", "the table has two watermarks", "a table has one WATERMARK at most"),
+    ("CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED, PRIMARY KEY (a) NOT ENFORCED)", "1:49", "the table has two primary keys", "list the columns in one: PRIMARY KEY (a, b) NOT ENFORCED"),
+    ("INSERT INTO s", "1:14", "expected a query (SELECT, VALUES or WITH), found the end of the script", None),
+    ("EXECUTE STATEMENT SET BEGIN END", "1:29", "expected `INSERT`: a statement set holds nothing else, found `END`", None),
+    ("EXECUTE STATEMENT SET BEGIN INSERT INTO s SELECT 1; SELECT 2; END", "1:53", "expected `INSERT` or `END`, found `SELECT`", None),
+    ("SELECT * FROM TUMBLE(Bid, DESCRIPTOR(ts), INTERVAL '1' DAY)", "1:22", "expected `TABLE` and a table's name, found `Bid`", "write TUMBLE(TABLE t, DESCRIPTOR(ts), …)"),
+    ("SELECT * FROM TUMBLE(TABLE Bid, ts, INTERVAL '1' DAY)", "1:33", "expected `DESCRIPTOR` and the time column, found `ts`", "write TUMBLE(TABLE t, DESCRIPTOR(ts), …)"),
+    ("SELECT * FROM HOP(TABLE Bid, DESCRIPTOR(ts), INTERVAL '1' DAY)", "1:62", "HOP lacks its argument SIZE", "write HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES, INTERVAL '10' MINUTES)"),
+    ("SELECT * FROM TUMBLE(DATA => TABLE b, SIZ => INTERVAL '1' DAY)", "1:39", "TUMBLE has no argument `SIZ`: it takes DATA, TIMECOL, SIZE and OFFSET", "did you mean `SIZE`?"),
+    ("SELECT * FROM TUMBLE(DATA => TABLE b, DESCRIPTOR(ts))", "1:39", "expected a named argument, found `DESCRIPTOR`", "name all arguments or none"),
+    ("SELECT * FROM TUMBLE(TABLE b, DESCRIPTOR(ts), SIZE => INTERVAL '1' DAY)", "1:47", "expected an argument without a name, found `SIZE`", "name all arguments or none"),
+    ("SELECT * FROM SESSION(TABLE b, DESCRIPTOR(ts), INTERVAL '1' DAY, INTERVAL '1' DAY)", "1:66", "expected `)`: SESSION takes DATA, TIMECOL and GAP, found `INTERVAL`", None),
+    ("SELECT * FROM TUMBLE(DATA => TABLE b, DATA => TABLE b)", "1:39", "TUMBLE is given DATA twice", None),
+    ("SELECT * FROM TUMBLE(TABLE (SELECT 1), DESCRIPTOR(ts), INTERVAL '1' DAY)", "1:28", "expected a table's name, found `(`", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "place", "message", "help_text"), WRONG)
+def test_wrong(sql: str, place: str, message: str, help_text: str | None) -> None:
+    with pytest.raises(SqlError) as error:
+        parse_script(sql, "q.sql")
+    (found,) = error.value.diagnostics
+    assert found.span is not None
+    assert (found.code, found.message, found.help) == ("syntax", message, help_text)
+    assert f"{found.span.line}:{found.span.column}" == place
+    assert f"--> q.sql:{place}\n" in found.render()
+
+
+REFUSED = [
+    ("ALTER TABLE t RENAME TO u", "unsupported-statement", "ALTER TABLE is not supported", "ALTER TABLE"),
+    ("USE CATALOG c", "unsupported-statement", "USE is not supported", "USE"),
+    ("LOAD MODULE hive", "unsupported-statement", "LOAD MODULE is not supported", "LOAD MODULE"),
+    ("ANALYZE TABLE t COMPUTE STATISTICS", "unsupported-statement", "ANALYZE TABLE is not supported", "ANALYZE TABLE"),
+    ("ADD JAR 'x'", "unsupported-statement", "ADD JAR is not supported", "ADD JAR"),
+    ("DELETE FROM t", "unsupported-statement", "DELETE is not supported", "DELETE"),
+    ("UPDATE t SET a = 1", "unsupported-statement", "UPDATE is not supported", "UPDATE"),
+    ("CREATE CATALOG c WITH ('type' = 'x')", "unsupported-statement", "CREATE CATALOG is not supported", "CREATE CATALOG"),
+    ("CREATE DATABASE d", "unsupported-statement", "CREATE DATABASE is not supported", "CREATE DATABASE"),
+    ("CREATE OR REPLACE TABLE t (a INT)", "unsupported-statement", "CREATE OR REPLACE is not supported", "CREATE OR REPLACE"),
+    ("CREATE MATERIALIZED TABLE t AS SELECT 1", "unsupported-statement", "CREATE MATERIALIZED TABLE is not supported", "CREATE MATERIALIZED TABLE"),
+    ("DROP DATABASE d", "unsupported-statement", "DROP DATABASE is not supported", "DROP DATABASE"),
+    ("SHOW CATALOGS", "unsupported-statement", "SHOW CATALOGS is not supported", "SHOW CATALOGS"),
+    ("SHOW TABLES LIKE 'a%'", "unsupported-clause", "SHOW TABLES LIKE is not supported", "SHOW TABLES LIKE"),
+    ("DESCRIBE CATALOG c", "unsupported-statement", "DESCRIBE CATALOG is not supported", "DESCRIBE CATALOG"),
+    ("EXECUTE PLAN 'x'", "unsupported-statement", "EXECUTE PLAN is not supported", "EXECUTE PLAN"),
+    ("CREATE TABLE t LIKE u", "unsupported-clause", "CREATE TABLE … LIKE is not supported", "LIKE"),
+    ("CREATE TABLE t (a INT) WITH ('a' = 'b') LIKE u", "unsupported-clause", "CREATE TABLE … LIKE is not supported", "LIKE"),
+    ("CREATE TABLE t WITH ('a' = 'b') AS SELECT 1", "unsupported-clause", "CREATE TABLE … AS is not supported", "AS"),
+    ("CREATE TABLE t (a INT) DISTRIBUTED BY HASH(a)", "unsupported-clause", "DISTRIBUTED is not supported", "DISTRIBUTED"),
+    ("CREATE TABLE t (a INT, UNIQUE (a))", "unsupported-clause", "UNIQUE is not supported", "UNIQUE"),
+    (
+        "CREATE TABLE t (a INT PRIMARY KEY)",
+        "unsupported-clause",
+        "a PRIMARY KEY that is enforced is not supported: the data is not everfold's, so it cannot be checked",
+        "PRIMARY KEY",
+    ),
+    (
+        "CREATE TABLE t (a INT, PRIMARY KEY (a) ENFORCED)",
+        "unsupported-clause",
+        "a PRIMARY KEY that is enforced is not supported: the data is not everfold's, so it cannot be checked",
+        "PRIMARY KEY (a) ENFORCED",
+    ),
+    ("INSERT INTO t PARTITION (a = 1) SELECT 1", "unsupported-clause", "INSERT … PARTITION (…) is not supported", "PARTITION"),
+    ("INSERT INTO t /*+ OPTIONS('a' = 'b') */ SELECT 1", "unsupported-clause", "a hint behind the target of INSERT is not supported", "/*+ OPTIONS('a' = 'b') */"),
+    ("SELECT /*+ BROADCAST(t) */ a FROM t", "unsupported-clause", "a hint behind SELECT is not supported", "/*+"),
+    ("WITH RECURSIVE x AS (SELECT 1) SELECT * FROM x", "unsupported-clause", "WITH RECURSIVE is not supported", "WITH RECURSIVE"),
+    ("SELECT a FROM t GROUP BY DISTINCT a", "unsupported-clause", "GROUP BY DISTINCT is not supported", "GROUP BY DISTINCT"),
+    ("SELECT * FROM (a JOIN b ON TRUE)", "unsupported-clause", "a join or a table in parentheses is not supported", "("),
+    ("SELECT * FROM a LEFT SEMI JOIN b ON TRUE", "unsupported-clause", "LEFT SEMI JOIN is not supported", "LEFT SEMI"),
+    ("SELECT * FROM a, b RIGHT JOIN c ON TRUE", "unsupported-clause", "RIGHT JOIN behind a comma is not supported", "RIGHT JOIN"),
+    ("SELECT * FROM t MATCH_RECOGNIZE (ORDER BY a)", "unsupported-clause", "MATCH_RECOGNIZE is not supported", "MATCH_RECOGNIZE"),
+    ("SELECT * FROM t TABLESAMPLE BERNOULLI (10)", "unsupported-clause", "TABLESAMPLE is not supported", "TABLESAMPLE"),
+    ("SELECT a = ANY (SELECT 1) FROM t", "unsupported-clause", "a comparison with ANY (…) is not supported", "ANY"),
+    ("SELECT ARRAY(SELECT 1)", "unsupported-clause", "ARRAY(…) is not supported", "ARRAY"),
+    ("SELECT INTERVAL x DAY FROM t", "unsupported-clause", "an interval of a column is not supported", "INTERVAL x DAY"),
+    ("SELECT SUM(a) OVER (ORDER BY b ROWS 1 PRECEDING EXCLUDE TIES)", "unsupported-clause", "EXCLUDE in a window is not supported", "EXCLUDE"),
+    ("SELECT TIMESTAMP '2020-01-01 00:00:00.1234567'", "timestamp-precision", "7 digits of a second are not supported: everfold keeps microseconds", "TIMESTAMP '2020-01-01 00:00:00.1234567'"),
+    ("SELECT * FROM TUMBLE(TABLE b PARTITION BY a, DESCRIPTOR(ts), INTERVAL '1' DAY)", "unsupported-clause", "PARTITION BY in TUMBLE is not supported", "PARTITION BY"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "code", "message", "place"), REFUSED)
+def test_refused(sql: str, code: str, message: str, place: str) -> None:
+    with pytest.raises(UnsupportedFeature) as error:
+        parse_script(sql)
+    (found,) = error.value.diagnostics
+    assert (found.code, found.message) == (code, message)
+    assert found.span is not None
+    assert sql[found.span.start : found.span.end] == place
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT " + "(" * 10_000 + "1" + ")" * 10_000,
+        "SELECT " + "(" * 10_000,
+        "SELECT " + "f(" * 10_000 + "1" + ")" * 10_000,
+        "SELECT " + "-(" * 5_000 + "1" + ")" * 5_000,
+        "SELECT " + "- " * 10_000 + "1",
+        "SELECT " + "NOT " * 10_000 + "TRUE",
+        "SELECT " + "CASE WHEN " * 5_000,
+        "SELECT " + "a[" * 5_000 + "1" + "]" * 5_000,
+        "SELECT 1" + " + 1" * 10_000,
+        "SELECT a" + ".b" * 3 + "[1]" * 10_000,
+        "SELECT 1" + " UNION ALL SELECT 1" * 10_000,
+        "(" * 10_000 + "SELECT 1" + ")" * 10_000,
+        "SELECT * FROM (" * 5_000 + "SELECT 1" + ")" * 5_000,
+        "SELECT * FROM t WHERE a IN (" * 2_000 + "1",
+        "SELECT CAST(a AS " + "ARRAY<" * 10_000 + "INT" + ">" * 10_000 + ")",
+        "CREATE TABLE t (a " + "ROW<b " * 10_000,
+        "WITH x AS (" * 5_000 + "SELECT 1",
+    ],
+    ids=lambda sql: sql[:24],
+)
+def test_too_deep(sql: str) -> None:
+    with pytest.raises(SqlError) as error:
+        parse_script(sql)
+    assert error.value.code == "too-deep"
+    assert error.value.diagnostics[0].span is not None
+
+
+def test_a_long_flat_text_is_no_problem() -> None:
+    values = ", ".join(f"({number}, 'x')" for number in range(20_000))
+    assert len(parse_script(f"INSERT INTO t VALUES {values}")) == 1
+
+
+PIECES = [
+    *"SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT UNION ALL JOIN ON AS AND OR NOT IN IS NULL BETWEEN LIKE CASE WHEN THEN ELSE END".split(),
+    *"CREATE TABLE VIEW INSERT INTO VALUES WITH SET EXPLAIN EXECUTE STATEMENT BEGIN TUMBLE SESSION DESCRIPTOR PARTITION OVER ROWS".split(),
+    *"CAST INT ARRAY ROW MAP INTERVAL DAY TIMESTAMP EXTRACT TRIM JSON_VALUE JSON_OBJECT KEY UNNEST LATERAL WATERMARK FOR PRIMARY".split(),
+    *"( ) ( ) [ ] , , . ; + - * / = < > => <> || a b t f 1 1.5 'x' `q` '1' x'0a' /*+ */ U&'\\0041' ${v} ' ` /*".split(),
+]  # fmt: skip
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=25).map(" ".join))
+def test_any_text_gives_statements_or_an_error_with_a_place(sql: str) -> None:
+    try:
+        parse_script(sql)
+    except SqlError as error:
+        (found,) = error.diagnostics
+        assert found.span is not None
+        assert 0 <= found.span.start <= found.span.end <= len(sql)
+        assert error.diagnostics[0].render()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=40))
+def test_any_characters_give_an_expression_or_an_error(text: str) -> None:
+    try:
+        parse_expression(text)
+    except SqlError as error:
+        assert error.diagnostics[0].span is not None

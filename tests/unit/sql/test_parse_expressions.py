@@ -1,0 +1,341 @@
+"""Expressions: what tree a text gives, shown as its canonical text, which must give the same tree again."""
+
+from __future__ import annotations
+
+import pytest
+from sqlglot import exp
+
+from everfold.errors import SqlError
+from everfold.sql.dialects.flink import (
+    ColumnPath,
+    FieldAccess,
+    FlinkCast,
+    FunctionCall,
+    IntervalLiteral,
+    TemporalLiteral,
+    interval_value,
+    parse_expression,
+    parse_query,
+    render,
+    span_of,
+)
+from everfold.types import BIGINT, INT, DecimalType
+
+CANONICAL = [
+    # names
+    ("a", "`a`"),
+    ("`a``b`.c", "`a``b`.`c`"),
+    ("payload.user.id", "`payload`.`user`.`id`"),
+    ("t.`order`.group", "`t`.`order`.`group`"),
+    ("user", "`user`"),
+    ("value + day - hour", "`value` + `day` - `hour`"),
+    ("count", "`count`"),
+    ("timestamp", "`timestamp`"),
+    ("`interval` - 1", "`interval` - 1"),
+    ("interval - x", "`interval` - `x`"),
+    ("größe", "`größe`"),
+    ("EXPR$0", "`EXPR$0`"),
+    # precedence, as Calcite's
+    ("1 + 2 * 3", "1 + 2 * 3"),
+    ("(1 + 2) * 3", "(1 + 2) * 3"),
+    ("1 - (2 - 3)", "1 - (2 - 3)"),
+    ("1 - 2 - 3", "1 - 2 - 3"),
+    ("a || b = c", "`a` || `b` = `c`"),
+    ("1 + a || b", "1 + `a` || `b`"),
+    ("a || b * c", "`a` || `b` * `c`"),
+    ("a = b IS NULL", "`a` = `b` IS NULL"),
+    ("a = (b IS NULL)", "`a` = (`b` IS NULL)"),
+    ("NOT a = b AND c", "NOT `a` = `b` AND `c`"),
+    ("NOT (a = b AND c)", "NOT (`a` = `b` AND `c`)"),
+    ("a OR b AND c", "`a` OR `b` AND `c`"),
+    ("(a OR b) AND c", "(`a` OR `b`) AND `c`"),
+    ("a AND (b AND c)", "`a` AND `b` AND `c`"),
+    ("NOT NOT a", "NOT NOT `a`"),
+    ("-a * b", "-`a` * `b`"),
+    ("-(a * b)", "-(`a` * `b`)"),
+    ("- -1", "- -1"),
+    ("+a", "`a`"),
+    ("-a.b[1]", "-`a`.`b`[1]"),
+    ("a % 2 <> 0", "`a` % 2 <> 0"),
+    ("a != b", "`a` <> `b`"),
+    ("1 < 2 = TRUE", "1 < 2 = TRUE"),
+    ("((((a))))", "`a`"),
+    # predicates
+    ("a IS NOT NULL", "`a` IS NOT NULL"),
+    ("NOT a IS NULL", "`a` IS NOT NULL"),
+    ("(a = 1) IS UNKNOWN", "`a` = 1 IS UNKNOWN"),
+    ("a IS NOT TRUE", "`a` IS NOT TRUE"),
+    ("a IS DISTINCT FROM b + 1", "`a` IS DISTINCT FROM `b` + 1"),
+    ("a IS NOT DISTINCT FROM b", "`a` IS NOT DISTINCT FROM `b`"),
+    ("a = b IS DISTINCT FROM c", "`a` = `b` IS DISTINCT FROM `c`"),
+    ("a BETWEEN 1 AND 2 AND b", "`a` BETWEEN 1 AND 2 AND `b`"),
+    ("a NOT BETWEEN ASYMMETRIC 1 AND 2", "`a` NOT BETWEEN 1 AND 2"),
+    ("a BETWEEN SYMMETRIC 2 AND 1 + 1", "`a` BETWEEN SYMMETRIC 2 AND 1 + 1"),
+    ("a IN (1, 2)", "`a` IN (1, 2)"),
+    ("a NOT IN (SELECT b FROM t)", "`a` NOT IN (SELECT `b` FROM `t`)"),
+    ("(a, b) IN ((1, 2), (3, 4))", "(`a`, `b`) IN ((1, 2), (3, 4))"),
+    ("a LIKE 'x!%' ESCAPE '!'", "`a` LIKE 'x!%' ESCAPE '!'"),
+    ("a NOT LIKE 'x!%' ESCAPE '!'", "`a` NOT LIKE 'x!%' ESCAPE '!'"),
+    ("a NOT SIMILAR TO 'x'", "`a` NOT SIMILAR TO 'x'"),
+    ("EXISTS (SELECT 1)", "EXISTS (SELECT 1)"),
+    ("NOT EXISTS (SELECT 1)", "NOT EXISTS (SELECT 1)"),
+    ("(SELECT MAX(a) FROM t) + 1", "(SELECT MAX(`a`) FROM `t`) + 1"),
+    ("((SELECT 1) + 1)", "(SELECT 1) + 1"),
+    ("a IS NOT JSON OBJECT", "`a` IS NOT JSON OBJECT"),
+    ("a IS JSON", "`a` IS JSON VALUE"),
+    # literals
+    ("'it''s'", "'it''s'"),
+    ("'a'\n  'b'", "'ab'"),
+    (r"U&'\00e9x'", "'éx'"),
+    ("U&'a!00e9!!' UESCAPE '!'", "'aé!'"),
+    (r"E'a\nb\u0041\''", "'a\nbA'''"),
+    ("x'0aff'", "X'0AFF'"),
+    ("007 + 5. + .5 + 0.50 + 1e3 + 1.5E-2 + 1E+2", "7 + 5 + .5 + 0.50 + 1E3 + 1.5E-2 + 1E2"),
+    ("true AND FALSE", "TRUE AND FALSE"),
+    ("NULL", "NULL"),
+    ("DATE '2020-1-2'", "DATE '2020-01-02'"),
+    ("TIME '1:02:03.5'", "TIME '01:02:03.5'"),
+    ("TIMESTAMP '2020-01-02'", "TIMESTAMP '2020-01-02 00:00:00'"),
+    ("TIMESTAMP '2020-01-02 03:04:05.123456'", "TIMESTAMP '2020-01-02 03:04:05.123456'"),
+    ("bidtime - INTERVAL '1' SECOND", "`bidtime` - INTERVAL '1' SECOND"),
+    ("INTERVAL '10' MINUTES", "INTERVAL '10' MINUTE"),
+    ("INTERVAL 5 DAY", "INTERVAL '5' DAY"),
+    ("INTERVAL -'1' DAY", "INTERVAL '-1' DAY"),
+    ("INTERVAL '100' DAY(3)", "INTERVAL '100' DAY"),
+    ("INTERVAL '1 10:30:00.5' DAY TO SECOND(3)", "INTERVAL '1 10:30:00.5' DAY TO SECOND"),
+    # calls
+    ("Upper(a)", "UPPER(`a`)"),
+    ("`upper`(a)", "UPPER(`a`)"),
+    ("IF(a, 1, 2)", "IF(`a`, 1, 2)"),
+    ("left(a, 2) || RIGHT(a, 1)", "LEFT(`a`, 2) || RIGHT(`a`, 1)"),
+    ("COUNT(*)", "COUNT(*)"),
+    ("COUNT(DISTINCT a)", "COUNT(DISTINCT `a`)"),
+    ("SUM(ALL a) FILTER (WHERE b > 0)", "SUM(`a`) FILTER (WHERE `b` > 0)"),
+    ("LISTAGG(a, '-')", "LISTAGG(`a`, '-')"),
+    ("ARRAY_AGG(a ORDER BY b DESC)", "ARRAY_AGG(`a`) WITHIN GROUP (ORDER BY `b` DESC)"),
+    ("LAG(a, 1) IGNORE NULLS OVER w", "LAG(`a`, 1) IGNORE NULLS OVER `w`"),
+    ("f(x => 1, y => 2)", "F(x => 1, y => 2)"),
+    ("PROCTIME()", "PROCTIME()"),
+    ("CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP"),
+    ("current_date", "CURRENT_DATE"),
+    ("CAST(a AS DECIMAL(10, 2))", "CAST(`a` AS DECIMAL(10, 2))"),
+    (
+        "TRY_CAST(a AS ROW<x INT NOT NULL, y ARRAY<STRING>>)",
+        "TRY_CAST(`a` AS ROW<`x` INT NOT NULL, `y` ARRAY<STRING>>)",
+    ),
+    ("EXTRACT(hour FROM ts)", "EXTRACT(HOUR FROM `ts`)"),
+    ("FLOOR(ts TO day)", "FLOOR(`ts` TO DAY)"),
+    ("FLOOR(a)", "FLOOR(`a`)"),
+    ("CEIL(a, 2)", "CEIL(`a`, 2)"),
+    ("TIMESTAMPADD(SQL_TSI_DAY, 1, ts)", "TIMESTAMPADD(DAY, 1, `ts`)"),
+    ("TIMESTAMPDIFF(MINUTE, a, b)", "TIMESTAMPDIFF(MINUTE, `a`, `b`)"),
+    ("TRIM(a)", "TRIM(BOTH ' ' FROM `a`)"),
+    ("TRIM('x' FROM a)", "TRIM(BOTH 'x' FROM `a`)"),
+    ("TRIM(LEADING FROM a)", "TRIM(LEADING ' ' FROM `a`)"),
+    ("TRIM(TRAILING 'x' FROM a)", "TRIM(TRAILING 'x' FROM `a`)"),
+    ("TRIM(both)", "TRIM(BOTH ' ' FROM `both`)"),
+    ("SUBSTRING(a FROM 2 FOR 3)", "SUBSTRING(`a`, 2, 3)"),
+    ("SUBSTRING(a, 2)", "SUBSTRING(`a`, 2)"),
+    ("POSITION('a' IN b)", "POSITION('a' IN `b`)"),
+    ("OVERLAY(a PLACING b FROM 2 FOR 3)", "OVERLAY(`a` PLACING `b` FROM 2 FOR 3)"),
+    ("CASE WHEN a THEN 1 ELSE 2 END", "CASE WHEN `a` THEN 1 ELSE 2 END"),
+    ("CASE a WHEN 1 THEN 'x' WHEN 2 THEN 'y' END", "CASE `a` WHEN 1 THEN 'x' WHEN 2 THEN 'y' END"),
+    ("ROW(1, 'a')", "ROW(1, 'a')"),
+    ("ARRAY[1, 2][1]", "ARRAY[1, 2][1]"),
+    ("MAP['a', 1]['a']", "MAP['a', 1]['a']"),
+    ("tags[1].name", "`tags`[1].`name`"),
+    ("(a).b", "(`a`).`b`"),
+    ("f(x).y.z", "F(`x`).`y`.`z`"),
+    ("CAST(a AS ROW<x INT>).x", "CAST(`a` AS ROW<`x` INT>).`x`"),
+    (
+        "JSON_VALUE(j, '$.a' RETURNING INT NULL ON EMPTY ERROR ON ERROR)",
+        "JSON_VALUE(`j`, '$.a' RETURNING INT NULL ON EMPTY ERROR ON ERROR)",
+    ),
+    ("JSON_VALUE(j, 'lax $.a' DEFAULT 1 + 1 ON EMPTY)", "JSON_VALUE(`j`, 'lax $.a' DEFAULT 1 + 1 ON EMPTY)"),
+    ("JSON_EXISTS(j, '$.a' FALSE ON ERROR)", "JSON_EXISTS(`j`, '$.a' FALSE ON ERROR)"),
+    (
+        "JSON_QUERY(j, '$' WITH WRAPPER EMPTY ARRAY ON EMPTY)",
+        "JSON_QUERY(`j`, '$' WITH UNCONDITIONAL ARRAY WRAPPER EMPTY ARRAY ON EMPTY)",
+    ),
+    (
+        "JSON_OBJECT('a' VALUE 1, KEY 'b' VALUE c ABSENT ON NULL)",
+        "JSON_OBJECT(KEY 'a' VALUE 1, KEY 'b' VALUE `c` ABSENT ON NULL)",
+    ),
+    ("JSON_OBJECT('x' : 1)", "JSON_OBJECT(KEY 'x' VALUE 1)"),
+    ("JSON_OBJECT()", "JSON_OBJECT()"),
+    ("JSON_ARRAY(1, a NULL ON NULL)", "JSON_ARRAY(1, `a` NULL ON NULL)"),
+    ("JSON_ARRAYAGG(a ORDER BY b)", "JSON_ARRAYAGG(`a` ORDER BY `b`)"),
+    # OVER
+    (
+        "SUM(a) OVER (PARTITION BY b ORDER BY ts RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW)",
+        "SUM(`a`) OVER (PARTITION BY `b` ORDER BY `ts` RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW)",
+    ),
+    (
+        "SUM(a) OVER (ORDER BY ts ROWS 2 PRECEDING)",
+        "SUM(`a`) OVER (ORDER BY `ts` ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)",
+    ),
+    ("SUM(a) OVER (w ORDER BY ts)", "SUM(`a`) OVER (`w` ORDER BY `ts`)"),
+    ("COUNT(*) OVER ()", "COUNT(*) OVER ()"),
+    (
+        "SUM(a) OVER (ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)",
+        "SUM(`a`) OVER (ORDER BY `ts` ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "canonical"), CANONICAL)
+def test_canonical_text(sql: str, canonical: str) -> None:
+    tree = parse_expression(sql)
+    assert render(tree) == canonical
+    assert parse_expression(canonical) == tree
+
+
+@pytest.mark.parametrize("sql", [sql for sql, _ in CANONICAL])
+def test_every_node_knows_its_place(sql: str) -> None:
+    text = f"SELECT 'é',\n  {sql}\nFROM t"
+    tree = parse_query(text)
+    for node in tree.walk():
+        assert isinstance(node, exp.Expression)
+        assert {"start", "end", "line", "col"} <= node.meta.keys(), repr(node)
+        span = span_of(node, text)
+        assert 0 <= span.start < span.end <= len(text)
+        if isinstance(node.parent, exp.Expression):
+            around = span_of(node.parent, text)
+            assert around.start <= span.start
+            assert span.end <= around.end
+
+
+def test_span_of_a_node() -> None:
+    text = "SELECT a,\n  SUM(price + 1) AS s FROM t"
+    call = parse_query(text).find(FunctionCall)
+    assert call is not None
+    span = span_of(call, text, "q.sql")
+    assert (text[span.start : span.end], span.line, span.column, span.source) == ("SUM(price + 1)", 2, 3, "q.sql")
+    argument = call.expressions[0]
+    assert span_of(argument.copy(), text).start == span_of(argument, text).start
+
+
+def test_span_of_a_node_without_a_place_is_that_of_its_children() -> None:
+    text = "a + b * c"
+    tree = parse_expression(text)
+    made = FunctionCall(this="F", expressions=[tree.expression.this, tree.expression.expression])
+    assert text[span_of(made, text).start : span_of(made, text).end] == "b * c"
+    child = FunctionCall(this="G")
+    tree.set("expression", child)
+    assert span_of(child, text) == span_of(tree, text)
+
+
+def test_nodes_of_the_contract() -> None:
+    path = parse_expression("a.b")
+    assert isinstance(path, ColumnPath)
+    assert path.names == ("a", "b")
+    access = parse_expression("f(x).y")
+    assert isinstance(access, FieldAccess)
+    assert access.field == "y"
+    cast = parse_expression("TRY_CAST(a AS BIGINT)")
+    assert isinstance(cast, FlinkCast)
+    assert (cast.to, cast.safe) == (BIGINT, True)
+    assert cast != parse_expression("CAST(a AS BIGINT)")
+    assert cast != parse_expression("TRY_CAST(a AS INT)")
+    call = parse_expression("Sum(DISTINCT a) FILTER (WHERE b)")
+    assert isinstance(call, FunctionCall)
+    assert (call.name, call.spelled, call.distinct, call.special) == ("SUM", "Sum", True, False)
+    assert call.filter == parse_expression("b")
+    json = parse_expression("JSON_VALUE(j, '$.a' RETURNING DECIMAL(3, 1) DEFAULT 5 ON EMPTY NULL ON ERROR)")
+    assert isinstance(json, FunctionCall)
+    assert json.options["RETURNING"].to == DecimalType(precision=3, scale=1)
+    assert (json.options["ON EMPTY"].value, render(json.options["ON EMPTY"].expression)) == ("DEFAULT", "5")
+    assert json.options["ON ERROR"].value == "NULL"
+    literal = parse_expression("TIMESTAMP '2020-01-02 03:04:05.120'")
+    assert isinstance(literal, TemporalLiteral)
+    assert (literal.kind, literal.name, literal.precision) == ("TIMESTAMP", "2020-01-02 03:04:05.120", 3)
+    interval = parse_expression("INTERVAL '1:30' MINUTES TO SECONDS")
+    assert isinstance(interval, IntervalLiteral)
+    assert (interval.name, interval.unit, interval.last) == ("1:30", "MINUTE", "SECOND")
+
+
+def test_equality_is_of_meaning() -> None:
+    assert parse_expression("Sum( `a` )") == parse_expression("SUM(a)")
+    assert parse_expression("SUM(a)") != parse_expression("SUM(A)")
+    assert parse_expression("a.b") != parse_expression("a.B")
+    assert parse_expression("'a'") != parse_expression("'A'")
+    assert parse_expression("COUNT(a)") != parse_expression("COUNT(DISTINCT a)")
+    assert parse_expression("x[1]") != parse_expression("ITEM(x, 1)")
+    assert parse_expression("DATE '2020-01-02'") != parse_expression("'2020-01-02'")
+    assert parse_expression("CAST(a AS INT)") != parse_expression("CAST(a AS INT NOT NULL)")
+
+
+@pytest.mark.parametrize(
+    ("sql", "value"),
+    [
+        ("INTERVAL '10' MINUTES", (600_000, False)),
+        ("INTERVAL '0.001' SECOND", (1, False)),
+        ("INTERVAL '1.5' SECONDS", (1_500, False)),
+        ("INTERVAL '90:30' MINUTE TO SECOND", (5_430_000, False)),
+        ("INTERVAL '1:30' MINUTE TO SECOND", (90_000, False)),
+        ("INTERVAL '1 10:30:00.5' DAY TO SECOND", (124_200_500, False)),
+        ("INTERVAL '2 3' DAY TO HOUR", (183_600_000, False)),
+        ("INTERVAL '2 3:04' DAY TO MINUTE", (183_840_000, False)),
+        ("INTERVAL '3:04' HOUR TO MINUTE", (11_040_000, False)),
+        ("INTERVAL '3:04:05' HOUR TO SECOND", (11_045_000, False)),
+        ("INTERVAL '1-2' YEAR TO MONTH", (14, True)),
+        ("INTERVAL '2' YEARS", (24, True)),
+        ("INTERVAL '1' QUARTER", (3, True)),
+        ("INTERVAL '1' WEEK", (604_800_000, False)),
+        ("INTERVAL -'1' DAY", (-86_400_000, False)),
+        ("INTERVAL '-1' DAY", (-86_400_000, False)),
+        ("INTERVAL -'-1' DAY", (86_400_000, False)),
+        ("INTERVAL '+1' DAY", (86_400_000, False)),
+        ("INTERVAL '-1-2' YEAR TO MONTH", (-14, True)),
+        ("INTERVAL 5 DAY", (432_000_000, False)),
+    ],
+)
+def test_interval_value(sql: str, value: tuple[int, bool]) -> None:
+    node = parse_expression(sql)
+    assert isinstance(node, IntervalLiteral)
+    assert interval_value(node) == value
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("INTERVAL '1:70' MINUTE TO SECOND", "SECOND goes up to 59 behind another unit, found 70"),
+        ("INTERVAL '1-13' YEAR TO MONTH", "MONTH goes up to 11 behind another unit, found 13"),
+        ("INTERVAL 'x' DAY", "an interval of DAY is written '1'"),
+        ("INTERVAL '1' DAY TO SECOND", "an interval of DAY TO SECOND is written '1 10:30:05.5'"),
+        ("INTERVAL '1' DAY TO YEAR", "there is no INTERVAL DAY TO YEAR"),
+        ("INTERVAL '0.0001' SECOND", "an interval has milliseconds at most"),
+        ("INTERVAL '1.5' MINUTE", "an interval of MINUTE is written '30'"),
+        ("INTERVAL '99999999999999999' DAY", "the interval is too long"),
+        ("DATE '2020-13-01'", "'2020-13-01' is no DATE: month must be in 1..12"),
+        ("DATE '2020-01-01 10:00:00'", "expected the form yyyy-MM-dd"),
+        ("TIME '10:00'", "expected the form HH:mm:ss[.fraction]"),
+        ("TIMESTAMP '2020-01-02T10:00:00'", "expected the form yyyy-MM-dd HH:mm:ss[.fraction]"),
+        ("TIMESTAMP '2020-01-02 25:00:00'", "hour must be in 0..23"),
+        ("x'0a1'", "expected pairs of hex digits"),
+        (r"U&'\00g1'", "expected four hex digits"),
+    ],
+)
+def test_wrong_literal(sql: str, message: str) -> None:
+    with pytest.raises(SqlError) as error:
+        parse_expression(sql)
+    assert error.value.code == "wrong-literal"
+    assert message in error.value.diagnostics[0].message
+
+
+def test_long_chains_are_balanced_and_other_long_chains_refused() -> None:
+    for word in ("AND", "OR"):
+        terms = [f"a = {number}" for number in range(5_000)]
+        tree = parse_expression(f" {word} ".join(terms))
+        assert render(tree) == f" {word} ".join(f"`a` = {number}" for number in range(5_000))
+    assert render(parse_expression(" + ".join(["a"] * 140))) == " + ".join(["`a`"] * 140)
+    with pytest.raises(SqlError) as error:
+        parse_expression(" + ".join(["a"] * 5_000))
+    assert error.value.code == "too-deep"
+
+
+def test_types_in_casts_compare() -> None:
+    assert parse_expression("CAST(1 AS INTEGER)") == parse_expression("CAST(1 AS INT)")
+    cast = parse_expression("CAST(1 AS INT)")
+    assert isinstance(cast, FlinkCast)
+    assert cast.copy().to == INT
