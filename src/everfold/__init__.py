@@ -1,1 +1,23 @@
+"""everfold: streaming SQL aggregation on Spark that survives change.
+
+`from everfold import TableEnvironment` is the Python API; it is loaded when it is first asked for, so that commands which need no
+Spark start at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from everfold.table.environment import TableEnvironment
+
+__all__ = ["TableEnvironment", "__version__"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    if name == "TableEnvironment":
+        from everfold.table.environment import TableEnvironment
+
+        return TableEnvironment
+    raise AttributeError(f"module `everfold` has no attribute `{name}`")

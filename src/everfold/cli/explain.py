@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from everfold.cli.run import RunOptions, Script, session_of
+from everfold.cli.run import RunOptions, Script, check_tables, session_of
 
 
 def explain(script: Script, options: RunOptions) -> None:
@@ -17,7 +17,8 @@ def explain(script: Script, options: RunOptions) -> None:
     for action in session.run(script.text, source=script.source):
         if not isinstance(action, Submit):
             continue
+        check_tables(action)
         if not first:
             sys.stdout.write("\n")
         first = False
-        sys.stdout.write("\n\n".join(explained(root).rstrip("\n") for root in action.roots) + "\n")
+        sys.stdout.write("\n\n".join(explained(root, streaming=action.settings.streaming).rstrip("\n") for root in action.roots) + "\n")

@@ -1,7 +1,7 @@
 """What the command line wants of whatever runs jobs: the only seam between it and the engines.
 
 `everfold.jobs` offers these two functions for Spark; `cli/memory_jobs.py` offers them for the in-process runner. Nothing else of either is
-used by the command line, and neither is imported before there is a job to run.
+used by the command line. `everfold.jobs` itself is light; it loads Spark when a job is submitted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+from everfold.jobs import Finished
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,19 +45,6 @@ class JobRequest:
     stopping: Callable[[], bool] = lambda: False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """How a job ended. rows: taken in this run. late_rows: dropped as late since the job began. dropped_rows: by why, as
-    `json.ignore-parse-errors` and `everfold.null-rowtime` allow. log_file: where the engine's own words are, if they are kept."""
-
-    rows: int = 0
-    rows_out: int = 0
-    late_rows: int = 0
-    state_rows: int = 0
-    dropped_rows: Mapping[str, int] = field(default_factory=dict)
-    log_file: Path | None = None
-
-
 class Jobs(Protocol):
     """Runs jobs."""
 
@@ -67,6 +56,8 @@ class Jobs(Protocol):
     ) -> Finished:
         """Runs a job to its end. `rows` takes what a Collect emits (`c0`, …, maybe `__kind`), in the thread of the caller."""
 
+
+__all__ = ["EngineName", "Finished", "JobRequest", "Jobs", "jobs"]
 
 _MODULES: Mapping[EngineName, str] = {"spark": "everfold.jobs", "memory": "everfold.cli.memory_jobs"}
 

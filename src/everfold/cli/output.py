@@ -143,7 +143,7 @@ def show(out: IO[str], columns: Sequence[str], rows: Sequence[Sequence[str | Non
             out.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
     elif format == "csv":
         csv.writer(out, lineterminator="\n").writerows([columns, *rows])
-    elif len(columns) == 1 and any("\n" in (row[0] or "") for row in rows):
+    elif list(columns) == ["result"]:
         # A plan, or a CREATE statement: text of several lines, which a frame would spoil.
         out.writelines(f"{row[0]}\n" for row in rows)
     else:

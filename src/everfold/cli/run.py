@@ -106,8 +106,23 @@ def run(script: Script, options: RunOptions) -> None:
                 if sys.stderr.isatty():
                     click.echo(action.message, err=True)
             case Submit():
+                check_tables(action)
                 if _run_job(engine, _request(action, script, options, folders), options):
                     return
+
+
+def check_tables(action: Submit) -> None:
+    """Refuses a table whose options are wrong, before anything is started."""
+    from everfold.connectors.contract import Role
+    from everfold.connectors.registry import connector_of
+
+    for table in action.sources:
+        connector = connector_of(table)
+        connector.check(table, Role.SOURCE)
+        connector.source(table)
+    for root in action.roots:
+        if isinstance(root, Sink):
+            connector_of(root.table).check(root.table, Role.SINK)
 
 
 class _Folders:

@@ -104,26 +104,21 @@ class SparkEngine:
         if self._engine is None:
             conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
             self._engine = Engine(master=self.master, conf=conf, log_file=self._work / "spark.log")
-        scans = {node.table.name: node.table for node in walk_plan(root.input) if isinstance(node, Scan)}
-        self._engine.externals = {
-            name: External(_reader(table, feed / name, streaming), bounded=True) for name, table in scans.items()
-        }
+        names = {node.table.name for node in walk_plan(root.input) if isinstance(node, Scan)}
+        self._engine.externals = {name: External(_Reader(feed / name, streaming), bounded=True) for name in names}
         return self._engine
-
-
-def _reader(table: Table, folder: Path, streaming: bool) -> _Reader:
-    return _Reader(table, folder, streaming)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    table: Table
+    """Reads the folder that a table is fed from."""
+
     folder: Path
     streaming: bool
 
-    def __call__(self, spark: SparkSession, name: str) -> DataFrame:
+    def __call__(self, spark: SparkSession, name: str, table: Table) -> DataFrame:
         self.folder.mkdir(parents=True, exist_ok=True)
-        schema = ", ".join(f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns))
+        schema = ", ".join(f"{physical(at)} {column.type.spark}" for at, column in enumerate(table.columns))
         if not self.streaming:
             return spark.read.schema(schema).parquet(str(self.folder))
         return spark.readStream.name(name).schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -160,10 +161,10 @@ class Engine:
         targets: list[Target] = []
         try:
             streaming = settings.streaming and not all(is_constant(root.input) for root in roots)
-            partitions = self._partitions(settings)
+            partitions = self.partitions(settings)
             if streaming:
                 plan = "\n".join(explain(root) for root in roots)
-                buckets = max(_MIN_BUCKETS, 1 << (2 * partitions - 1).bit_length())
+                buckets = self.buckets(partitions)
                 zone = settings.local_time_zone
                 manifest = folder.open(roots, zone, plan, buckets=buckets, partitions=partitions)
                 partitions = manifest.partitions
@@ -243,10 +244,12 @@ class Engine:
             sink = connector_of(root.table).sink(context)
         return Target(name, sink, len(root.input.schema))
 
-    def _partitions(self, settings: Settings) -> int:
-        """Shuffle partitions of a new job: one a core, as the caller has set it, at least two."""
-        if settings.parallelism is not None:
-            return max(1, settings.parallelism)
-        import os
+    @staticmethod
+    def partitions(settings: Settings) -> int:
+        """Shuffle partitions of a new job: `parallelism.default`, else one a core of this machine, from 2 to 8."""
+        return settings.parallelism or min(8, max(2, os.cpu_count() or 2))
 
-        return min(8, max(2, os.cpu_count() or 2))
+    @staticmethod
+    def buckets(partitions: int) -> int:
+        """Buckets of a new job: a power of two, at least twice the partitions, so that it can grow."""
+        return max(_MIN_BUCKETS, 1 << (2 * partitions - 1).bit_length())

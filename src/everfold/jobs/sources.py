@@ -24,12 +24,9 @@ _IDENTITY = ("connector", "path", "topic", "topic-pattern", "properties.bootstra
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """A table whose rows the caller provides as a DataFrame, columns `c0…`; `open(name)` is given the source's name.
+    """A table whose rows the caller provides: `open` makes a DataFrame of the table's columns as `c0…`, under the source's name."""
 
-    A streaming frame that the caller made is not named by us and is not bounded.
-    """
-
-    open: Callable[[SparkSession, str], DataFrame]
+    open: Callable[[SparkSession, str, Table], DataFrame]
     bounded: bool
 
 
@@ -74,7 +71,7 @@ class Sources:
         external = self.externals.get(table.name)
         if external is not None:
             self.opened.append(OpenedSource(name, external.bounded))
-            frame = external.open(self.spark, name)
+            frame = external.open(self.spark, name, table)
             return SourceStream(frame.selectExpr("*", f"CAST(NULL AS STRING) AS {SPLIT}"), (table.name,))
         context = self._context(table, f"{name}_{_identity(table, self.base_folder)}")
         source = self._source(table)
@@ -87,7 +84,7 @@ class Sources:
         external = self.externals.get(table.name)
         if external is not None:
             self.opened.append(OpenedSource(table.name, True))
-            return external.open(self.spark, table.name)
+            return external.open(self.spark, table.name, table)
         context = self._context(table, table.name)
         source = self._source(table)
         self.opened.append(OpenedSource(table.name, True, source, context))

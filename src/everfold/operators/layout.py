@@ -20,7 +20,7 @@ from everfold.aggregates.registry import lookup
 from everfold.errors import StateError, UnsupportedFeature
 from everfold.operators.contract import InputColumn
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, text_of
-from everfold.plan.nodes import AggCall, Plan, WindowAggregate
+from everfold.plan.nodes import AggCall, Plan, WindowAggregate, WindowTableFunction
 from everfold.types import BIGINT, BOOLEAN, FloatingType, Schema, TimestampType, physical
 
 _INSENSITIVE = frozenset({"MIN", "MAX"})
@@ -43,15 +43,6 @@ class Layout:
     def slots(self) -> list[str]:
         """Names of all slot columns in frames."""
         return [slot for fold in self.folds for slot in fold.slots]
-
-    def normalised(self) -> list[pl.Expr]:
-        """The keys such that equal ones are the same bits: -0.0 is 0.0."""
-        floating = {each.name for each in self.inputs if isinstance(each.type, FloatingType)}
-        return [
-            pl.when(pl.col(key) == 0).then(pl.col(key).abs()).otherwise(pl.col(key)).alias(key)
-            for key in self.keys
-            if key in floating
-        ]
 
     def to_page(self, frame: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
         """A frame as pages name it; `kept` are columns that go as they are."""
@@ -82,17 +73,7 @@ class Layout:
 
 def layout_of(node: WindowAggregate) -> Layout:
     """The columns of a window aggregate; UnsupportedFeature for a function that no operator can fold."""
-    below = node.input.schema
-    time = below[node.time_column]
-    inputs = [
-        InputColumn(
-            name="ts",
-            expression=InputRef(type=time.type, position=node.time_column, name=time.name),
-            type=BIGINT,
-            as_ms=True,
-            zone=node.zone,
-        )
-    ]
+    inputs = [time_input(node)]
     keys = tuple(f"k{at}" for at in range(len(node.keys)))
     inputs += [InputColumn(name=name, expression=key, type=key.type) for name, key in zip(keys, node.keys, strict=True)]
     names = {name: f"key {text}" for name, text in zip(keys, _distinct(key_texts(node)), strict=True)}
@@ -130,6 +111,24 @@ def layout_of(node: WindowAggregate) -> Layout:
             folds.append(fold)
         calls.append(known[text])
     return Layout(tuple(inputs), keys, tuple(folds), tuple(calls), names, slot_types)
+
+
+def time_input(node: WindowAggregate | WindowTableFunction) -> InputColumn:
+    """`ts`: the time column in milliseconds of the wall clock."""
+    of = node.input.schema[node.time_column]
+    column = InputRef(type=of.type, position=node.time_column, name=of.name)
+    return InputColumn(name="ts", expression=column, type=BIGINT, as_ms=True, zone=node.zone)
+
+
+def normalised(inputs: Sequence[InputColumn], keys: Sequence[str]) -> list[pl.Expr]:
+    """The keys such that equal ones are the same bits: -0.0 is 0.0."""
+    floating = [each.name for each in inputs if each.name in keys and isinstance(each.type, FloatingType)]
+    return [pl.when(pl.col(key) == 0).then(pl.col(key).abs()).otherwise(pl.col(key)).alias(key) for key in floating]
+
+
+def column_names(names: Sequence[str]) -> list[str]:
+    """Names in pages of whole rows' columns."""
+    return _distinct([f"column {name}" for name in names])
 
 
 def arguments_of(call: AggCall) -> tuple[Expr, ...]:

@@ -18,14 +18,15 @@ from everfold.aggregates.folding import fold_rows, fold_slots
 from everfold.operators import expand
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
-from everfold.operators.layout import Layout, layout_of, local_zone, window_columns
+from everfold.operators.layout import layout_of, normalised
+from everfold.operators.output import emitted
 from everfold.operators.runs import Runs
-from everfold.operators.zones import closed_until, to_utc
+from everfold.operators.zones import closed_until
 from everfold.plan.nodes import TimeKind, WindowAggregate
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble, last_window_end, slice_end, window_start
 from everfold.state.pages import decode_head, encode_head
 from everfold.state.store import PageKey, Store
-from everfold.types import Schema, physical
+from everfold.types import Schema
 
 _FEW_ROWS = 4096
 _DISTINCT = 0.75
@@ -65,7 +66,7 @@ class WindowOperator:
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """One row a slice and key: `hash`, `slice` (its end), keys, slots and `n`, how many rows it stands for. Where nearly every row
         has a slice and key of its own, the rows stay as they are: folding them would only cost time."""
-        rows = rows.with_columns(self._slice().alias("slice"), *self._layout.normalised())
+        rows = rows.with_columns(self._slice().alias("slice"), *normalised(self._layout.inputs, self._layout.keys))
         lifted = [fold.lift() for fold in self._layout.folds]
         if rows.height > _FEW_ROWS and all(each is not None for each in lifted) and self._scattered(rows):
             slots = [expr for each in lifted if each is not None for expr in each]
@@ -220,31 +221,9 @@ class WindowOperator:
         return fold_slots(frame, self._by, self._layout.folds)
 
     def _emitted(self, results: pl.DataFrame) -> pl.DataFrame:
-        return emitted(results, self._layout, self._schema, self._node.zone, self._start())
-
-    def _start(self) -> pl.Expr:
         end, window = pl.col("end"), self._window
         if isinstance(window, Cumulate):
-            return end - 1 - (end - 1 - window.offset_ms) % window.size_ms
-        return end - window.size_ms
-
-
-def emitted(results: pl.DataFrame, layout: Layout, schema: Schema, zone: str | None, start: pl.Expr) -> pl.DataFrame:
-    """The final rows of merged slots by `end` and keys, sorted by window and keys."""
-    local = local_zone(schema)
-    start_name, end_name, time_name = window_columns(schema)
-    results = results.sort("end", *layout.keys).with_columns(start.alias("start"))
-    ends = results["end"]
-    columns = [pl.col(key).alias(physical(at)) for at, key in enumerate(layout.keys)]
-    columns += [layout.folds[fold].result(physical(len(layout.keys) + at)) for at, fold in enumerate(layout.calls)]
-    if local and zone is not None:
-        instants = to_utc(((end - 1) for end in ends.unique().to_list()), zone)
-        time = (pl.col("end") - 1).replace_strict(instants, return_dtype=pl.Int64) if instants else pl.col("end")
-    else:
-        time = pl.col("end") - 1
-    return results.select(
-        *columns,
-        (pl.col("start") * 1000).cast(pl.Datetime("us")).alias(start_name),
-        (pl.col("end") * 1000).cast(pl.Datetime("us")).alias(end_name),
-        (time * 1000).cast(pl.Datetime("us", "UTC" if local else None)).alias(time_name),
-    )
+            start = end - 1 - (end - 1 - window.offset_ms) % window.size_ms
+        else:
+            start = end - window.size_ms
+        return emitted(results.with_columns(start.alias("start")), self._layout, self._schema, self._node.zone)

@@ -39,8 +39,12 @@ class MapStateStore:
 class BucketProcessor(StatefulProcessor):
     """Runs one operator. The state variable carries the operator's name, so a checkpoint says whose folder is whose."""
 
-    def __init__(self, operator_name: str, operator: bytes, first_bucket: int) -> None:
-        """`operator` is pickled, to be made only in the workers that run it; the first bucket speaks for all about time."""
+    def __init__(self, operator_name: str, operator: bytes, first_bucket: int, mark: str | None = None) -> None:
+        """`operator` is pickled, to be made only in the workers that run it; the first bucket speaks for all about time.
+
+        mark: kept in the state and compared, where no job folder does that: under a checkpoint of the user's own.
+        """
+        self._mark = mark
         self._name = operator_name
         self._pickled = operator
         self._first_bucket = first_bucket
@@ -53,6 +57,8 @@ class BucketProcessor(StatefulProcessor):
         from everfold.operators.contract import Meta
         from everfold.spark.exchange import META, ROWS, STATS, from_ipc, to_ipc
 
+        if self._mark is not None:
+            self._compare_mark(self._mark)
         if self._operator is None:
             self._operator = pickle.loads(self._pickled)
         prepared, metas = [], []
@@ -72,6 +78,17 @@ class BucketProcessor(StatefulProcessor):
         yield Row(payload=bytearray(STATS + step.stats.encode()))
         if key[0] == self._first_bucket:
             yield Row(payload=bytearray(META + step.meta.encode()))
+
+    def _compare_mark(self, mark: str) -> None:
+        from everfold.errors import StateError
+        from everfold.state.store import PageKey
+
+        page = PageKey(0, "query", 0, 0)
+        known = self._store.get(page)
+        if known is None:
+            self._store.put(page, mark.encode())
+        elif known != mark.encode():
+            raise StateError.of("changed-query", "the state under this checkpoint belongs to another query")
 
     def close(self) -> None:
         pass

@@ -80,7 +80,8 @@ class StreamLowering:
     """Makes the streaming DataFrame of a plan.
 
     open_source: opens a table under a source name. control_folder: where the runner drops control files. bucket_ids: see `buckets`.
-    epochs: the epoch of each operator's state by name, 0 for one that is not named.
+    epochs: the epoch of each operator's state by name, 0 for one that is not named. mark: see `BucketProcessor`.
+    named_sources: whether Spark knows the sources by name; not when a stream of the caller's is among them that has none.
     """
 
     spark: SparkSession
@@ -91,6 +92,8 @@ class StreamLowering:
     idle_timeout_ms: int | None = None
     drop_null_rowtime: bool = False
     epochs: dict[str, int] = field(default_factory=dict)
+    mark: str | None = None
+    named_sources: bool = True
     operators: list[Operator] = field(default_factory=list)
     _sources: dict[str, int] = field(default_factory=dict)
 
@@ -207,7 +210,7 @@ class StreamLowering:
         split = below.splits[0] if len(below.splits) == 1 else ""
         rows = self._exchange_input(below, operator)
         packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
-        processor = BucketProcessor(name, pickle.dumps(operator), self.bucket_ids[0])
+        processor = BucketProcessor(name, pickle.dumps(operator), self.bucket_ids[0], self.mark)
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         types = ", ".join(f"{physical(at)} {of.type.spark}" for at, of in enumerate(operator.schema))
         frame = stepped.mapInArrow(Unpack(_wire_schema(operator.schema)), f"{types}, {FORWARDED} BINARY")
@@ -232,7 +235,10 @@ class StreamLowering:
         now = f"unix_millis(current_timestamp()) AS {NOW}"
         names = [each.name for each in operator.inputs]
         data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, now, f"CAST(NULL AS STRING) AS {CONTROL}")
-        control = self.spark.readStream.name(f"control_{operator.name}").text(self.control_folder)
+        reader = self.spark.readStream
+        if self.named_sources:
+            reader = reader.name(f"control_{operator.name}")
+        control = reader.text(self.control_folder)
         absent = [f"CAST(NULL AS {_wire_type(each)}) AS {each.name}" for each in operator.inputs]
         nothing = [_NO_SPLIT, _NO_WATERMARK, f"FALSE AS {KEEP}", _NO_META]
         return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *nothing, now, f"value AS {CONTROL}"))

@@ -83,9 +83,15 @@ class CatalogTable:
         """
         scan = Scan(table=table or self.table, span=span)
         plan: Plan = scan
-        plain = all(isinstance(of.expression, InputRef) and of.expression.position == at for at, of in enumerate(self.columns))
+        plain = all(
+            isinstance(of.expression, InputRef) and of.expression.position == at for at, of in enumerate(self.columns)
+        )
         if not plain or len(self.columns) != len(self.table.columns):
-            plan = Project(input=scan, expressions=tuple(of.expression for of in self.columns), names=tuple(of.name for of in self.columns))
+            plan = Project(
+                input=scan,
+                expressions=tuple(of.expression for of in self.columns),
+                names=tuple(of.name for of in self.columns),
+            )
         if self.watermark is not None and streaming:
             plan = WatermarkAssigner(input=plan, column=self.watermark.column, watermark=self.watermark.expression)
         return plan
@@ -93,7 +99,10 @@ class CatalogTable:
     @property
     def schema(self) -> Schema:
         """All columns, with their time attributes."""
-        fields = [Field(name=of.name, type=of.type, time=time_attribute(of.expression, self.table.schema)) for of in self.columns]
+        fields = [
+            Field(name=of.name, type=of.type, time=time_attribute(of.expression, self.table.schema))
+            for of in self.columns
+        ]
         if self.watermark is not None:
             at = self.watermark.column
             fields[at] = Field(name=fields[at].name, type=fields[at].type, time="rowtime")
@@ -105,7 +114,7 @@ class CatalogView:
     """A view: its query, bound anew where it is used. `schema` is that of its creation; `span` is the statement, in its script."""
 
     name: str
-    query: exp.Query
+    query: exp.Expression
     text: str
     schema: Schema
     span: Span = field(repr=False)
@@ -181,13 +190,23 @@ class Catalog:
         local = local_name(name)
         if local is None:
             raise SqlError(
-                Diagnostic("unknown-database", f"no database holds `{'.'.join(name)}`", span, f"everfold has one, `{CATALOG}.{DATABASE}`")
+                Diagnostic(
+                    "unknown-database",
+                    f"no database holds `{'.'.join(name)}`",
+                    span,
+                    f"everfold has one, `{CATALOG}.{DATABASE}`",
+                )
             )
         if self.exists(name, temporary=temporary):
             taken = (self._temporary if temporary else self._permanent)[local]
             kind = "view" if isinstance(taken, CatalogView) else "table"
             raise SqlError(
-                Diagnostic("table-exists", f"a {kind} named `{local}` exists already", span, "DROP it first, or write IF NOT EXISTS")
+                Diagnostic(
+                    "table-exists",
+                    f"a {kind} named `{local}` exists already",
+                    span,
+                    "DROP it first, or write IF NOT EXISTS",
+                )
             )
         return local
 
@@ -216,13 +235,17 @@ class Catalog:
             del under[found.name]
             return True
         if found is not None:
-            raise SqlError(Diagnostic(f"not-a-{kind}", f"`{local}` is a {other}", span, f"DROP {other.upper()} {local}"))
+            raise SqlError(
+                Diagnostic(f"not-a-{kind}", f"`{local}` is a {other}", span, f"DROP {other.upper()} {local}")
+            )
         if if_exists:
             return False
         alike = [each for each, entry in under.items() if isinstance(entry, CatalogView) == view]
         said = "temporary " if temporary else ""
         raise SqlError(
-            Diagnostic(f"unknown-{kind}", f"no {said}{kind} is named `{'.'.join(name)}`", span, nearest(name[-1], alike))
+            Diagnostic(
+                f"unknown-{kind}", f"no {said}{kind} is named `{'.'.join(name)}`", span, nearest(name[-1], alike)
+            )
         )
 
 

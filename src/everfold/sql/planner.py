@@ -11,10 +11,9 @@ from typing import TypeAlias, assert_never
 
 from everfold.errors import Span, UnsupportedFeature
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Root, Table
+from everfold.plan.nodes import Collect, Root, Table
 from everfold.plan.rewrites import rewrite, tables_read
-from everfold.sql import describe
-from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_query
+from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_query, show
 from everfold.sql.catalog import Catalog
 from everfold.sql.script import parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
@@ -117,7 +116,11 @@ class Session:
             case DropTable() | DropView():
                 view = isinstance(statement, DropView)
                 self.catalog.drop(
-                    statement.name, view=view, temporary=statement.temporary, if_exists=statement.if_exists, span=statement.name_span
+                    statement.name,
+                    view=view,
+                    temporary=statement.temporary,
+                    if_exists=statement.if_exists,
+                    span=statement.name_span,
                 )
                 return Done(message=f"{'View' if view else 'Table'} {statement.name[-1]} dropped.")
             case Query() | Insert() | StatementSet():
@@ -125,15 +128,18 @@ class Session:
             case Explain():
                 return self._explain(statement)
             case Describe():
-                return Show(*_shown(describe.describe(self.catalog.get(statement.name, statement.name_span))))
+                entry = self.catalog.get(statement.name, statement.name_span)
+                return Show(columns=show.describe_columns(entry), rows=show.describe(entry))
             case ShowTables():
                 return Show(columns=("table name",), rows=tuple((entry.name,) for entry in self.catalog.entries()))
             case ShowViews():
-                names = describe.view_names(self.catalog)
+                names = show.view_names(self.catalog)
                 return Show(columns=("view name",), rows=tuple((name,) for name in names))
             case ShowCreate():
                 entry = self.catalog.get(statement.name, statement.name_span)
-                return Show(columns=("result",), rows=((describe.show_create(entry, statement.kind, statement.name_span),),))
+                return Show(
+                    columns=("result",), rows=((show.show_create(entry, statement.kind, statement.name_span),),)
+                )
             case _:
                 assert_never(statement)
 
@@ -147,7 +153,7 @@ class Session:
             self.catalog.reset_option(statement.key, statement.span)
             return Done(message=f"Option {statement.key} reset." if statement.key else "All options reset.")
         if statement.key is None:
-            return Show(columns=("key", "value"), rows=describe.options(self.settings))
+            return Show(columns=("key", "value"), rows=show.options(self.settings))
         assert statement.value is not None
         value = self._resolve(statement.value, statement.value_span)
         self.catalog.set_option(statement.key, value, statement.key_span, statement.value_span)
@@ -169,7 +175,7 @@ class Session:
         roots = rewrite(self._bound(statement))
         names: tuple[str, ...] = ()
         for root in roots:
-            names += root.schema.names if hasattr(root, "schema") else (root.table.name,)
+            names += root.schema.names if isinstance(root, Collect) else (root.table.name,)
         text = statement.text if isinstance(statement, Query) else statement.sql
         return Submit(roots=roots, names=names, settings=self.settings, span=statement.span, text=text)
 
@@ -186,7 +192,3 @@ class Session:
         roots = rewrite(self._bound(statement.statement))
         text = "\n\n".join(explain(root, streaming=self.settings.streaming) for root in roots)
         return Show(columns=("result",), rows=((text,),))
-
-
-def _shown(table: tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    return table

@@ -64,12 +64,16 @@ def parse_zone(text: str) -> str:
     if fixed is not None:
         sign, hours, minutes = fixed.group(1), int(fixed.group(2)), int(fixed.group(3) or 0)
         if minutes or hours > (14 if sign == "+" else 12):
-            raise ValueError("a fixed offset is a whole number of hours from -12 to +14; name the place instead, as `Asia/Kolkata`")
+            raise ValueError(
+                "a fixed offset is a whole number of hours from -12 to +14; name the place instead, as `Asia/Kolkata`"
+            )
         return f"Etc/GMT{'-' if sign == '+' else '+'}{hours}" if hours else "UTC"
     try:
         ZoneInfo(text)
     except (KeyError, ValueError, OSError):
-        raise ValueError("a time zone is the name of a place or an offset, as `Europe/Berlin`, `UTC` or `GMT+08:00`") from None
+        raise ValueError(
+            "a time zone is the name of a place or an offset, as `Europe/Berlin`, `UTC` or `GMT+08:00`"
+        ) from None
     return text
 
 
@@ -178,7 +182,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
         Option(key="pipeline.max-parallelism", read=_whole),
         Option(key="sql-client.execution.result-mode", read=_choice("table", "changelog", "tableau"), why=_CLIENT),
         Option(key="sql-client.execution.max-table-result.rows", read=_whole, why=_CLIENT),
-        Option(key="sql-client.display.max-column-width", read=_whole, why=_CLIENT),
+        Option(key="sql-client.display.max-column-width", read=_whole, meaning="how wide a column of a shown result may be"),
         Option(key="sql-client.display.print-time-cost", read=_truth, why=_CLIENT),
         Option(key="sql-client.display.color-schema", why=_CLIENT),
         Option(key="sql-client.display.show-line-numbers", read=_truth, why=_CLIENT),

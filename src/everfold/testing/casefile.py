@@ -284,11 +284,16 @@ class _Reader:
         return tuple(mode for mode in MODES if mode in value)
 
     def tolerance(self, node: yaml.Node | None) -> float:
-        value = 0.0 if node is None else self.value(node)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            assert node is not None
-            raise self.error(node, "`tolerance` is a number, such as 1.0e-9")
-        return float(value)
+        if node is None:
+            return 0.0
+        try:
+            # From the text: YAML takes 1e-9, without a point, for a text.
+            value = float(self.text(node).text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < float("inf"):
+            raise self.error(node, "`tolerance` is a number, such as 1e-9")
+        return value
 
     def expected_error(self, node: yaml.Node) -> ExpectedError:
         if isinstance(node, yaml.MappingNode):

@@ -213,6 +213,11 @@ def _checked(case: Case, bound: Sequence[_Bound], tables: Sequence[pa.Table]) ->
 # --- binding ----------------------------------------------------------------------------------------------------------
 
 
+def bound_query(case: Case, mode: Mode) -> Collect:
+    """The plan of a case's first step in a mode."""
+    return _bind(case, case.steps[0], mode).root
+
+
 def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
     """Runs the DDL of the case's layers and binds its query."""
     from everfold.sql.planner import Session

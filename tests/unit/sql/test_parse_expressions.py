@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sqlglot import exp
 
 from everfold.errors import SqlError
@@ -118,6 +120,7 @@ CANONICAL = [
     ("PROCTIME()", "PROCTIME()"),
     ("CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP"),
     ("current_date", "CURRENT_DATE"),
+    ("CURRENT_DATE()", "CURRENT_DATE"),
     ("CAST(a AS DECIMAL(10, 2))", "CAST(`a` AS DECIMAL(10, 2))"),
     (
         "TRY_CAST(a AS ROW<x INT NOT NULL, y ARRAY<STRING>>)",
@@ -339,3 +342,50 @@ def test_types_in_casts_compare() -> None:
     cast = parse_expression("CAST(1 AS INT)")
     assert isinstance(cast, FlinkCast)
     assert cast.copy().to == INT
+
+
+def _deeper(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    operators = ["=", "<>", "<", "+", "-", "*", "/", "%", "||", "AND", "OR", "LIKE", "NOT LIKE", "SIMILAR TO"]
+    operators += ["IS DISTINCT FROM", "IS NOT DISTINCT FROM"]
+    forms = [
+        "({})",
+        "-{}",
+        "- -{}",
+        "NOT {}",
+        "{} IS NOT NULL",
+        "{} IS TRUE",
+        "({})[1]",
+        "({}).x",
+        "F({}, 1)",
+        "CAST({} AS INT)",
+        "SUM({}) OVER w",
+    ]
+    forms += [
+        "{} IN (1, {})",
+        "{} NOT BETWEEN {} AND {}",
+        "{} LIKE {} ESCAPE '!'",
+        "CASE {} WHEN {} THEN {} END",
+        "{} IS NOT JSON",
+    ]
+    pair = st.tuples(inner, st.sampled_from(operators), inner).map(" ".join)
+    form = st.tuples(st.sampled_from(forms), inner, inner, inner).map(lambda each: each[0].format(*each[1:]))
+    return pair | form
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.recursive(
+        st.sampled_from(["a", "t.b", "1", ".5", "'x'", "NULL", "DATE '2020-01-01'", "INTERVAL '1' DAY", "x[1]"]),
+        _deeper,
+        max_leaves=12,
+    )
+)
+def test_canonical_text_gives_the_same_tree(sql: str) -> None:
+    """Whatever parses has a canonical text, and that text is a fixed point; spans of children lie within their parent's."""
+    try:
+        tree = parse_expression(sql)
+    except SqlError:
+        return
+    text = render(tree)
+    assert parse_expression(text) == tree
+    assert render(parse_expression(text)) == text

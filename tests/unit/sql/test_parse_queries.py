@@ -78,8 +78,7 @@ WINDOWS = [
     ("tumble(SIZE => INTERVAL '10' MINUTE, TIMECOL => DESCRIPTOR(bidtime), DATA => TABLE Bid)", TUMBLE),
     (
         "TUMBLE(TABLE db.Bid, DESCRIPTOR(bidtime), INTERVAL '10' MINUTES, INTERVAL -'1' MINUTE) AS w (a, b)",
-        "TUMBLE(DATA => TABLE `db`.`Bid`, TIMECOL => DESCRIPTOR(`bidtime`), SIZE => INTERVAL '10' MINUTE,"
-        " OFFSET => INTERVAL '-1' MINUTE) AS `w` (`a`, `b`)",
+        "TUMBLE(DATA => TABLE `db`.`Bid`, TIMECOL => DESCRIPTOR(`bidtime`), SIZE => INTERVAL '10' MINUTE, OFFSET => INTERVAL '-1' MINUTE) AS `w` (`a`, `b`)",
     ),
     (
         "HOP(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)",

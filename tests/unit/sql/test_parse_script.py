@@ -34,7 +34,7 @@ def test_semicolons_that_end_nothing() -> None:
 
 
 def test_windows_line_ends_and_byte_order() -> None:
-    first, second = parse_script("SELECT 1; -- x\r\n\r\nSELECT 2\r\n")
+    first, second = parse_script("\ufeffSELECT 1; -- x\r\n\r\nSELECT 2\r\n")
     assert (first.sql, second.sql) == ("SELECT 1", "SELECT 2")
     assert second.span.line == 3
 

@@ -104,5 +104,9 @@ class Format(ABC):
         """Spark SQL: whether a field holds no value of its type; None where that cannot be."""
 
     @abstractmethod
+    def lost(self, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL over a parsed frame: whether a record cannot be read at all, not even in part."""
+
+    @abstractmethod
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """From one record to its rows. Raises BadValue."""

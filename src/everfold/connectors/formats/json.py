@@ -166,6 +166,16 @@ class JsonFormat(Format):
         """Spark SQL: whether a field holds something that is no value of its type; None where every text is one."""
         return _bad(field, column.type, self.rules)
 
+    def lost(self, columns: Sequence[RecordColumn]) -> str:
+        """No JSON object. One whose ARRAY, MAP or ROW is something else is read without that field."""
+        flat = ", ".join(f"{_name(column.name)} STRING" for column in columns) or "`__none` STRING"
+        options = ", ".join(f"{quoted(key)}, {quoted(value)}" for key, value in _PARSER.items())
+        nested = any(_texts(column.type) != "STRING" for column in columns)
+        if not nested:
+            return f"{BAD} IS NOT NULL"
+        again = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, map({options})).{BAD}"
+        return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT startswith(ltrim({BAD}), '{{')))"
+
     # -- decoding in Python --------------------------------------------------------------------------------------------
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:

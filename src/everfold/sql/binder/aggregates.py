@@ -36,7 +36,9 @@ class Calls:
         """The value of a call."""
         if call not in self.calls:
             self.calls.append(call)
-        return InputRef(type=call.type, position=self.width + self.calls.index(call), name=call.function, span=call.span)
+        return InputRef(
+            type=call.type, position=self.width + self.calls.index(call), name=call.function, span=call.span
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,9 @@ def over_groups(expr: Expr, keys: Sequence[Expr], grouped: Grouped, width: int) 
     return transform(expr, change)
 
 
-def group(plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression) -> Grouped:
+def group(
+    plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
+) -> Grouped:
     """The aggregate of a plan's rows by keys: a window aggregate where both window_start and window_end are among them."""
     unwound = unwind(plan)
     if unwound is not None:
@@ -86,7 +90,9 @@ def group(plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: C
     return _plain(plan, keys, calls, context, node)
 
 
-def _plain(plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression) -> Grouped:
+def _plain(
+    plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
+) -> Grouped:
     distinct_keys = tuple(dict.fromkeys(keys))
     made = GroupAggregate(input=plan, keys=distinct_keys, calls=tuple(calls), span=context.span(node))
     return Grouped(
@@ -178,7 +184,11 @@ def _session_reason(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> str 
     if mixed:
         return "an aggregate over sessions cannot use the session's start or end together with columns of its rows"
     keys = _row_keys(unwound, over)
-    sessions = {InputRef(type=field.type, position=at) for at, field in enumerate(unwound.inner.schema) if at in source.partition_keys}
+    sessions = {
+        InputRef(type=field.type, position=at)
+        for at, field in enumerate(unwound.inner.schema)
+        if at in source.partition_keys
+    }
     if set(keys) == sessions:
         return None
     by = named_list(unwound.inner.schema[at].name for at in source.partition_keys)
@@ -186,7 +196,9 @@ def _session_reason(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> str 
     return f"these sessions are {made}, and an aggregate by other keys changes its results for ever"
 
 
-def _windowed(made: WindowAggregate, unwound: Unwound, over: Sequence[Expr], row_keys: tuple[Expr, ...], calls: int) -> Grouped:
+def _windowed(
+    made: WindowAggregate, unwound: Unwound, over: Sequence[Expr], row_keys: tuple[Expr, ...], calls: int
+) -> Grouped:
     """Keys and calls over a window aggregate; above it the conditions that were asked of the window alone."""
     first = len(row_keys) + calls
     window = tuple(_output(made, first + at) for at in range(3))
@@ -243,7 +255,9 @@ def _extended(plan: Plan) -> _Extended:
             below = _extended(plan.input)
             made = replace(plan, input=below.plan, collection=substitute(plan.collection, below.references()))
             width = len(below.plan.schema)
-            return _Extended(plan=made, columns=(*below.columns, *range(width, width + len(plan.fields))), window=below.window)
+            return _Extended(
+                plan=made, columns=(*below.columns, *range(width, width + len(plan.fields))), window=below.window
+            )
         case _:
             raise AssertionError(plan)
 
@@ -266,12 +280,16 @@ def _attached(
     assert not isinstance(source.window, Session)
     if source.time is TimeKind.PROCTIME:
         raise context.unsupported(
-            "proctime-window", "an aggregate that uses the window together with columns of its rows needs event time", node
+            "proctime-window",
+            "an aggregate that uses the window together with columns of its rows needs event time",
+            node,
         )
     extended = _extended(plan)
     references = extended.references()
     window_only = [unwound.touches(key) == (False, True) for key in over]
-    row_keys = tuple(dict.fromkeys(substitute(key, references) for key, skip in zip(keys, window_only, strict=True) if not skip))
+    row_keys = tuple(
+        dict.fromkeys(substitute(key, references) for key, skip in zip(keys, window_only, strict=True) if not skip)
+    )
     overlapping = not isinstance(source.window, Tumble)
     start = _output(extended.plan, extended.window[0])
     made = WindowAggregate(
@@ -287,7 +305,9 @@ def _attached(
     first = len(made.keys) + len(made.calls)
     window = (_output(made, 0 if overlapping else first), _output(made, first + 1), _output(made, first + 2))
     results = tuple(
-        _of_window(key, unwound, window) if skip else _output(made, row_keys.index(substitute(given, references)) + overlapping)
+        _of_window(key, unwound, window)
+        if skip
+        else _output(made, row_keys.index(substitute(given, references)) + overlapping)
         for key, given, skip in zip(over, keys, window_only, strict=True)
     )
     return Grouped(plan=made, keys=results, calls=tuple(_output(made, len(made.keys) + at) for at in range(len(calls))))

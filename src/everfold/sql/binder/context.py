@@ -54,11 +54,13 @@ class Context:
         span = self.span(node)
         return "" if span is None else " ".join(self.text[span.start : span.end].split())
 
-    def error(self, code: str, message: str, node: exp.Expression | None, help: str | None = None) -> SqlError:  # noqa: A002
+    def error(self, code: str, message: str, node: exp.Expression | None, help: str | None = None) -> SqlError:
         """A mistake at a node."""
         return SqlError(Diagnostic(code, message, self.span(node), help))
 
-    def unsupported(self, code: str, message: str, node: exp.Expression | None, help: str | None = None) -> UnsupportedFeature:  # noqa: A002
+    def unsupported(
+        self, code: str, message: str, node: exp.Expression | None, help: str | None = None
+    ) -> UnsupportedFeature:
         """Something at a node that everfold does not do."""
         return UnsupportedFeature(Diagnostic(code, message, self.span(node), help))
 
@@ -84,7 +86,9 @@ class Problems:
     def __enter__(self) -> Problems:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
         if not isinstance(error, SqlError):
             return False
         self.add(error)

@@ -65,7 +65,9 @@ def _check_names(statement: CreateTable, problems: Problems) -> None:
     for column in statement.columns:
         with problems:
             if column.name in seen:
-                raise SqlError(Diagnostic("duplicate-column", f"the column `{column.name}` is declared twice", column.span))
+                raise SqlError(
+                    Diagnostic("duplicate-column", f"the column `{column.name}` is declared twice", column.span)
+                )
             seen.add(column.name)
 
 
@@ -77,10 +79,19 @@ def _primary_key(statement: CreateTable, problems: Problems) -> tuple[str, ...]:
             column = columns.get(name)
             if column is None:
                 raise SqlError(
-                    Diagnostic("unknown-column", f"PRIMARY KEY names `{name}`, which is no column of the table", span, nearest(name, columns))
+                    Diagnostic(
+                        "unknown-column",
+                        f"PRIMARY KEY names `{name}`, which is no column of the table",
+                        span,
+                        nearest(name, columns),
+                    )
                 )
             if not isinstance(column, PhysicalColumn):
-                raise SqlError(Diagnostic("wrong-primary-key", f"PRIMARY KEY takes physical columns, and `{name}` is not one", span))
+                raise SqlError(
+                    Diagnostic(
+                        "wrong-primary-key", f"PRIMARY KEY takes physical columns, and `{name}` is not one", span
+                    )
+                )
             if name in statement.primary_key[:at]:
                 raise SqlError(Diagnostic("duplicate-column", f"PRIMARY KEY names `{name}` twice", span))
     return statement.primary_key
@@ -97,7 +108,9 @@ def _check_partitions(statement: CreateTable, problems: Problems) -> None:
 
 def _delivered(column: PhysicalColumn | MetadataColumn, key: Sequence[str]) -> TableColumn:
     if isinstance(column, MetadataColumn):
-        return TableColumn(name=column.name, type=column.type, metadata_key=column.key or column.name, virtual=column.virtual)
+        return TableColumn(
+            name=column.name, type=column.type, metadata_key=column.key or column.name, virtual=column.virtual
+        )
     return TableColumn(name=column.name, type=column.type.as_nullable(False) if column.name in key else column.type)
 
 
@@ -136,7 +149,9 @@ def _computed(of: ComputedColumn, scan: Relation, context: Context, statement: C
             help_ = "a computed column is made of physical and metadata columns, not of other computed ones"
             raise SqlError(Diagnostic(found.code, found.message, found.span, help_), *error.diagnostics[1:]) from None
         raise
-    return Column(name=of.name, expression=expression, kind="computed", extras=f"AS {render(of.expression)}", comment=of.comment)
+    return Column(
+        name=of.name, expression=expression, kind="computed", extras=f"AS {render(of.expression)}", comment=of.comment
+    )
 
 
 def _metadata_extras(of: MetadataColumn) -> str:
@@ -163,7 +178,9 @@ def _watermark(statement: CreateTable, columns: Sequence[Column], table: Table, 
     at = names.index(name)
     of = columns[at].type
     if time_attribute(columns[at].expression, table.schema) == "proctime":
-        raise SqlError(Diagnostic("wrong-watermark", f"`{name}` is processing time, which has no watermark", given.span))
+        raise SqlError(
+            Diagnostic("wrong-watermark", f"`{name}` is processing time, which has no watermark", given.span)
+        )
     if not _can_be_rowtime(of):
         raise SqlError(
             Diagnostic(
@@ -173,9 +190,7 @@ def _watermark(statement: CreateTable, columns: Sequence[Column], table: Table, 
                 _rowtime_help(name, of),
             )
         )
-    plan = Project(
-        input=Scan(table=table), expressions=tuple(column.expression for column in columns), names=names
-    )
+    plan = Project(input=Scan(table=table), expressions=tuple(column.expression for column in columns), names=names)
     context = Context.at(statement.span, catalog)
     expression = ExpressionBinder(Relation.of(plan), context, "WATERMARK").bind(given.expression)
     _check_watermark_type(expression, of, name, given.span)
@@ -189,7 +204,9 @@ def _can_be_rowtime(of: object) -> bool:
 def _rowtime_help(name: str, of: object) -> str:
     if isinstance(of, TimestampType):
         local = "_LTZ" if of.local_zone else ""
-        return f"declare `{name}` as TIMESTAMP{local}(3), or a computed column: ts AS CAST({name} AS TIMESTAMP{local}(3))"
+        return (
+            f"declare `{name}` as TIMESTAMP{local}(3), or a computed column: ts AS CAST({name} AS TIMESTAMP{local}(3))"
+        )
     return f"declare a computed column, as ts AS TO_TIMESTAMP({name}) or ts AS TO_TIMESTAMP_LTZ({name}, 3)"
 
 

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, Span, SqlError, nearest
-from everfold.plan.expressions import Expr, Literal
+from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.nodes import AggCall
 from everfold.sql.binder.context import Context, Problems
+from everfold.sql.binder.json_options import with_options
 from everfold.sql.binder.literals import bind_literal, null, text, truth
-from everfold.sql.binder.names import LATER_AGGREGATES, LEGACY_WINDOWS, OVER_FUNCTIONS, aggregate_named, aggregate_names, is_aggregate
+from everfold.sql.binder.names import (
+    LATER_AGGREGATES,
+    LEGACY_WINDOWS,
+    OVER_FUNCTIONS,
+    aggregate_named,
+    aggregate_names,
+    is_aggregate,
+)
 from everfold.sql.binder.scope import Relation, check_field, resolve
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FlinkCast, FunctionCall, QualifiedStar
 from everfold.types import BooleanType, NullType
@@ -27,7 +35,6 @@ _INFIX: dict[type[exp.Expression], str] = {
     exp.NullSafeNEQ: "IS DISTINCT FROM", exp.NullSafeEQ: "IS NOT DISTINCT FROM",
     exp.And: "AND", exp.Or: "OR", exp.Like: "LIKE", exp.SimilarTo: "SIMILAR TO",
 }  # fmt: skip
-_JSON_DEFAULTS = {"JSON_OBJECT": "NULL", "JSON_ARRAY": "ABSENT"}
 
 
 class ExpressionBinder:
@@ -72,7 +79,9 @@ class ExpressionBinder:
             return null(truth(False).type)
         if not isinstance(bound.type, BooleanType):
             raise self.context.error(
-                "not-a-condition", f"{self.clause} takes a condition, and `{self.context.sql(node)}` is a {bound.type.sql}", node
+                "not-a-condition",
+                f"{self.clause} takes a condition, and `{self.context.sql(node)}` is a {bound.type.sql}",
+                node,
             )
         return bound
 
@@ -102,7 +111,11 @@ class ExpressionBinder:
                 return self._build("FIELD", (value, text(node.field)), span)
             case exp.Neg():
                 negated = bind_literal(node.this, self.context, negative=True)
-                if isinstance(negated, Literal) and isinstance(negated.value, int | float) and not isinstance(negated.value, bool):
+                if (
+                    isinstance(negated, Literal)
+                    and isinstance(negated.value, int | float)
+                    and not isinstance(negated.value, bool)
+                ):
                     return Literal(type=negated.type, value=negated.value, span=span)
                 return self._build("UNARY_MINUS", (self._bind(node.this),), span)
             case exp.Not():
@@ -120,9 +133,7 @@ class ExpressionBinder:
             case exp.Case():
                 return self._case(node, span)
             case FlinkCast():
-                from everfold.sql.functions import cast
-
-                return cast(self._bind(node.this), node.to, span, try_=node.safe)
+                return self._cast(node, span)
             case exp.Tuple():
                 return self._build("ROW", self._all(node.expressions), span)
             case FunctionCall():
@@ -132,15 +143,21 @@ class ExpressionBinder:
             case exp.Subquery() | exp.Exists() | exp.Query():
                 return self._subquery(node)
             case exp.Star() | QualifiedStar():
-                raise self.context.error("misplaced-star", "`*` stands for columns only in the SELECT list and in COUNT(*)", node)
+                raise self.context.error(
+                    "misplaced-star", "`*` stands for columns only in the SELECT list and in COUNT(*)", node
+                )
             case exp.Kwarg():
-                raise self.context.unsupported("named-argument", "named arguments are only supported in window TVFs", node)
+                raise self.context.unsupported(
+                    "named-argument", "named arguments are only supported in window TVFs", node
+                )
             case exp.Var():
                 return Literal(type=text(node.name).type, value=node.name, span=span)
-        name = _INFIX.get(type(node))
-        if name is None:
-            raise self.context.unsupported("unsupported-expression", f"`{self.context.sql(node)}` is not supported here", node)
-        return self._build(name, (self._bind(node.this), self._bind(node.expression)), span)
+        operator = _INFIX.get(type(node))
+        if operator is None:
+            raise self.context.unsupported(
+                "unsupported-expression", f"`{self.context.sql(node)}` is not supported here", node
+            )
+        return self._build(operator, (self._bind(node.this), self._bind(node.expression)), span)
 
     def _column(self, node: ColumnPath) -> Expr:
         span = self.context.span(node)
@@ -155,6 +172,15 @@ class ExpressionBinder:
         from everfold.sql.functions import build
 
         return build(name, args, span)
+
+    def _cast(self, node: FlinkCast, span: Span | None) -> Expr:
+        from everfold.sql.functions import cast
+
+        made = cast(self._bind(node.this), node.to, span, try_=node.safe)
+        if isinstance(made, InputRef) and self.relation.plan.schema[made.position].time is not None:
+            # A cast that changes nothing still makes a plain timestamp of a time attribute.
+            return Call(function="CAST", args=(made,), type=made.type, span=span)
+        return made
 
     def _is(self, node: exp.Is, span: Span | None) -> Expr:
         value, kind = self._bind(node.this), node.expression
@@ -197,14 +223,19 @@ class ExpressionBinder:
         args: list[Expr] = []
         for branch in node.args["ifs"]:
             when = self._bind(branch.this)
-            args += [when if operand is None else self._build("=", (operand, when), when.span), self._bind(branch.args["true"])]
+            args += [
+                when if operand is None else self._build("=", (operand, when), when.span),
+                self._bind(branch.args["true"]),
+            ]
         default = node.args.get("default")
         args.append(self._bind(default) if default is not None else null())
         return self._build("CASE", tuple(args), span)
 
     def _subquery(self, node: exp.Expression) -> Expr:
         if self.subqueries is None:
-            raise self.context.unsupported("subquery", f"a subquery is not supported in {self.clause}", node, "write it as a join")
+            raise self.context.unsupported(
+                "subquery", f"a subquery is not supported in {self.clause}", node, "write it as a join"
+            )
         return self.subqueries.bind(node, self.relation, self.context)
 
     # --- calls ---
@@ -214,7 +245,9 @@ class ExpressionBinder:
         if is_aggregate(name):
             return self._aggregate(node)
         if name in OVER_FUNCTIONS:
-            raise self.context.unsupported("over-window", f"`{name}` needs an OVER window, and these are not supported yet", node)
+            raise self.context.unsupported(
+                "over-window", f"`{name}` needs an OVER window, and these are not supported yet", node
+            )
         if name in LEGACY_WINDOWS:
             raise self.context.unsupported(
                 "legacy-window",
@@ -222,13 +255,20 @@ class ExpressionBinder:
                 node,
                 "use a window TVF: FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY window_start, window_end",
             )
-        for clause, present in (("DISTINCT", node.distinct), ("FILTER", node.filter), ("ORDER BY", node.order), ("NULLS", node.nulls)):
+        for clause, present in (
+            ("DISTINCT", node.distinct),
+            ("FILTER", node.filter),
+            ("ORDER BY", node.order),
+            ("NULLS", node.nulls),
+        ):
             if present:
-                raise self.context.error("not-an-aggregate", f"{clause} belongs to aggregate functions, and `{name}` is none", node)
+                raise self.context.error(
+                    "not-an-aggregate", f"{clause} belongs to aggregate functions, and `{name}` is none", node
+                )
         args = list(node.expressions)
         if name in ("FLOOR", "CEIL", "CEILING") and len(args) == 2 and isinstance(args[1], exp.Var):
             name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
-        bound = (*self._all(args), *self._options(node))
+        bound = with_options(node, self._all(args), self._bind)
         try:
             return self._build(name, bound, span)
         except SqlError as error:
@@ -237,12 +277,6 @@ class ExpressionBinder:
             if error.code != "unknown-function" or near is None or found.help is not None:
                 raise
             raise SqlError(Diagnostic(found.code, found.message, found.span, near)) from None
-
-    def _options(self, node: FunctionCall) -> tuple[Expr, ...]:
-        """The clauses of a JSON function as trailing arguments."""
-        from everfold.sql.binder.json_options import json_options
-
-        return json_options(node, self)
 
     def _aggregate(self, node: FunctionCall) -> Expr:
         name, context = node.name, self.context
@@ -257,7 +291,9 @@ class ExpressionBinder:
         if entry is None:
             assert name in LATER_AGGREGATES
             near = "everfold has " + ", ".join(f"`{each}`" for each in aggregate_names())
-            raise context.unsupported("unsupported-aggregate", f"the aggregate `{name}` is not supported yet", node, near)
+            raise context.unsupported(
+                "unsupported-aggregate", f"the aggregate `{name}` is not supported yet", node, near
+            )
         if node.order:
             raise context.unsupported("unsupported-clause", f"WITHIN GROUP is not supported in `{name}`", node)
         if node.nulls:
@@ -267,11 +303,15 @@ class ExpressionBinder:
         if name == "COUNT" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
             nodes = []
         elif not nodes:
-            raise context.error("wrong-arguments", f"`{name}` takes an argument", node, "write COUNT(*)" if name == "COUNT" else None)
+            raise context.error(
+                "wrong-arguments", f"`{name}` takes an argument", node, "write COUNT(*)" if name == "COUNT" else None
+            )
         args = tuple(inside.bind(each) for each in nodes)
         least, most = entry.arity
         if nodes and not least <= len(args) <= most:
-            raise context.error("wrong-arguments", f"`{name}` takes {most} argument{'s' if most > 1 else ''}, not {len(args)}", node)
+            raise context.error(
+                "wrong-arguments", f"`{name}` takes {most} argument{'s' if most > 1 else ''}, not {len(args)}", node
+            )
         types = tuple(each.type for each in args)
         result = entry.result_type(types)
         if result is None:
@@ -280,10 +320,17 @@ class ExpressionBinder:
         distinct = node.distinct and name not in ("MIN", "MAX")
         if distinct and context.streaming:
             raise context.unsupported(
-                "distinct-aggregate", f"`{name}(DISTINCT …)` is not supported in streaming yet", node, "it works in batch"
+                "distinct-aggregate",
+                f"`{name}(DISTINCT …)` is not supported in streaming yet",
+                node,
+                "it works in batch",
             )
         condition = None
         if node.filter is not None:
-            condition = ExpressionBinder(self.relation, context, "FILTER", within="FILTER", subqueries=self.subqueries).condition(node.filter)
-        call = AggCall(function=name, args=args, type=result, distinct=distinct, filter=condition, span=context.span(node))
+            condition = ExpressionBinder(
+                self.relation, context, "FILTER", within="FILTER", subqueries=self.subqueries
+            ).condition(node.filter)
+        call = AggCall(
+            function=name, args=args, type=result, distinct=distinct, filter=condition, span=context.span(node)
+        )
         return self.calls.reference(call)

@@ -26,12 +26,16 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
     entry = catalog.get(statement.target, statement.target_span)
     context = Context.at(statement.span, catalog)
     if isinstance(entry, CatalogView):
-        raise SqlError(Diagnostic("not-a-table", f"`{entry.name}` is a view, and a view cannot be written", statement.target_span))
+        raise SqlError(
+            Diagnostic("not-a-table", f"`{entry.name}` is a view, and a view cannot be written", statement.target_span)
+        )
     if statement.overwrite:
         raise UnsupportedFeature(
             Diagnostic(
                 "insert-overwrite",
-                "INSERT OVERWRITE is not supported in streaming" if context.streaming else "INSERT OVERWRITE is not supported yet",
+                "INSERT OVERWRITE is not supported in streaming"
+                if context.streaming
+                else "INSERT OVERWRITE is not supported yet",
                 statement.target_span,
                 "write INSERT INTO, to a new folder",
             )
@@ -44,7 +48,9 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
             "column-count",
             f"the query has {len(plan.schema)} columns, and `{entry.name}` takes {len(targets)}",
             statement.query,
-            "name the columns to write: INSERT INTO " + entry.name + " (…)" if len(plan.schema) < len(targets) else None,
+            "name the columns to write: INSERT INTO " + entry.name + " (…)"
+            if len(plan.schema) < len(targets)
+            else None,
         )
     values = dict(zip(targets, references(plan), strict=True))
     problems = Problems()
@@ -58,10 +64,10 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
                 place = _item(statement.query, targets.index(column.name), context) or context.span(statement.query)
                 expressions.append(_into(given, column, at, entry.name, place))
     problems.check()
-    project = Project(input=plan, expressions=tuple(expressions), names=tuple(column.name for column in columns), span=statement.span)
+    project = Project(
+        input=plan, expressions=tuple(expressions), names=tuple(column.name for column in columns), span=statement.span
+    )
     return Sink(table=entry.table, input=project, span=statement.span)
-
-
 
 
 def _targets(statement: Insert, entry: CatalogTable, columns: tuple[TableColumn, ...]) -> tuple[str, ...]:
@@ -73,15 +79,25 @@ def _targets(statement: Insert, entry: CatalogTable, columns: tuple[TableColumn,
     for at, name in enumerate(statement.columns):
         with problems:
             if name not in names:
-                reason = f"`{name}` of `{entry.name}` cannot be written" if name in declared else f"`{entry.name}` has no column `{name}`"
+                reason = (
+                    f"`{name}` of `{entry.name}` cannot be written"
+                    if name in declared
+                    else f"`{entry.name}` has no column `{name}`"
+                )
                 raise SqlError(Diagnostic("unknown-column", reason, statement.target_span, nearest(name, names)))
             if name in statement.columns[:at]:
-                raise SqlError(Diagnostic("duplicate-column", f"the column `{name}` is named twice", statement.target_span))
+                raise SqlError(
+                    Diagnostic("duplicate-column", f"the column `{name}` is named twice", statement.target_span)
+                )
     for column in columns:
         if column.name not in statement.columns and not column.type.nullable:
             with problems:
                 raise SqlError(
-                    Diagnostic("missing-column", f"`{column.name}` of `{entry.name}` is NOT NULL and gets no value", statement.target_span)
+                    Diagnostic(
+                        "missing-column",
+                        f"`{column.name}` of `{entry.name}` is NOT NULL and gets no value",
+                        statement.target_span,
+                    )
                 )
     problems.check()
     return statement.columns

@@ -1,19 +1,53 @@
-"""The clauses inside the parentheses of JSON functions, as arguments behind the plain ones."""
+"""The clauses inside the parentheses of JSON functions, as plain arguments.
+
+A clause that was not written is an untyped NULL, or left off where no other follows. `JSON_OBJECT` and `JSON_ARRAY` have theirs first.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from everfold.plan.expressions import Expr
-from everfold.sql.dialects.nodes import FunctionCall
+from sqlglot import exp
 
-if TYPE_CHECKING:
-    from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.plan.expressions import Expr, Literal
+from everfold.sql.binder.literals import null, text
+from everfold.sql.dialects.nodes import CallOption, FunctionCall
+
+_TRAILING = {
+    "JSON_VALUE": ("RETURNING", "ON EMPTY", "DEFAULT ON EMPTY", "ON ERROR", "DEFAULT ON ERROR"),
+    "JSON_QUERY": ("RETURNING", "WRAPPER", "ON EMPTY", "ON ERROR"),
+    "JSON_EXISTS": ("ON ERROR",),
+}
+_ON_NULL = {"JSON_OBJECT": "NULL", "JSON_ARRAY": "ABSENT"}
 
 
-def json_options(node: FunctionCall, binder: ExpressionBinder) -> tuple[Expr, ...]:
-    """The clauses of a call as arguments."""
-    if not node.options:
-        return ()
-    first = next(iter(node.options.values()))
-    raise binder.context.unsupported("unsupported-clause", f"{first.name} is not supported in `{node.name}`", first)
+def with_options(
+    node: FunctionCall, args: tuple[Expr, ...], bind: Callable[[exp.Expression], Expr]
+) -> tuple[Expr, ...]:
+    """A call's arguments with those that its clauses make."""
+    options = node.options
+    if node.name in _ON_NULL:
+        given = options.get("ON NULL")
+        return (text(given.value if given and given.value else _ON_NULL[node.name]), *args)
+    more: list[Expr | None] = []
+    for role in _TRAILING.get(node.name, ()):
+        name = role.removeprefix("DEFAULT ")
+        option = options.get(name)
+        if option is None:
+            more.append(None)
+        elif role == "RETURNING":
+            assert option.to is not None
+            more.append(Literal(type=option.to, value=None))
+        elif role == name:
+            assert option.value is not None
+            more.append(text(option.value))
+        else:
+            more.append(_default(option, bind))
+    while more and more[-1] is None:
+        more.pop()
+    return (*args, *(null() if each is None else each for each in more))
+
+
+def _default(option: CallOption, bind: Callable[[exp.Expression], Expr]) -> Expr | None:
+    expression: exp.Expression | None = option.args.get("expression")
+    return None if expression is None else bind(expression)

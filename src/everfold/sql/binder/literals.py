@@ -96,7 +96,9 @@ def _number(node: exp.Literal, context: Context, *, negative: bool) -> Literal:
         amount = int(written.rstrip(".")) * (-1 if negative else 1)
         fitting = [each for each, most in _MOST.items() if -most - 1 <= amount <= most]
         if not fitting:
-            raise context.error("wrong-literal", f"`{written}` does not fit a BIGINT", node, "write a text and CAST it to DECIMAL")
+            raise context.error(
+                "wrong-literal", f"`{written}` does not fit a BIGINT", node, "write a text and CAST it to DECIMAL"
+            )
         of, value = fitting[0], amount
     return Literal(type=of.as_nullable(False), value=value, span=span)
 

@@ -18,7 +18,7 @@ from everfold.sql.catalog import Catalog
 from everfold.types import DataType, Field, NullType
 
 
-def bind_query(query: exp.Query, catalog: Catalog, span: Span) -> Collect:
+def bind_query(query: exp.Expression, catalog: Catalog, span: Span) -> Collect:
     """A bare query. `span` is its statement's place, whose text the query's offsets refer to."""
     context = Context.at(span, catalog)
     plan = bind_body(query, context).plan
@@ -53,7 +53,9 @@ def check_typed(plan: Plan, query: exp.Expression, context: Context) -> None:
     """SqlError `untyped-null` for a result column that is nothing but NULL."""
     for field in plan.schema:
         if isinstance(field.type, NullType):
-            raise context.error("untyped-null", f"the column `{field.name}` is NULL without a type", query, "write CAST(NULL AS STRING)")
+            raise context.error(
+                "untyped-null", f"the column `{field.name}` is NULL without a type", query, "write CAST(NULL AS STRING)"
+            )
 
 
 def bind_body(node: exp.Expression, context: Context) -> Relation:
@@ -81,7 +83,9 @@ def _with(node: exp.With, context: Context) -> Context:
         relation = bind_body(cte.this, context)
         names = [column.name for column in alias.args.get("columns") or ()] or None
         if names is not None and len(names) != len(relation.shown):
-            raise context.error("column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias)
+            raise context.error(
+                "column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias
+            )
         context = context.with_ctes({alias.name: relation.aliased(alias.name, names)})
     return context
 
@@ -142,7 +146,9 @@ def _set_operation(node: exp.Expression, context: Context) -> Plan:
     for side, plan in zip(sides, plans, strict=True):
         if len(plan.schema) != len(plans[0].schema):
             raise context.error(
-                "column-count", f"{kind} needs the same number of columns: {len(plans[0].schema)} and {len(plan.schema)}", side
+                "column-count",
+                f"{kind} needs the same number of columns: {len(plans[0].schema)} and {len(plan.schema)}",
+                side,
             )
     types = [_column_type(at, kind, node, plans, context) for at in range(len(plans[0].schema))]
     plans = [_cast_to(plan, types) for plan in plans]
@@ -167,7 +173,9 @@ def _operands(node: exp.Expression) -> list[exp.Expression]:
         return [node]
     sides: list[exp.Expression] = []
     for side in (node.this, node.expression):
-        nested = isinstance(side, exp.Union) and not any(side.args.get(name) for name in ("with_", "order", "limit", "offset"))
+        nested = isinstance(side, exp.Union) and not any(
+            side.args.get(name) for name in ("with_", "order", "limit", "offset")
+        )
         sides += _operands(side) if nested else [side]
     return sides
 
@@ -179,7 +187,9 @@ def _column_type(at: int, kind: str, node: exp.Expression, plans: Sequence[Plan]
     found = least_restrictive(types)
     if found is None:
         shown = " and ".join(dict.fromkeys(each.sql for each in types))
-        raise context.error("type-mismatch", f"column {at + 1} of {kind} cannot be {shown} at once", node, "CAST them to one type")
+        raise context.error(
+            "type-mismatch", f"column {at + 1} of {kind} cannot be {shown} at once", node, "CAST them to one type"
+        )
     return found.as_nullable(any(each.nullable for each in types))
 
 
@@ -224,10 +234,11 @@ def _values(node: exp.Values, context: Context) -> Values:
         found = least_restrictive(types)
         if found is None:
             shown = " and ".join(dict.fromkeys(each.sql for each in types))
-            raise context.error("type-mismatch", f"column {at + 1} of VALUES cannot be {shown} at once", node, "CAST them to one type")
+            raise context.error(
+                "type-mismatch", f"column {at + 1} of VALUES cannot be {shown} at once", node, "CAST them to one type"
+            )
         fields.append(Field(name=f"EXPR${at}", type=found.as_nullable(any(each.nullable for each in types))))
     converted_rows = tuple(
         tuple(converted(value, field.type) for value, field in zip(row, fields, strict=True)) for row in rows
     )
     return Values(rows=converted_rows, fields=tuple(fields), span=context.span(node))
-

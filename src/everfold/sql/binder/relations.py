@@ -63,7 +63,9 @@ def _aliased(relation: Relation, alias: exp.TableAlias | None, context: Context)
         return relation
     names = [column.name for column in alias.args.get("columns") or ()]
     if names and len(names) != len(relation.shown):
-        raise context.error("column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias)
+        raise context.error(
+            "column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias
+        )
     return relation.aliased(alias.name, names or None)
 
 
@@ -99,7 +101,9 @@ def _table(node: exp.Table, context: Context) -> Relation:
         _no_hints(hints, context, "a view")
         plan = view_plan(entry, context, node)
     else:
-        plan = entry.plan(streaming=context.streaming, table=_hinted(entry.table, hints, context), span=context.span(node))
+        plan = entry.plan(
+            streaming=context.streaming, table=_hinted(entry.table, hints, context), span=context.span(node)
+        )
     return Relation.of(plan, local_name(name))
 
 
@@ -144,7 +148,11 @@ def _hinted(table: Table, hints: Sequence[TableHint], context: Context) -> Table
                 spans[key] = span
     if not hints:
         return table
-    return replace(table, options=tuple(sorted(options.items())), option_spans=tuple(sorted(spans.items(), key=lambda each: each[0])))
+    return replace(
+        table,
+        options=tuple(sorted(options.items())),
+        option_spans=tuple(sorted(spans.items(), key=lambda each: each[0])),
+    )
 
 
 # --- UNNEST -----------------------------------------------------------------------------------------------------------
@@ -160,18 +168,24 @@ def _unnest(left: Relation, node: exp.Unnest, context: Context, *, outer: bool) 
     ordinality = bool(node.args.get("offset"))
     if ordinality:
         fields.append(Field(name="ORDINALITY", type=INT.as_nullable(outer)))
-    alias = node.args.get("alias")
+    alias: exp.TableAlias | None = node.args.get("alias")
     names = [column.name for column in alias.args.get("columns") or ()] if alias else []
-    if names and len(names) != len(fields):
+    if alias is not None and names and len(names) != len(fields):
         raise context.error("column-count", f"`{alias.name}` names {len(names)} columns of {len(fields)}", alias)
     if names:
         fields = [field.named(name) for field, name in zip(fields, names, strict=True)]
     made = Unnest(
-        input=left.plan, collection=collection, fields=tuple(fields), outer=outer, ordinality=ordinality, span=context.span(node)
+        input=left.plan,
+        collection=collection,
+        fields=tuple(fields),
+        outer=outer,
+        ordinality=ordinality,
+        span=context.span(node),
     )
     width = len(left.plan.schema)
     more = tuple(
-        ScopeColumn(name=field.name, position=width + at, relation=alias.name if alias else None) for at, field in enumerate(fields)
+        ScopeColumn(name=field.name, position=width + at, relation=alias.name if alias else None)
+        for at, field in enumerate(fields)
     )
     return Relation(plan=made, columns=(*left.columns, *more))
 
@@ -189,7 +203,9 @@ def _unnested_fields(collection: Expr, node: exp.Unnest, context: Context) -> tu
 
 def _element_fields(of: DataType) -> tuple[Field, ...]:
     if isinstance(of, RowType):
-        return tuple(Field(name=each.name, type=each.type.as_nullable(each.type.nullable or of.nullable)) for each in of.fields)
+        return tuple(
+            Field(name=each.name, type=each.type.as_nullable(each.type.nullable or of.nullable)) for each in of.fields
+        )
     return (Field(name="EXPR$0", type=of),)
 
 
@@ -215,7 +231,8 @@ def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
         return Relation(plan=made, columns=(*left.columns, *moved))
     how = _KINDS[side]
     plain = Relation(
-        plan=Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None), columns=(*left.columns, *moved)
+        plan=Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None),
+        columns=(*left.columns, *moved),
     )
     using = [each.name for each in node.args.get("using") or ()]
     if node.args.get("method") == "NATURAL":
@@ -277,7 +294,9 @@ def _join_using(
     taken = {column.position for pair in pairs for column in pair}
     columns = [ScopeColumn(name=name, position=at) for at, name in enumerate(using)]
     for column in (*left.columns, *right.columns):
-        columns.append(replace(column, position=column.position + width, hidden=column.hidden or column.position in taken))
+        columns.append(
+            replace(column, position=column.position + width, hidden=column.hidden or column.position in taken)
+        )
     return Relation(plan=plan, columns=tuple(columns))
 
 
@@ -285,6 +304,9 @@ def _side(relation: Relation, name: str, node: exp.Join, context: Context) -> Sc
     found = [column for column in relation.shown if column.name == name]
     if len(found) != 1:
         code, what = ("unknown-column", "no column") if not found else ("ambiguous-column", f"{len(found)} columns")
-        raise SqlError(Diagnostic(code, f"USING takes columns of both sides, and one side has {what} named `{name}`", context.span(node)))
+        raise SqlError(
+            Diagnostic(
+                code, f"USING takes columns of both sides, and one side has {what} named `{name}`", context.span(node)
+            )
+        )
     return found[0]
-

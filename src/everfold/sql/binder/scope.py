@@ -36,7 +36,10 @@ class Relation:
     def of(cls, plan: Plan, alias: str | None = None, names: Sequence[str] | None = None) -> Relation:
         """A relation whose columns are all the plan's, under the plan's names or others."""
         names = plan.schema.names if names is None else names
-        return cls(plan=plan, columns=tuple(ScopeColumn(name=name, position=at, relation=alias) for at, name in enumerate(names)))
+        return cls(
+            plan=plan,
+            columns=tuple(ScopeColumn(name=name, position=at, relation=alias) for at, name in enumerate(names)),
+        )
 
     def over(self, plan: Plan) -> Relation:
         """The same names over another plan with the same columns."""
@@ -49,7 +52,8 @@ class Relation:
         return Relation(
             plan=self.plan,
             columns=tuple(
-                ScopeColumn(name=name, position=column.position, relation=alias) for name, column in zip(names, shown, strict=True)
+                ScopeColumn(name=name, position=column.position, relation=alias)
+                for name, column in zip(names, shown, strict=True)
             ),
         )
 
@@ -69,7 +73,9 @@ class Relation:
 
     def reference(self, column: ScopeColumn, span: Span | None = None) -> InputRef:
         """The value of a column."""
-        return InputRef(type=self.plan.schema[column.position].type, position=column.position, name=column.name, span=span)
+        return InputRef(
+            type=self.plan.schema[column.position].type, position=column.position, name=column.name, span=span
+        )
 
 
 def without_database(relation: Relation, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -150,7 +156,9 @@ def _fields(value: Expr, names: Iterable[str], span: Span | None) -> Expr:
 def check_field(value: Expr, name: str, span: Span | None) -> None:
     """SqlError `unknown-field` unless the value is a ROW with a field of that name."""
     if not isinstance(value.type, RowType):
-        raise SqlError(Diagnostic("unknown-field", f"no field `{name}`: the value is a {value.type.sql}, not a ROW", span))
+        raise SqlError(
+            Diagnostic("unknown-field", f"no field `{name}`: the value is a {value.type.sql}, not a ROW", span)
+        )
     fields = [of.name for of in value.type.fields]
     if name not in fields:
         help_ = nearest(name, fields) or "it has " + ", ".join(f"`{each}`" for each in fields)

@@ -181,7 +181,9 @@ def _qualified_star(select: _Select, node: QualifiedStar, binder: ExpressionBind
     span = select.context.span(node)
     value = resolve(select.relation, node.names, span, select.context.outer)
     if not isinstance(value.type, RowType):
-        raise select.context.error("misplaced-star", f"`{'.'.join(node.names)}` is no table and no ROW, so it has no `*`", node)
+        raise select.context.error(
+            "misplaced-star", f"`{'.'.join(node.names)}` is no table and no ROW, so it has no `*`", node
+        )
     return [_Item(of.name, build("FIELD", (value, text(of.name)), span)) for of in value.type.fields]
 
 
@@ -231,8 +233,14 @@ def _grouped(select: _Select) -> Plan:
     aliases = {item.name: item.value for item in items}
     sort_keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", calls=calls, aliases=aliases))
     # Columns that are not grouped are found before the aggregate is chosen: a mistake goes before what is not supported.
-    dry = Grouped(plan=relation.plan, keys=tuple(keys), calls=tuple(InputRef(type=call.type, position=0) for call in calls.calls))
-    for value in (*(item.value for item in items), *([having] if having is not None else []), *(key.expression for key in sort_keys)):
+    dry = Grouped(
+        plan=relation.plan, keys=tuple(keys), calls=tuple(InputRef(type=call.type, position=0) for call in calls.calls)
+    )
+    for value in (
+        *(item.value for item in items),
+        *([having] if having is not None else []),
+        *(key.expression for key in sort_keys),
+    ):
         with select.problems:
             over_groups(value, keys, dry, width)
     select.problems.check()
@@ -248,7 +256,10 @@ def _grouped(select: _Select) -> Plan:
     outputs = [_Item(item.name, over(item.value)) for item in items]
     if node.args.get("distinct") is not None:
         return _ordered_outside(_distinct(_projected(plan, outputs, select), select), outputs, select)
-    over_keys = [SortKey(expression=over(key.expression), descending=key.descending, nulls_first=key.nulls_first) for key in sort_keys]
+    over_keys = [
+        SortKey(expression=over(key.expression), descending=key.descending, nulls_first=key.nulls_first)
+        for key in sort_keys
+    ]
     return _ordered_inside(plan, outputs, over_keys, select)
 
 
@@ -271,7 +282,9 @@ def _keys(select: _Select) -> list[Expr]:
             match node:
                 case exp.GroupingSets() | exp.Rollup() | exp.Cube():
                     what = {"GroupingSets": "GROUPING SETS", "Rollup": "ROLLUP", "Cube": "CUBE"}[type(node).__name__]
-                    raise context.unsupported("grouping-sets", f"{what} is not supported yet", node, "UNION ALL one query for each set")
+                    raise context.unsupported(
+                        "grouping-sets", f"{what} is not supported yet", node, "UNION ALL one query for each set"
+                    )
                 case exp.Tuple():
                     keys += [binder.bind(each) for each in node.expressions]
                 case exp.Literal() if not node.is_string and node.name.isdecimal():
@@ -302,7 +315,10 @@ def ordered(order: exp.Order, context: Context) -> list[exp.Ordered]:
     """The keys of ORDER BY, which only batch takes."""
     if context.streaming:
         raise context.unsupported(
-            "streaming-order-by", "ORDER BY is not supported in streaming: the rows never are all there", order, "run in batch"
+            "streaming-order-by",
+            "ORDER BY is not supported in streaming: the rows never are all there",
+            order,
+            "run in batch",
         )
     found: list[exp.Ordered] = order.expressions
     return found
@@ -322,7 +338,11 @@ def sort_key(node: exp.Ordered, value: Expr) -> SortKey:
     """ORDER BY a value; NULL is the smallest value where nobody said."""
     descending = bool(node.args.get("desc"))
     nulls_first = node.args.get("nulls_first")
-    return SortKey(expression=value, descending=descending, nulls_first=not descending if nulls_first is None else bool(nulls_first))
+    return SortKey(
+        expression=value,
+        descending=descending,
+        nulls_first=not descending if nulls_first is None else bool(nulls_first),
+    )
 
 
 def _sort_keys(select: _Select, items: Sequence[_Item], binder: ExpressionBinder) -> list[SortKey]:
@@ -354,7 +374,11 @@ def _ordered_inside(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey],
     )
     outputs = references(wide)
     over = [
-        SortKey(expression=outputs[wide.expressions.index(key.expression)], descending=key.descending, nulls_first=key.nulls_first)
+        SortKey(
+            expression=outputs[wide.expressions.index(key.expression)],
+            descending=key.descending,
+            nulls_first=key.nulls_first,
+        )
         for key in keys
     ]
     made: Plan = Sort(input=wide, keys=tuple(over), span=select.context.span(select.node.args["order"]))
@@ -379,6 +403,8 @@ def _ordered_outside(plan: Plan, items: Sequence[_Item], select: _Select) -> Pla
             value = ExpressionBinder(select.relation, context, "ORDER BY", aliases=aliases).bind(each.this)
             at = next((at for at, item in enumerate(items) if item.value == value), None)
         if at is None:
-            raise context.error("not-in-select", "ORDER BY of a SELECT DISTINCT takes columns of the SELECT list only", each)
+            raise context.error(
+                "not-in-select", "ORDER BY of a SELECT DISTINCT takes columns of the SELECT list only", each
+            )
         keys.append(sort_key(each, outputs[at]))
     return Sort(input=plan, keys=tuple(keys), span=context.span(order))

@@ -27,7 +27,9 @@ class Subqueries:
             )  # fmt: skip
         plan = subquery_plan(node, relation, context)
         if len(plan.schema) != 1:
-            raise context.error("wrong-arguments", f"a subquery used as a value has one column, not {len(plan.schema)}", node)
+            raise context.error(
+                "wrong-arguments", f"a subquery used as a value has one column, not {len(plan.schema)}", node
+            )
         if not _one_row(plan):
             raise context.unsupported(
                 "scalar-subquery", "a subquery used as a value must have one row whatever the data", node,
@@ -35,7 +37,11 @@ class Subqueries:
             )  # fmt: skip
         if plan not in self.plans:
             self.plans.append(plan)
-        return InputRef(type=plan.schema[0].type.as_nullable(), position=self.width + self.plans.index(plan), span=context.span(node))
+        return InputRef(
+            type=plan.schema[0].type.as_nullable(),
+            position=self.width + self.plans.index(plan),
+            span=context.span(node),
+        )
 
     def joined(self, plan: Plan) -> Plan:
         """The relation's plan with a column for each subquery."""
@@ -50,7 +56,10 @@ def subquery_plan(node: exp.Expression, relation: Relation, context: Context) ->
 
     if context.streaming:
         raise context.unsupported(
-            "streaming-join", "subqueries within expressions are joins, and joins are not supported in streaming", node, "run in batch"
+            "streaming-join",
+            "subqueries within expressions are joins, and joins are not supported in streaming",
+            node,
+            "run in batch",
         )
     query = node.this if isinstance(node, exp.Subquery) else node
     return bind_body(query, context.inside(relation)).plan
@@ -90,7 +99,9 @@ def semi_join(node: exp.Expression, relation: Relation, context: Context) -> Pla
     plan = subquery_plan(inner.args["query"], relation, context)
     nodes = inner.this.expressions if isinstance(inner.this, exp.Tuple) else [inner.this]
     if len(plan.schema) != len(nodes):
-        raise context.error("wrong-arguments", f"IN compares {len(nodes)} values with a subquery of {len(plan.schema)} columns", inner)
+        raise context.error(
+            "wrong-arguments", f"IN compares {len(nodes)} values with a subquery of {len(plan.schema)} columns", inner
+        )
     width = len(relation.plan.schema)
     condition: Expr | None = None
     for at, each in enumerate(nodes):

@@ -9,7 +9,17 @@ from sqlglot import exp
 
 from everfold.errors import nearest
 from everfold.plan.expressions import Expr, InputRef, inputs_of, substitute
-from everfold.plan.nodes import Filter, Plan, Project, TimeKind, Unnest, WindowAggregate, WindowTableFunction, walk_plan
+from everfold.plan.nodes import (
+    Filter,
+    Plan,
+    Project,
+    TimeKind,
+    Union,
+    Unnest,
+    WindowAggregate,
+    WindowTableFunction,
+    walk_plan,
+)
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
 from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.literals import bind_literal
@@ -89,9 +99,13 @@ def _time_kind(node: WindowTvf, plan: Plan, column: int, context: Context) -> Ti
 
 def _missing_watermark(plan: Plan, name: str) -> str:
     if any(field.time for below in walk_plan(plan) for field in below.schema if field.name == name):
+        if any(isinstance(below, Union) for below in walk_plan(plan)):
+            return "all sides of UNION ALL must have it as their time attribute"
         return "an expression over a time attribute is none: select the column as it is"
     if any(field.time == "rowtime" for field in plan.schema):
-        return "the time attribute here is " + named_list(field.name for field in plan.schema if field.time == "rowtime")
+        return "the time attribute here is " + named_list(
+            field.name for field in plan.schema if field.time == "rowtime"
+        )
     return f"declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND"
 
 
@@ -100,7 +114,9 @@ def _window(node: WindowTvf, context: Context) -> Window:
     sizes = {role: _milliseconds(node, role, given[role], context) for role in given}
     for role, value in sizes.items():
         if role != "OFFSET" and value <= 0:
-            raise context.error("window-size", f"the {role.lower()} of {node.kind} must be positive, not {value} ms", given[role])
+            raise context.error(
+                "window-size", f"the {role.lower()} of {node.kind} must be positive, not {value} ms", given[role]
+            )
     offset = sizes.get("OFFSET", 0)
     match node.kind:
         case "TUMBLE":
@@ -190,11 +206,19 @@ def unwind(plan: Plan) -> Unwound | None:
         case WindowAggregate():
             # Its own columns are the rest; there is nothing below that another window could be made of.
             keys, calls = len(plan.keys), len(plan.calls)
-            rest = Project(input=plan, expressions=_references(plan.schema)[: keys + calls], names=plan.schema.names[: keys + calls])
+            rest = Project(
+                input=plan,
+                expressions=_references(plan.schema)[: keys + calls],
+                names=plan.schema.names[: keys + calls],
+            )
             return Unwound(source=plan, inner=rest, columns=_references(plan.schema))
         case Project():
             below = unwind(plan.input)
-            return None if below is None else replace(below, columns=tuple(substitute(each, below.columns) for each in plan.expressions))
+            return (
+                None
+                if below is None
+                else replace(below, columns=tuple(substitute(each, below.columns) for each in plan.expressions))
+            )
         case Filter():
             below = unwind(plan.input)
             return None if below is None else _filtered(below, plan)
@@ -229,8 +253,8 @@ def _unnested(below: Unwound, plan: Unnest) -> Unwound:
         return replace(below, entangled=True, columns=(*below.columns, *_references(plan.schema)[len(below.columns) :]))
     width, more = below.width, len(plan.fields)
     moved = tuple(
-        InputRef(type=part.type, position=at if at < width else at + more, name=part.name)
-        for at, part in enumerate((*_references(below.inner.schema), *_window_references(below)))
+        InputRef(type=field.type, position=at if at < width else at + more, name=field.name)
+        for at, field in enumerate((*below.inner.schema, *below.source.schema.fields[-3:]))
     )
     inner = replace(plan, input=below.inner, collection=collection)
     appended = _references(inner.schema)[width:]
@@ -240,11 +264,6 @@ def _unnested(below: Unwound, plan: Unnest) -> Unwound:
         columns=(*(substitute(each, moved) for each in below.columns), *appended),
         late=tuple(substitute(each, moved) for each in below.late),
     )
-
-
-def _window_references(unwound: Unwound) -> tuple[InputRef, ...]:
-    fields = unwound.source.schema.fields[-3:]
-    return tuple(InputRef(type=field.type, position=unwound.width + at, name=field.name) for at, field in enumerate(fields))
 
 
 def conjuncts(condition: Expr) -> Sequence[Expr]:

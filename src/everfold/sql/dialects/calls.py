@@ -5,10 +5,13 @@ from __future__ import annotations
 from sqlglot import exp
 
 from everfold.errors import nearest
+from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.nodes import CallOption, FlinkCast, FunctionCall, QualifiedStar
-from everfold.sql.dialects.tokens import TokenType
+from everfold.sql.dialects.operators import RANGE
 from everfold.sql.dialects.types import Types
 from everfold.sql.dialects.words import TIME_UNITS
+
+_BEHIND_A_QUERY = ("", ")", ";", "UNION", "INTERSECT", "EXCEPT", "ORDER", "LIMIT", "OFFSET", "FETCH")
 
 
 class Calls(Types):
@@ -45,7 +48,7 @@ class Calls(Types):
             at += 1
         ahead = at - self.at
         if self.key(ahead) not in ("SELECT", "WITH", "VALUES") and not (
-            self.key(ahead) == "TABLE" and self.kind(ahead + 1) in _NAMES
+            self.key(ahead) == "TABLE" and self.kind(ahead + 1) in NAMED
         ):
             return False
         return all(self.key(self.closing.get(each, len(self.keys)) + 1 - self.at) in _BEHIND_A_QUERY for each in opened)
@@ -66,10 +69,9 @@ class Calls(Types):
         self.expect("(")
         made = FunctionCall(this=name)
         made.meta["spelled"] = ".".join(part.name for part in parts)
-        with self.nested():
-            self._arguments(name, made)
-            self.expect(")")
-            self._modifiers(made)
+        self._arguments(name, made)
+        self.expect(")")
+        self._modifiers(made)
         self.place(made, first)
         if self.accept("OVER"):
             return self._over(made, first)
@@ -125,7 +127,7 @@ class Calls(Types):
     def star_of(self) -> QualifiedStar | None:
         """`t.*`, if that is what comes."""
         ahead = 0
-        while self.kind(ahead) in _NAMES and self.key(ahead + 1) == ".":
+        while self.kind(ahead) in NAMED and self.key(ahead + 1) == ".":
             ahead += 2
         if not ahead or self.key(ahead) != "*":
             return None
@@ -231,7 +233,7 @@ class Calls(Types):
         made.set("expressions", arguments)
 
     def _position(self, made: FunctionCall) -> None:
-        arguments = [self.binary(_OPERAND)]
+        arguments = [self.binary(RANGE + 1)]
         self.expect("IN")
         made.set("expressions", [*arguments, self.expression()])
 
@@ -303,8 +305,3 @@ class Calls(Types):
         self.expect("ON", "NULL")
         made.set("options", [self.node(CallOption, first, this="ON NULL", value=value)])
         return True
-
-
-_NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
-_OPERAND = 33
-_BEHIND_A_QUERY = ("", ")", ";", "UNION", "INTERSECT", "EXCEPT", "ORDER", "LIMIT", "OFFSET", "FETCH")

@@ -20,7 +20,8 @@ MAX_NESTING = 64
 E = TypeVar("E", bound=exp.Expression)
 T = TypeVar("T")
 
-_NAMED = (TokenType.VAR, TokenType.IDENTIFIER)
+NAMED = (TokenType.VAR, TokenType.IDENTIFIER)
+"""What names are made of."""
 
 
 class Cursor:
@@ -104,7 +105,7 @@ class Cursor:
     def identifier(self, what: str, reserved: frozenset[str] = NOT_A_NAME) -> exp.Identifier:
         """Takes a name. Names are case-sensitive with and without backticks, so `quoted` is true of all."""
         token = self.tokens[self.at] if not self.done else None
-        if token is None or token.token_type not in _NAMED or self.key() in reserved:
+        if token is None or token.token_type not in NAMED or self.key() in reserved:
             raise self.expected(what)
         if not token.text:
             raise self.expected(what, help_text="a name has at least one character")

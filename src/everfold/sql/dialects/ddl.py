@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
-from everfold.errors import Span, SqlError
+from everfold.errors import Span, SqlError, UnsupportedFeature
 from everfold.sql.dialects.queries import Queries
 from everfold.sql.dialects.tokens import TokenType
 from everfold.sql.statements import (
@@ -130,6 +130,11 @@ class Definitions(Queries):
         if_not_exists = self._if_not_exists()
         name, name_span = self.object_name("a table")
         self._refuse_as_and_like()
+        if self.key() == "WITH":  # columns may only be left out before AS and LIKE
+            at = self.at
+            self._with_options()
+            self._refuse_as_and_like()
+            self.at = at
         parts = _Parts()
         self.expect("(")
         while True:
@@ -249,7 +254,9 @@ class Definitions(Queries):
             return
         self.accept("ENFORCED")
         message = "a PRIMARY KEY that is enforced is not supported: the data is not everfold's, so it cannot be checked"
-        raise SqlError.of("unsupported-clause", message, self.span(first), "write PRIMARY KEY (…) NOT ENFORCED")
+        raise UnsupportedFeature.of(
+            "unsupported-clause", message, self.span(first), "write PRIMARY KEY (…) NOT ENFORCED"
+        )
 
     def _watermark(self) -> WatermarkDef:
         first = self.at

@@ -12,37 +12,10 @@ from everfold.errors import SqlError, UnsupportedFeature
 from everfold.sql.dialects.calls import Calls
 from everfold.sql.dialects.literals import WrongLiteral, interval_units, interval_value, temporal_text
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FunctionCall, IntervalLiteral, TemporalLiteral
+from everfold.sql.dialects.operators import CHAINS, COMPARE, DISTINCT_FROM, INFIX, IS, NOT, RANGE, SIGN, SUM, Infix
 from everfold.sql.dialects.tokens import TokenType
 from everfold.sql.dialects.types import MAX_TIMESTAMP_PRECISION
 from everfold.sql.dialects.words import NILADIC, NOT_A_FUNCTION, NOT_A_NAME, UNITS
-
-# Calcite's, so that a text means here what it means in Flink: `||` binds as `*`, IS NULL less than `=`.
-OR, AND, NOT, IS, COMPARE, RANGE, DISTINCT_FROM, SUM, PRODUCT, SIGN = 22, 24, 26, 28, 30, 32, 35, 40, 60, 80
-
-
-class Infix(NamedTuple):
-    """An operator between two operands."""
-
-    power: int
-    node: type[exp.Expression]
-
-
-INFIX: dict[str, Infix] = {
-    "=": Infix(COMPARE, exp.EQ),
-    "<>": Infix(COMPARE, exp.NEQ),
-    "!=": Infix(COMPARE, exp.NEQ),
-    "<": Infix(COMPARE, exp.LT),
-    "<=": Infix(COMPARE, exp.LTE),
-    ">": Infix(COMPARE, exp.GT),
-    ">=": Infix(COMPARE, exp.GTE),
-    "+": Infix(SUM, exp.Add),
-    "-": Infix(SUM, exp.Sub),
-    "*": Infix(PRODUCT, exp.Mul),
-    "/": Infix(PRODUCT, exp.Div),
-    "%": Infix(PRODUCT, exp.Mod),
-    "||": Infix(PRODUCT, exp.DPipe),
-}
-CHAINS: dict[str, Infix] = {"OR": Infix(OR, exp.Or), "AND": Infix(AND, exp.And)}
 
 
 class _Operand(NamedTuple):
@@ -194,14 +167,14 @@ class Expressions(Calls):
 
     def _prefixed(self) -> exp.Expression:
         first = self.at
+        word = self.one_of("-", "+", "NOT")
+        if word is None:
+            return self._postfixed(self.primary(), first)
         with self.nested():
-            if self.accept("-"):
-                return self.node(exp.Neg, first, this=self.binary(SIGN))
-            if self.accept("+"):
-                return self.binary(SIGN)
-            if self.accept("NOT"):
-                return self.node(exp.Not, first, this=self.binary(NOT))
-        return self._postfixed(self.primary(), first)
+            operand = self.binary(NOT if word == "NOT" else SIGN)
+        if word == "+":
+            return operand
+        return self.node(exp.Not if word == "NOT" else exp.Neg, first, this=operand)
 
     def _postfixed(self, found: exp.Expression, first: int) -> exp.Expression:
         while True:
@@ -278,8 +251,9 @@ class Expressions(Calls):
                 )
             case "CAST" | "TRY_CAST" if after == "(":
                 return self.cast()
-            case _ if key in NILADIC and after not in ("(", "."):
+            case _ if key in NILADIC and after != "." and (after != "(" or self.key(2) == ")"):
                 spelled = self.take().text
+                self.accept("(", ")")
                 made = self.node(FunctionCall, first, this=key, expressions=[], special=True)
                 made.meta["spelled"] = spelled
                 return made

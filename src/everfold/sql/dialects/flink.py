@@ -7,7 +7,7 @@ The grammar is our own, written over sqlglot's nodes: sqlglot's stock parser rea
 - `meta["start"]`, `meta["end"]`: offsets in the script's text of its first and its last character (inclusive, as sqlglot's); `span_of(node,
   text, source)` makes a `Span` of them. Copies keep them. They do not compare.
 - Names are case-sensitive with and without backticks: `exp.Identifier.quoted` is always true, so `a` and `` `a` `` are equal trees.
-- Trees are at most `MAX_DEPTH` high (deeper: SqlError `too-deep`), so recursion over them is safe; long AND and OR chains are balanced.
+- Trees are at most `MAX_DEPTH` high (and texts nest at most `MAX_NESTING` deep; else SqlError `too-deep`), so recursion over them is safe; long AND and OR chains are balanced.
 - There is no `exp.Paren`: parentheses only shape the tree. `render(node)` writes them back where they are needed.
 
 ## Expressions
@@ -82,66 +82,35 @@ Units (`exp.Var`) are singular capitals. `exp.Var` occurs only as such a keyword
 
 from __future__ import annotations
 
-try:
-    import sqlglot.generator
-    import sqlglot.parser
-    from sqlglot import exp
-    from sqlglot.dialects.dialect import Dialect
-
-    from everfold.sql.dialects.cursor import MAX_DEPTH, MAX_NESTING, too_deep
-    from everfold.sql.dialects.grammar import Grammar
-    from everfold.sql.dialects.literals import interval_value
-    from everfold.sql.dialects.nodes import (
-        CallOption,
-        ColumnPath,
-        FieldAccess,
-        FlinkCast,
-        FunctionCall,
-        IntervalLiteral,
-        QualifiedStar,
-        TableFunction,
-        TableHint,
-        TemporalLiteral,
-        WindowTvf,
-    )
-    from everfold.sql.dialects.render import render
-    from everfold.sql.dialects.tokens import FlinkTokenizer, Token
-
-    class FlinkParser(sqlglot.parser.Parser):
-        """The front door for sqlglot's own tools: one query's or expression's text to its tree."""
-
-        def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
-            """The tree of a query or an expression."""
-            grammar = Grammar(sql, "<sql>")
-            tree = (grammar.whole_query() if grammar.starts_query() else grammar.whole_expression()).tree
-            if not grammar.done:
-                raise grammar.expected("the end")
-            return [tree]
-
-    class FlinkGenerator(sqlglot.generator.Generator):
-        """The front door for sqlglot's own tools: a tree to its text."""
-
-        def generate(self, expression: exp.Expr, copy: bool = True) -> str:
-            """The canonical text."""
-            assert isinstance(expression, exp.Expression)
-            return render(expression)
-
-    class Flink(Dialect):
-        """Flink's dialect by the name `flink`, as in `tree.sql("flink")`."""
-
-        Tokenizer = FlinkTokenizer
-        Parser = FlinkParser
-        Generator = FlinkGenerator
-except TypeError as compiled:
-    if "interpreted classes cannot inherit" not in str(compiled):
-        raise
-    raise ImportError("everfold needs sqlglot without its compiled part: pip uninstall sqlglotc") from None
+import sqlglot.generator
+import sqlglot.parser
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 
 from everfold.errors import Span
+from everfold.sql.dialects.cursor import MAX_DEPTH, MAX_NESTING, too_deep
+from everfold.sql.dialects.grammar import Grammar
+from everfold.sql.dialects.literals import interval_value
+from everfold.sql.dialects.nodes import (
+    CallOption,
+    ColumnPath,
+    FieldAccess,
+    FlinkCast,
+    FunctionCall,
+    IntervalLiteral,
+    QualifiedStar,
+    TableFunction,
+    TableHint,
+    TemporalLiteral,
+    WindowTvf,
+)
+from everfold.sql.dialects.render import render
+from everfold.sql.dialects.tokens import FlinkTokenizer, Token
 from everfold.sql.statements import Statement
 
 __all__ = [
     "MAX_DEPTH",
+    "MAX_NESTING",
     "CallOption",
     "ColumnPath",
     "FieldAccess",
@@ -161,6 +130,35 @@ __all__ = [
     "render",
     "span_of",
 ]
+
+
+class FlinkParser(sqlglot.parser.Parser):
+    """The front door for sqlglot's own tools: one query's or expression's text to its tree."""
+
+    def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
+        """The tree of a query or an expression."""
+        grammar = Grammar(sql, "<sql>")
+        tree = (grammar.whole_query() if grammar.starts_query() else grammar.whole_expression()).tree
+        if not grammar.done:
+            raise grammar.expected("the end")
+        return [tree]
+
+
+class FlinkGenerator(sqlglot.generator.Generator):
+    """The front door for sqlglot's own tools: a tree to its text."""
+
+    def generate(self, expression: exp.Expr, copy: bool = True) -> str:
+        """The canonical text."""
+        assert isinstance(expression, exp.Expression)
+        return render(expression)
+
+
+class Flink(Dialect):
+    """Flink's dialect by the name `flink`, as in `tree.sql("flink")`."""
+
+    Tokenizer = FlinkTokenizer
+    Parser = FlinkParser
+    Generator = FlinkGenerator
 
 
 def parse_statements(text: str, source: str = "<sql>") -> tuple[Statement, ...]:

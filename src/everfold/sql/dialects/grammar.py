@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from everfold.errors import EverfoldError, nearest
+from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.ddl import Definitions
 from everfold.sql.dialects.tokens import TokenType
 from everfold.sql.statements import (
@@ -174,16 +176,16 @@ class Grammar(Definitions):
             span=self.span(first),
         )
 
-    def _execute(self) -> Statement:
+    def _execute(self) -> Query | Insert | StatementSet:
         first = self.at
         self.expect("EXECUTE")
         match self.key():
             case "STATEMENT":
                 return self._statement_set(first)
             case "INSERT":
-                return self._insert()
+                return replace(self._insert(), span=self.span(first))
             case "SELECT" | "WITH" | "VALUES":
-                return self._query()
+                return replace(self._query(), span=self.span(first))
             case "PLAN":
                 self.at += 1
                 raise self.refused("unsupported-statement", "EXECUTE PLAN", first)
@@ -265,7 +267,7 @@ class Grammar(Definitions):
         ):
             self.at += 1
             raise self.refused("unsupported-statement", f"DESCRIBE {self.keys[self.at - 1]}", first)
-        if self.key() == "EXTENDED" and self.kind(1) in (TokenType.VAR, TokenType.IDENTIFIER):
+        if self.key() == "EXTENDED" and self.kind(1) in NAMED:
             self.at += 1
         name, name_span = self.object_name("a table")
         return Describe(name=name, name_span=name_span, span=self.span(first))
@@ -284,9 +286,7 @@ class Grammar(Definitions):
             case "STATEMENT" | "BEGIN":
                 statement = self._statement_set(self.at)
             case "EXECUTE":
-                executed = self._execute()
-                assert isinstance(executed, (Query, Insert, StatementSet))
-                statement = executed
+                statement = self._execute()
             case _:
                 statement = self._query()
         return Explain(statement=statement, details=tuple(details), span=self.span(first))

@@ -247,3 +247,9 @@ class TableHint(exp.Expression):
 
     arg_types = {"this": True, "expressions": False}
     _hash_raw_args = True
+
+
+try:
+    ColumnPath(parts=[])
+except TypeError as error:  # "interpreted classes cannot inherit from compiled"
+    raise ImportError(f"everfold needs sqlglot without its compiled part ({error}): pip uninstall sqlglotc") from None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from everfold.sql.dialects.expressions import SUM
+from everfold.sql.dialects.cursor import NAMED
+from everfold.sql.dialects.operators import SUM
 from everfold.sql.dialects.relations import Relations
 from everfold.sql.dialects.tokens import TokenType
 from everfold.sql.dialects.words import NOT_A_NAME, NOT_AN_ALIAS
@@ -139,7 +140,7 @@ class Queries(Relations):
         alias: exp.Identifier | None = None
         if self.accept("AS"):
             alias = self.identifier("a column's name", NOT_A_NAME)
-        elif self.kind() in (TokenType.VAR, TokenType.IDENTIFIER) and self.key() not in NOT_AN_ALIAS:
+        elif self.kind() in NAMED and self.key() not in NOT_AN_ALIAS:
             alias = self.identifier("a column's name")
         return item if alias is None else self.node(exp.Alias, first, this=item, alias=alias)
 
@@ -182,7 +183,7 @@ class Queries(Relations):
         """What stands in the parentheses of OVER, or behind WINDOW w AS."""
         self.expect("(")
         with self.nested(2):
-            if self.kind() in (TokenType.VAR, TokenType.IDENTIFIER) and self.key() not in (
+            if self.kind() in NAMED and self.key() not in (
                 "PARTITION",
                 "ORDER",
                 "ROWS",
@@ -227,7 +228,8 @@ class Queries(Relations):
         found: dict[str, exp.Expression] = {}
         if self.key() == "ORDER":
             found["order"] = self.order_by()
-        while (first := self.at) >= 0:
+        while True:
+            first = self.at
             if self.key() == "LIMIT" and "limit" not in found:
                 self.at += 1
                 if not self.accept("ALL"):
@@ -249,7 +251,6 @@ class Queries(Relations):
                 found["limit"] = self.node(exp.Limit, first, expression=count)
             else:
                 return found
-        raise AssertionError
 
     def _count(self) -> exp.Expression:
         if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isdecimal():

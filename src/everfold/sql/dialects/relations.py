@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, nearest
+from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.expressions import Expressions
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, TableFunction, TableHint, WindowTvf
 from everfold.sql.dialects.tokens import TokenType
@@ -18,7 +19,6 @@ WINDOW_ROLES = {
 }
 """The arguments behind table and time column, in order; OFFSET may be left out."""
 
-_NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 _JOINS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", ",")
 
 
@@ -105,13 +105,13 @@ class Relations(Expressions):
                     "write a sub-query: (SELECT * FROM …)",
                 )
             return self.node(exp.Subquery, first, this=self.parenthesised_query())
-        if self.kind() in _NAMES and self.key(1) == "(":
+        if self.kind() in NAMED and self.key(1) == "(":
             return self._window_or_function(first, lateral=False)
         return self.table()
 
     def _table_function(self, first: int, lateral: bool) -> exp.Expression:
         self.expect("TABLE", "(")
-        if self.kind() not in _NAMES or self.key(1) not in ("(", "."):
+        if self.kind() not in NAMED or self.key(1) not in ("(", "."):
             raise self.expected("a table function")
         found = self._window_or_function(self.at, lateral)
         self.expect(")")
@@ -159,7 +159,7 @@ class Relations(Expressions):
     def _table_alias(self) -> exp.TableAlias | None:
         first = self.at
         explicit = self.accept("AS")
-        if not explicit and (self.kind() not in _NAMES or self.key() in NOT_AN_ALIAS):
+        if not explicit and (self.kind() not in NAMED or self.key() in NOT_AN_ALIAS):
             return None
         name = self.identifier("a table's name")
         columns = self.enclosed(lambda: self.identifier("a column's name")) if self.key() == "(" else None
@@ -268,7 +268,7 @@ class Relations(Expressions):
     def _bare_keys(self) -> list[ColumnPath]:
         """Keys without parentheses; the comma behind the last of them belongs to the window."""
         keys = [self._key_column()]
-        while self.key() == "," and self.kind(1) in _NAMES and self.key(2) not in ("(", "=>"):
+        while self.key() == "," and self.kind(1) in NAMED and self.key(2) not in ("(", "=>"):
             self.at += 1
             keys.append(self._key_column())
         return keys

@@ -5,12 +5,10 @@ Text made here names state and stands in `SHOW CREATE`, so it must not change: p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Iterable
 
 from sqlglot import exp
 
-from everfold.sql.dialects.expressions import AND, COMPARE, DISTINCT_FROM, INFIX, IS, NOT, OR, RANGE, SIGN
 from everfold.sql.dialects.nodes import (
     CallOption,
     ColumnPath,
@@ -21,11 +19,12 @@ from everfold.sql.dialects.nodes import (
     QualifiedStar,
     TemporalLiteral,
 )
+from everfold.sql.dialects.operators import AND, DISTINCT_FROM, INFIX, IS, NOT, OR, RANGE, SIGN
 from everfold.sql.dialects.render_query import QUERY_WRITERS
 from everfold.sql.dialects.words import NILADIC
 
 ATOM = 100
-Writer: TypeAlias = Callable[..., str]
+"""How much names, literals and calls bind: they never need parentheses."""
 
 
 def render(node: exp.Expression) -> str:
@@ -160,7 +159,7 @@ def _atom(node: exp.Expression) -> str:
             return _name(node)
         case exp.Tuple():
             return f"({_list(node.expressions)})"
-        case exp.Exists() | exp.Subquery() if isinstance(node, exp.Exists):
+        case exp.Exists():
             return f"EXISTS ({render(node.this)})"
         case exp.Kwarg():
             return f"{node.this.name} => {render(node.expression)}"
@@ -250,6 +249,3 @@ def _option(option: CallOption) -> str:
         case name:
             default = option.args.get("expression")
             return f"{option.value} {f'{render(default)} ' if default is not None else ''}{name}"
-
-
-assert COMPARE < RANGE

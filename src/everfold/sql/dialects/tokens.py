@@ -15,7 +15,7 @@ from everfold.errors import EverfoldError, Span, SqlError
 
 _PATTERN = re.compile(
     r"""
-    (?P<space>\s+)
+    (?P<space>[\s\ufeff]+)
   | (?P<comment>(?:--|//)[^\n]*)
   | (?P<hint>/\*\+)
   | (?P<block>/\*.*?\*/)
@@ -25,8 +25,8 @@ _PATTERN = re.compile(
   | (?P<text>'(?:[^']|'')*')
   | (?P<quoted>`(?:[^`]|``)*`)
   | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
-  | (?P<word>(?:[^\W\d]|\$(?!\{))[\w$]*)
-  | (?P<sign>=>|<>|<=|>=|!=|\|\||[-()\[\],.;:+*/%<>=])
+  | (?P<word>(?![uU]&'|[xXeE]')(?:[^\W\d]|\$(?!\{))[\w$]*)
+  | (?P<sign>=>|<>|<=|>=|!=|\|\||/(?!\*)|[-()\[\],.;:+*%<>=])
     """,
     re.VERBOSE | re.DOTALL,
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from everfold.plan.expressions import Call, Expr, Literal
+from everfold.sql.functions.casts import wrap
 from everfold.sql.functions.coercion import (
     converted,
     decimal_of,
@@ -23,7 +24,7 @@ from everfold.sql.functions.coercion import (
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
 from everfold.sql.functions.render import Writer
 from everfold.sql.functions.temporal_arithmetic import scaled_interval, shifted
-from everfold.types import MAX_DECIMAL_PRECISION, DataType, DecimalType, FloatingType, IntegerType, IntervalType, NumericType
+from everfold.types import MAX_DECIMAL_PRECISION, DecimalType, FloatingType, IntegerType, IntervalType, NumericType
 
 DIVISION_BY_ZERO = "division-by-zero: Division by zero"
 _DECIMAL_RESULT: dict[str, Callable[[DecimalType, DecimalType], DecimalType]] = {
@@ -33,13 +34,6 @@ _DECIMAL_RESULT: dict[str, Callable[[DecimalType, DecimalType], DecimalType]] = 
     "/": quotient_type,
     "%": remainder_type,
 }
-
-
-def wrapped(text: str, type: IntegerType) -> str:  # noqa: A002
-    """DuckDB: the low bits of a wider integer, as a machine keeps them."""
-    half, mask = 1 << type.bits - 1, (1 << type.bits) - 1
-    name = type.duckdb
-    return f"CAST((({text} + {half}) & {mask}) - {half} AS {name})"
 
 
 def _arithmetic(operator: str) -> Rule:
@@ -112,9 +106,9 @@ def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
                 checked = b if _not_zero(right) else f"CASE {b} WHEN 0 THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
                 wide = "HUGEINT" if isinstance(left.type, IntegerType) and left.type.bits == 64 else "BIGINT"
                 text = f"CAST({a} AS {wide}) {'//' if operator == '/' else '%'} {checked}"
-                return wrapped(f"({text})", type) if operator == "/" else f"CAST(({text}) AS {type.duckdb})"
+                return wrap(f"({text})", type) if operator == "/" else f"CAST(({text}) AS {type.duckdb})"
             wide = "HUGEINT" if type.bits == 64 else "BIGINT"
-            return wrapped(f"(CAST({a} AS {wide}) {operator} CAST({b} AS {wide}))", type)
+            return wrap(f"(CAST({a} AS {wide}) {operator} CAST({b} AS {wide}))", type)
         assert isinstance(type, DecimalType) and isinstance(left.type, DecimalType) and isinstance(right.type, DecimalType)
         if operator in ("/", "%"):
             b_checked = b if _not_zero(right) else f"CASE {b} WHEN 0 THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
@@ -123,8 +117,8 @@ def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
             return f"CAST({a} % {b_checked} AS {type.duckdb})"
         if operator == "*":
             return _product(writer, type, left.type, right.type, a, b)
-        exact = f"CAST({a} AS DECIMAL(38,{max(left.type.scale, right.type.scale)}))"
-        text = f"{exact} {operator} {exact.replace(a, b)}"
+        wide = f"DECIMAL(38,{max(left.type.scale, right.type.scale)})"
+        text = f"CAST({a} AS {wide}) {operator} CAST({b} AS {wide})"
         if type.precision < MAX_DECIMAL_PRECISION:
             return f"CAST({text} AS {type.duckdb})"
         return f"TRY(CAST({text} AS {type.duckdb}))"
@@ -154,8 +148,8 @@ def _quotient(writer: Writer, type: DecimalType, left: DecimalType, right: Decim
         f"THEN {n} // {d} + CASE WHEN ({n} < 0) = ({d} < 0) THEN 1 ELSE -1 END ELSE {n} // {d} END"
     )
     body = writer.let(q, rounded, _rescaled(q, type))
-    body = writer.let(d, _unscaled(b), writer.let(n, f"{_unscaled(a)} * {10**shift}::HUGEINT", body))
-    return body if type.precision < MAX_DECIMAL_PRECISION else f"TRY({body})"
+    body = writer.let(n, f"{_unscaled(a)} * {10**shift}::HUGEINT", body)
+    return writer.let(d, _unscaled(b), body if type.precision < MAX_DECIMAL_PRECISION else f"TRY({body})")
 
 
 def _product(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:  # noqa: A002
@@ -198,7 +192,7 @@ def _sign(args: Args) -> Typed | Expr | None:
 def _minus_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if isinstance(call.type, IntegerType):
         wide = "HUGEINT" if call.type.bits == 64 else "BIGINT"
-        return wrapped(f"(-CAST({texts[0]} AS {wide}))", call.type)
+        return wrap(f"(-CAST({texts[0]} AS {wide}))", call.type)
     return f"(-{texts[0]})"
 
 
@@ -213,11 +207,6 @@ def _entry(operator: str, doc: str, *aliases: str) -> Function:
         usage=f"<NUMERIC> {operator} <NUMERIC>",
         operator=True,
     )
-
-
-def common_of(a: Expr, b: Expr) -> DataType | None:
-    """The type in which two operands meet."""
-    return least_restrictive([a.type, b.type])
 
 
 FUNCTIONS = (

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 from everfold.errors import Span, SqlError, nearest
 from everfold.plan.expressions import Call, Expr, Literal
-from everfold.sql.functions import arithmetic, comparison, conditional, logic, temporal_arithmetic
+from everfold.sql.functions import (
+    arithmetic,
+    comparison,
+    conditional,
+    encoding,
+    logic,
+    regex,
+    string,
+    temporal_arithmetic,
+)
 from everfold.sql.functions.casts import FUNCTIONS as CASTS
 from everfold.sql.functions.entry import Function
 
@@ -17,6 +26,9 @@ _FAMILIES = (
     conditional.FUNCTIONS,
     temporal_arithmetic.FUNCTIONS,
     CASTS,
+    string.FUNCTIONS,
+    regex.FUNCTIONS,
+    encoding.FUNCTIONS,
 )
 
 

@@ -16,6 +16,7 @@ REPEATED_CHARS = 160
 """An argument that a template needs several times is written out so often as long as that is at most so many characters."""
 
 _HOLE = re.compile(r"\{(\d+\*?|\*|t\d*|zone|fail: [^}]*)\}")
+_VOLATILE = ("error(", "uuid(", "random(")
 _MARK = re.compile("\x01(\\d+)\x02")
 
 
@@ -170,7 +171,9 @@ class Writer:
             count[int(mark.group(1))] += 1
         names = {}
         for at, text in enumerate(texts):
-            if count[at] > 1 and len(text) * count[at] > REPEATED_CHARS:
+            # DuckDB's TRY takes nothing that can fail on purpose.
+            guarded = "TRY(" in body and any(word in text for word in _VOLATILE)
+            if (count[at] > 1 and len(text) * count[at] > REPEATED_CHARS) or (guarded and count[at]):
                 names[at] = self.fresh()
         body = _MARK.sub(lambda mark: names.get(int(mark.group(1)), texts[int(mark.group(1))]), body)
         for at, name in names.items():

@@ -1,0 +1,108 @@
+"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md. `python docs/generate.py` rewrites them; a test compares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from everfold.aggregates import registry as aggregates
+from everfold.connectors import registry as connectors
+from everfold.plan.nodes import Table
+from everfold.sql.functions import registry as functions
+from everfold.sql.functions.entry import Lacks
+from everfold.sql.settings import FAMILIES, OPTIONS
+
+HERE = Path(__file__).parent
+_MADE = "<!-- made by docs/generate.py from the registries: do not edit -->"
+
+
+def _cell(text: object) -> str:
+    return str(text).replace("\n", " ").replace("|", "\\|")
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{' --- |' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(map(_cell, row))} |"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def functions_page() -> Iterator[str]:
+    """Aggregate and scalar functions."""
+    yield from ("# Functions", "", _MADE, "", "## Aggregate functions", "")
+    yield "Each takes `DISTINCT` and `FILTER (WHERE …)`. Types and results are Flink's."
+    yield ""
+    entries = [(name, aggregates.lookup(name)) for name in aggregates.names()]
+    yield from _table(
+        ("function", "what it means"),
+        ((_code(name), (type(entry).__doc__ or "").strip().split("\n")[0]) for name, entry in entries),
+    )
+    yield from ("", "## Scalar functions and operators", "")
+    yield from _table(
+        ("function", "what it means"),
+        ((_code(entry.usage or entry.name), entry.doc + _lacks(entry.spark, entry.duckdb)) for entry in functions.entries()),
+    )
+
+
+def _lacks(spark: object, duckdb: object) -> str:
+    missing = [(name, each.why) for name, each in (("Spark", spark), ("the memory engine", duckdb)) if isinstance(each, Lacks)]
+    return "".join(f" Not on {name}: {why}." for name, why in missing)
+
+
+def options_page() -> Iterator[str]:
+    """Options of SET."""
+    yield from ("# Options", "", _MADE, "")
+    yield "Set by `SET 'key' = 'value'`, by `--conf key=value`, or under `options` of a case file. Options of Spark's (`spark.*`) go to `--conf` only."
+    yield from ("", "## Options with a meaning", "")
+    meant = [option for option in OPTIONS.values() if option.meaning]
+    yield from _table(("option", "default", "meaning"), ((_code(o.key), _code(o.default or ""), o.meaning) for o in meant))
+    yield from ("", "## Options of Flink's that are accepted", "")
+    yield "They change nothing here; setting one gives a note. Where only one value is named, any other is refused."
+    yield ""
+    rest = [option for option in OPTIONS.values() if not option.meaning]
+    only = [(_code(o.key) + (f" = `{str(o.only).lower()}`" if o.only is not None else ""), o.why) for o in rest]
+    yield from _table(("option", "why"), [*only, *((f"`{family}…`", why) for family, why in FAMILIES.items())])
+
+
+def connectors_page() -> Iterator[str]:
+    """Connectors and their options."""
+    yield from ("# Connectors", "", _MADE, "")
+    yield "Named and configured as Flink's: `WITH ('connector' = 'filesystem', …)`. Unknown options are refused, with the nearest name."
+    for name in connectors.names():
+        connector = connectors.connector(name)
+        yield from ("", f"## {name}", "")
+        if connector.meaning:
+            yield from (connector.meaning, "")
+        table = Table(name="t", columns=(), options=(("connector", name),))
+        listed = [option for option in connector.options(table).options if option.name != "connector"]
+        yield from _table(
+            ("option", "type", "default", "meaning"),
+            (
+                (
+                    _code(o.name) + (" (required)" if o.required else ""),
+                    o.type if isinstance(o.type, str) else " or ".join(map(_code, o.type)),
+                    _code(o.default or ""),
+                    " ".join(filter(None, (o.meaning, f"Counts for a {o.role} only." if o.role != "both" else "", o.note))),
+                )
+                for o in listed
+            ),
+        )
+
+
+PAGES = {"functions.md": functions_page, "options.md": options_page, "connectors.md": connectors_page}
+
+
+def text(page: str) -> str:
+    """What a page should hold."""
+    return "\n".join(PAGES[page]()) + "\n"
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        (HERE / page).write_text(text(page), encoding="utf-8")
+        sys.stdout.write(f"{HERE / page}\n")

@@ -1,0 +1,355 @@
+"""Reads the files of a table: through Spark, a batch or a stream, and without it for the memory engine.
+
+A stream takes whole files, oldest first, as many as `scan.max-bytes-per-batch` allows; a file counts once, by its path. A file must be
+complete when it gets its name: write it elsewhere, or under a name with a leading dot, and rename it.
+"""
+
+from __future__ import annotations
+
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
+from everfold.connectors.filesystem.connector import record_columns
+from everfold.connectors.filesystem.paths import files, partition_values, require, resolve, shown_path
+from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.formats.registry import format_of
+from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, quoted
+from everfold.errors import ConnectorError
+from everfold.plan.nodes import Table, TableColumn
+from everfold.types import DataType, physical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_CHUNK_ROWS = 50_000
+_NEVER = "36500d"
+"""Spark forgets files older than this beside the newest one, and would then leave them out."""
+_PARTITION_RULES = TextRules(minutes=True, zone="")
+_GLOB = re.compile(r"([\\*?\[\]{}])")
+
+
+class FileSource(Source):
+    """The rows of a folder's files."""
+
+    def __init__(self, table: Table, options: OptionValues) -> None:
+        self.table = table
+        self.options = options
+        self.columns = record_columns(table, Role.SOURCE)
+        self._observed: Any = None
+        self._base_folder = Path.cwd()
+
+    @property
+    def format_name(self) -> str:
+        """The format of the files."""
+        return self.options.text("format")
+
+    @property
+    def format(self) -> Format:
+        """The format of the files, which is one of text records."""
+        return format_of(self.format_name, self.table, self.options, f"{self.format_name}.")
+
+    @property
+    def poll_ms(self) -> int | None:
+        """How often a watched folder is looked at."""
+        return self.options.number_or_none("source.monitor-interval")
+
+    def bounded(self) -> bool:
+        """Unless the folder is watched."""
+        return self.poll_ms is None
+
+    def place(self, base_folder: Path) -> Path:
+        """Where the files lie. Raises ConnectorError `no-such-path`."""
+        said = self.options.text("path")
+        place = resolve(said, base_folder)
+        require(self.table, place, said)
+        return place
+
+    # -- Spark ---------------------------------------------------------------------------------------------------------
+
+    def stream(self, context: SourceContext) -> DataFrame:
+        """The files as a stream."""
+        self._base_folder = context.base_folder
+        place = self.place(context.base_folder)
+        reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
+        count = self.options.number_or_none("scan.max-files-per-batch")
+        if count is not None:
+            reader = reader.option("maxFilesPerTrigger", str(count))
+        else:
+            reader = reader.option("maxBytesPerTrigger", str(self.options.number("scan.max-bytes-per-batch")))
+        return self._frame(reader, context, place, streaming=True)
+
+    def batch(self, context: SourceContext) -> DataFrame:
+        """The files as they are now."""
+        self._base_folder = context.base_folder
+        place = self.place(context.base_folder)
+        if next(files(place), None) is None:
+            return self._empty(context)
+        return self._frame(context.spark.read, context, place, streaming=False)
+
+    def _empty(self, context: SourceContext) -> DataFrame:
+        fields = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
+        return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING"]))
+
+    def _frame(self, reader: Any, context: SourceContext, place: Path, *, streaming: bool) -> DataFrame:
+        reader = reader.option("recursiveFileLookup", "true")
+        path = _GLOB.sub(r"\\\1", str(place))
+        if self.format_name == "parquet":
+            from everfold.connectors.formats.parquet import read_parquet
+
+            frame, values = read_parquet(reader, path, files(place), self.table, self.columns)
+        else:
+            frame, values = self._text_frame(reader, context, path, streaming=streaming)
+        out = [
+            f"{self._column(at, column, values, place)} AS {physical(at)}" for at, column in enumerate(self.table.columns)
+        ]
+        pattern = self.options.text_or_none("source.path.regex-pattern")
+        if pattern is not None:
+            frame = frame.where(f"rlike(__path, {quoted(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
+        return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}")
+
+    def _text_frame(self, reader: Any, context: SourceContext, path: str, *, streaming: bool) -> tuple[DataFrame, dict[int, str]]:
+        """The checked frame with the fields and the file of each record, and Spark SQL for the values of the record's columns."""
+        form = self.format
+        context.spark.conf.set("spark.sql.json.filterPushdown.enabled", "false")
+        if form.reader is not None:
+            reader = reader.format(form.reader).options(**form.reader_options()).schema(form.reader_schema(self.columns))
+        else:
+            reader = reader.format("text").option("lineSep", "\n")
+        frame = reader.load(path).selectExpr(
+            "*",
+            f"{_plain('_metadata.file_path')} AS __path",
+            "_metadata.file_size AS __size",
+            "_metadata.file_modification_time AS __changed",
+        )
+        if form.reader is None:
+            frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
+            frame = form.from_text(frame, self.columns, "__raw")
+        place = Place(self.table.name, (("path", "__path"),))
+        fields = {column.position: f"`{column.name.replace('`', '``')}`" for column in self.columns}
+        first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
+        if form.ignore_errors:
+            frame = self._counted(frame, form, fields, context.name, streaming=streaming)
+        else:
+            # The first field is named so that Spark never reads the record alone, which it refuses.
+            text = f"coalesce({BAD}, CAST({first} AS STRING))"
+            frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(place, None, text)} END")
+        return frame, {column.position: form.value(column, fields[column.position], place) for column in self.columns}
+
+    def _counted(self, frame: DataFrame, form: Format, fields: dict[int, str], name: str, *, streaming: bool) -> DataFrame:
+        """The readable records; how many are not, or not in full, is observed."""
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import expr
+
+        partly = [sql for column in self.columns if (sql := form.is_bad(column, fields[column.position]))]
+        lost = form.lost(self.columns)
+        frame = frame.withColumn("__lost", expr(lost))
+        bad = expr(f"count_if(__lost OR {BAD} IS NOT NULL OR " + (" OR ".join(partly) or "false") + ")").alias("bad")
+        if streaming:
+            frame = frame.observe(_observed(name), bad)
+        else:
+            self._observed = Observation(_observed(name))
+            frame = frame.observe(self._observed, bad)
+        return frame.where("NOT __lost").drop("__lost")
+
+    def skipped(self, progress: object) -> int:
+        """Records left out or read in part, by Spark's progress (None: of the batch frame that has run)."""
+        if progress is None:
+            return 0 if self._observed is None else int(self._observed.get["bad"] or 0)
+        metrics = getattr(progress, "observedMetrics", None) or {}
+        name = next((each for each in metrics if each.startswith("everfold_bad_")), None)
+        return 0 if name is None else int(metrics[name]["bad"] or 0)
+
+    def _column(self, at: int, column: TableColumn, values: dict[int, str], place: Path) -> str:
+        if at in values:
+            return values[at]
+        if column.metadata_key is None:
+            return self._partition(column, place)
+        plain = {
+            "file.path": "__path",
+            "file.name": "substring_index(__path, '/', -1)",
+            "file.size": "__size",
+            "file.modification-time": "__changed",
+        }[column.metadata_key]
+        return f"CAST({plain} AS {column.type.spark})"
+
+    def _partition(self, column: TableColumn, place: Path) -> str:
+        folder = f"/{re.escape(column.name)}=([^/]*)/"
+        within = f"substring(__path, {len(str(place)) + 1})"
+        name = f"regexp_extract({within}, {quoted(folder)}, 1)"
+        text = f"url_decode(replace({name}, '+', '%2B'))"
+        value = catalyst(text, column.type, _PARTITION_RULES)
+        where = Place(self.table.name, (("path", "__path"),))
+        return (
+            f"CASE WHEN NOT rlike({within}, {quoted(folder)}) THEN {raise_bad(where, column.name, name)}"
+            f" WHEN {name} = {quoted(self.options.text('partition.default-name'))} THEN NULL"
+            f" ELSE coalesce({value}, {raise_bad(where, column.name, text)}) END"
+        )
+
+    # -- failures ------------------------------------------------------------------------------------------------------
+
+    def failure(self, error_text: str) -> ConnectorError | None:
+        """A bad record, found again in its file; a file that went away or cannot be read."""
+        said = find_bad(error_text, self.table.name)
+        if said is not None:
+            return self._bad_record(said)
+        gone = re.search(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
+        if gone is not None:
+            path = unquote(urlsplit(gone.group(1)).path).rstrip(".")
+            return ConnectorError.of(
+                "file-gone",
+                f"table `{self.table.name}`: the file `{path}` went away before it was read",
+                help="put it back and start again: nothing is lost",
+            )
+        denied = re.search(r"(?:AccessControlException|Permission denied)[^\n]*", error_text)
+        if denied is not None and (path_found := re.search(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)) is not None:
+            return ConnectorError.of("no-permission", f"table `{self.table.name}`: no permission to read `{path_found.group(1)}`")
+        if self.format_name == "parquet":
+            from everfold.connectors.formats.parquet import parquet_failure
+
+            return parquet_failure(self.table, error_text)
+        return None
+
+    def _bad_record(self, said: dict[str, object]) -> ConnectorError:
+        path = Path(str(said.get("path")))
+        column, text = said.get("column"), str(said.get("text", ""))
+        found = _find_in_file(path, self.format, self.columns) if path.is_file() else None
+        if found is not None:
+            line, reason, record = found
+            where = f"`{self._shown(path)}` line {line}"
+        else:
+            where = f"`{self._shown(path)}`"
+            reason, record = "it cannot be read", text
+            if column is not None:
+                of = next(each.type for each in self.table.columns if each.name == str(column).split("[")[0].split(".")[0].split("{")[0])
+                reason, record = f"field `{column}` is not a value of {of.sql}: `{text}`", ""
+        return bad_record(where, reason, record, self.format)
+
+    def _shown(self, path: Path) -> str:
+        return shown_path(path, self._base_folder)
+
+    # -- without Spark -------------------------------------------------------------------------------------------------
+
+    def local(self, base_folder: Path) -> Iterator[pa.Table]:
+        """The rows in pieces of some ten thousand, file by file."""
+        self._base_folder = base_folder
+        place = self.place(base_folder)
+        pattern = self.options.text_or_none("source.path.regex-pattern")
+        for path in files(place):
+            if pattern is not None and re.fullmatch(pattern, str(path)) is None:
+                continue
+            yield from self._local_file(path, place, base_folder)
+
+    def _local_file(self, path: Path, place: Path, base_folder: Path) -> Iterator[pa.Table]:
+        if self.format_name == "parquet":
+            from everfold.connectors.formats.parquet import local_parquet
+
+            for piece in local_parquet(path, self.table, self.columns):
+                yield self._assembled(piece, piece[0].__len__() if piece else 0, path, place)
+            return
+        form = self.format
+        for rows in _decoded(path, form, self.columns, base_folder):
+            columns = list(zip(*rows, strict=True)) if self.columns else []
+            yield self._assembled(
+                [_arrow(list(values), column.type) for values, column in zip(columns, self.columns, strict=True)], len(rows), path, place
+            )
+
+    def _assembled(self, columns: Sequence[Any], count: int, path: Path, place: Path) -> pa.Table:
+        """A table of the record's columns, and what the file's name and state add."""
+        import pyarrow as pa
+
+        made: dict[int, Any] = {column.position: values for column, values in zip(self.columns, columns, strict=True)}
+        keys = self.table.partition_keys
+        said = partition_values(path, place, keys, self.options.text("partition.default-name")) if keys else []
+        if said is None:
+            raise bad_record(f"`{shown_path(path, Path.cwd())}`", f"it is in no folder `{keys[0]}=…`", "", self.format)
+        state = path.stat()
+        for at, column in enumerate(self.table.columns):
+            if at in made:
+                continue
+            value: object
+            match column.metadata_key:
+                case "file.path":
+                    value = str(path)
+                case "file.name":
+                    value = path.name
+                case "file.size":
+                    value = state.st_size
+                case "file.modification-time":
+                    value = datetime.fromtimestamp(state.st_mtime_ns // 1_000_000 / 1000, UTC)
+                case _:
+                    text = said[keys.index(column.name)]
+                    value = None if text is None else converter(column.type, _PARTITION_RULES)(text)
+            made[at] = _arrow([value] * count, column.type)
+        return pa.table([made[at] for at in range(len(self.table.columns))], names=[physical(at) for at in range(len(self.table.columns))])
+
+
+def bad_record(where: str, reason: str, record: str, form: Format) -> ConnectorError:
+    """The error of a record that cannot be read: `where` says which it is."""
+    from everfold.connectors.formats.json import excerpt
+
+    message = f"{where}: {reason}" + (f"\n  | {excerpt(record, 160)}" if record else "")
+    fix = f"mend the record, or set '{form.ignore_option}' = 'true' to go on and count such records" if form.ignore_option else None
+    return ConnectorError.of("bad-record", message, help=fix)
+
+
+def _observed(name: str) -> str:
+    return f"everfold_bad_{name}"
+
+
+def _plain(file_path: str) -> str:
+    """Spark SQL: the path of a file as the file system knows it, from the URI that Spark gives."""
+    return f"regexp_replace(url_decode(replace({file_path}, '+', '%2B')), '^file:/+', '/')"
+
+
+def _arrow(values: list[Any], of: DataType) -> Any:
+    import pyarrow as pa
+
+    return pa.array(values, of.arrow)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers; `\\n` or `\\r\\n` ends a line."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            yield number, line.rstrip(b"\r\n")
+
+
+def _decoded(path: Path, form: Format, columns: Sequence[RecordColumn], base_folder: Path) -> Iterator[list[list[object]]]:
+    """The rows of a file, in pieces. Raises ConnectorError `bad-record` with the line."""
+    decode = form.decoder(columns)
+    rows: list[list[object]] = []
+    for number, line in _lines(path):
+        try:
+            rows.extend(decode(line))
+        except BadValue as wrong:
+            if form.ignore_errors:
+                continue
+            text = line.decode("utf-8", "replace")
+            raise bad_record(f"`{shown_path(path, base_folder)}` line {number}", wrong.reason, text, form) from None
+        if len(rows) >= _CHUNK_ROWS:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> tuple[int, str, str] | None:
+    """The first record of a file that cannot be read: its line, why, and its text."""
+    decode = form.decoder(columns)
+    try:
+        for number, line in _lines(path):
+            try:
+                for _ in decode(line):
+                    pass
+            except BadValue as wrong:
+                return number, wrong.reason, line.decode("utf-8", "replace")
+    except OSError:
+        return None
+    return None

@@ -1,0 +1,34 @@
+"""The final rows of windows."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from everfold.operators.layout import Layout, local_zone, window_columns
+from everfold.operators.zones import to_utc
+from everfold.types import Schema, physical
+
+
+def emitted(results: pl.DataFrame, layout: Layout, schema: Schema, zone: str | None) -> pl.DataFrame:
+    """Keys, values and bounds of windows, given as merged slots with `start`, `end` and keys; sorted by window and keys."""
+    results = results.sort("end", "start", *layout.keys)
+    columns = [pl.col(key).alias(physical(at)) for at, key in enumerate(layout.keys)]
+    columns += [layout.folds[fold].result(physical(len(layout.keys) + at)) for at, fold in enumerate(layout.calls)]
+    return results.select(*columns, *window_values(results["end"], schema, zone, local_zone(schema)))
+
+
+def window_values(ends: pl.Series, schema: Schema, zone: str | None, local: bool) -> list[pl.Expr]:
+    """window_start, window_end and window_time out of `start` and `end`, local milliseconds. `ends`: the values of `end`."""
+    start_name, end_name, time_name = window_columns(schema)
+    time = pl.col("end") - 1
+    if local and zone is not None and len(ends):
+        time = time.replace_strict(to_utc([end - 1 for end in ends.unique().to_list()], zone), return_dtype=pl.Int64)
+    return [
+        _timestamp(pl.col("start")).alias(start_name),
+        _timestamp(pl.col("end")).alias(end_name),
+        _timestamp(time, "UTC" if local else None).alias(time_name),
+    ]
+
+
+def _timestamp(ms: pl.Expr, zone: str | None = None) -> pl.Expr:
+    return (ms * 1000).cast(pl.Datetime("us", zone))

@@ -1,0 +1,298 @@
+"""SESSION windows: a window of each key that ends when no row came for the gap. Sessions that touch are one.
+
+Rows, and sessions that tasks have already made of them, are intervals `start`, `end` (exclusive). A bucket joins a batch's intervals with
+the open sessions of the same keys, in one sort and one pass over whole columns. Late is judged after joining: what is complete at the
+watermark before the batch, open sessions included, is dropped and counted. So the order of rows within a batch does not matter.
+
+State: open sessions in `parts` tables by hash of the key (parts double as they fill). A batch reads and writes the parts that it touches
+and those where a session has become due: the head page knows the earliest end in each part.
+
+Times are milliseconds of the wall clock in the node's zone. Source: flink 2.3 through `tests/cases/window`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from everfold.aggregates.folding import fold_rows, fold_slots
+from everfold.operators.clock import Clock
+from everfold.operators.contract import END_OF_TIME, ClockSpec, InputColumn, Stats, Step
+from everfold.operators.layout import column_names, layout_of, local_zone, normalised, time_input
+from everfold.operators.output import emitted, window_values
+from everfold.operators.runs import Runs
+from everfold.operators.zones import closed_until
+from everfold.plan.expressions import InputRef
+from everfold.plan.nodes import WindowAggregate, WindowTableFunction
+from everfold.plan.windows import Session
+from everfold.state.pages import decode_head, encode_head
+from everfold.state.store import PageKey, Store
+from everfold.types import Schema, physical
+
+PART_ROWS = 8192
+"""Parts double when they would hold more rows than that on average."""
+_PARTS = 1 << 32
+"""The upper half of the hash chooses the part: the lower has chosen the bucket."""
+
+
+class _Sessions(ABC):
+    """What both session operators share: joining intervals, judging them, keeping the open ones. Items are rows with `hash`, keys,
+    `start`, `end`, `n` (how many new rows they stand for; 0 in state) and what the subclass adds."""
+
+    def __init__(
+        self,
+        name: str,
+        node: WindowAggregate | WindowTableFunction,
+        clock: ClockSpec,
+        epoch: int,
+        keys: tuple[str, ...],
+    ) -> None:
+        assert isinstance(node.window, Session), node.window
+        self._name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        self._gap_ms = node.window.gap_ms
+        self._keys = keys
+        self._schema = node.schema
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._name, self._node, self._clock, self._epoch)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self._keys
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @abstractmethod
+    def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
+        """Items with a `session` number, ascending, as items that know the `start` and `end` of their whole session."""
+
+    @abstractmethod
+    def _to_page(self, items: pl.DataFrame) -> pl.DataFrame:
+        """Items as pages name them."""
+
+    @abstractmethod
+    def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
+        """A page's items, `n` being 0."""
+
+    @abstractmethod
+    def _emitted(self, items: pl.DataFrame) -> pl.DataFrame:
+        """Final rows of complete sessions."""
+
+    @abstractmethod
+    def _empty(self) -> pl.DataFrame:
+        """Items without rows."""
+
+    def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Any]) -> Step:
+        """Joins a batch's items with the bucket's open sessions, moves the clock, emits the sessions that are complete."""
+        head_key = PageKey(self._epoch, "head", 0, 0)
+        blob = store.get(head_key)
+        head = decode_head(blob) if blob is not None else {}
+        clock = Clock.decode(self._clock, head.get("clock"))
+        table = Runs.decode(store, self._epoch, "sessions", head.get("sessions"))
+        earliest = {int(part): end for part, end in head.get("earliest", {}).items()}
+        parts: int = head.get("parts", 1)
+        late: int = head.get("late", 0)
+
+        since = self._complete(clock)
+        live = clock.advance(metas)
+        flush = any(meta.flush for meta in metas)
+        upto = END_OF_TIME if flush else self._complete(clock)
+
+        items = pl.concat([self._empty(), *(frame.select(self._empty().columns) for frame in prepared if frame.height)])
+        touched = {part for part, end in earliest.items() if end <= upto}
+        touched.update(items.select(_part(parts).unique()).to_series().to_list())
+        rows = items.height + sum(run.rows for part in table.index if part not in touched for run in table.index[part])
+        if items.height and rows > parts * PART_ROWS * 2:
+            touched.update(table.index)
+            while rows > parts * PART_ROWS:
+                parts *= 2
+        old = [self._from_page(page) for part in touched for page in table.read(part)]
+        done = self._empty()
+        if old or items.height:
+            items = self._joined(_numbered(pl.concat([*old, items]) if old else items, self._keys))
+            lost = pl.col("end") <= since
+            late += int(items.filter(lost)["n"].sum())
+            done = items.filter(~lost & (pl.col("end") <= upto))
+            kept = items.filter(pl.col("end") > max(since, upto))
+            for part in touched:
+                table.drop(part)
+                earliest.pop(part, None)
+            for (part,), page in (
+                kept.with_columns(_part(parts).alias("part")).partition_by("part", as_dict=True).items()
+            ):
+                table.append(part, self._to_page(page))
+                earliest[part] = int(page["end"].min())  # type: ignore[arg-type]
+        if flush and done.height:
+            clock.close(int(done["end"].max()))  # type: ignore[arg-type]
+
+        head = {
+            "clock": clock.encode(),
+            "sessions": table.encode(),
+            "earliest": {str(part): end for part, end in sorted(earliest.items())},
+            "parts": parts if table.index else 1,
+            "late": late,
+        }
+        store.put(head_key, encode_head(head))
+        stats = Stats(self._name, clock.watermark, late, table.rows)
+        return Step(self._emitted(done), clock.forwarded(self._name, live, metas), stats)
+
+    def _complete(self, clock: Clock) -> int:
+        """End of the last window that is complete, in local milliseconds."""
+        return max(closed_until(clock.watermark, self._node.zone), clock.closed)
+
+
+class SessionOperator(_Sessions):
+    """GROUP BY window_start, window_end and the keys of a SESSION: one final row a session."""
+
+    def __init__(self, name: str, node: WindowAggregate, clock: ClockSpec, epoch: int = 0) -> None:
+        self._layout = layout_of(node)
+        super().__init__(name, node, clock, epoch, self._layout.keys)
+        self._slots = self._layout.slots
+
+    @property
+    def inputs(self) -> tuple[InputColumn, ...]:
+        return self._layout.inputs
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """One row a session of the task's own rows: `hash`, keys, `start`, `end`, `n`, slots."""
+        rows = rows.with_columns(*normalised(self._layout.inputs, self._keys)).rename({"ts": "start"})
+        rows = _numbered(rows.with_columns((pl.col("start") + self._gap_ms).alias("end")), self._keys)
+        folded = fold_rows(rows, ["session"], self._layout.folds, [*self._facts(), pl.len().cast(pl.Int64).alias("n")])
+        return folded.select("hash", *self._keys, "start", "end", "n", *self._slots)
+
+    def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
+        return fold_slots(items, ["session"], self._layout.folds, [*self._facts(), pl.col("n").sum()])
+
+    def _facts(self) -> list[pl.Expr]:
+        return [pl.col("hash", *self._keys).first(), pl.col("start").min(), pl.col("end").max()]
+
+    def _to_page(self, items: pl.DataFrame) -> pl.DataFrame:
+        return self._layout.to_page(items, ["hash", "start", "end"])
+
+    def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
+        items = self._layout.from_page(page, ["hash", "start", "end"]).with_columns(
+            pl.lit(0, dtype=pl.Int64).alias("n")
+        )
+        return items.select(self._empty().columns)
+
+    def _empty(self) -> pl.DataFrame:
+        fixed = dict.fromkeys(("hash", "start", "end", "n"), pl.Int64())
+        return self._layout.empty(fixed).select("hash", *self._keys, "start", "end", "n", *self._slots)
+
+    def _emitted(self, items: pl.DataFrame) -> pl.DataFrame:
+        return emitted(items, self._layout, self._schema, self._node.zone)
+
+
+class SessionRowsOperator(_Sessions):
+    """SELECT * FROM SESSION(…): the rows of each session with its bounds, when it is complete."""
+
+    def __init__(self, name: str, node: WindowTableFunction, clock: ClockSpec, epoch: int = 0) -> None:
+        below = node.input.schema
+        keys = tuple(f"k{at}" for at in range(len(node.partition_keys)))
+        super().__init__(name, node, clock, epoch, keys)
+        columns = [InputRef(type=of.type, position=at, name=of.name) for at, of in enumerate(below)]
+        self._columns = tuple(f"r{at}" for at in range(len(below)))
+        self._inputs = (
+            time_input(node),
+            *(
+                InputColumn(name=name, expression=columns[position], type=below[position].type)
+                for name, position in zip(keys, node.partition_keys, strict=True)
+            ),
+            *(
+                InputColumn(name=name, expression=column, type=column.type)
+                for name, column in zip(self._columns, columns, strict=True)
+            ),
+        )
+        self._page_names = dict(zip(self._columns, column_names(below.names), strict=True))
+
+    @property
+    def inputs(self) -> tuple[InputColumn, ...]:
+        return self._inputs
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows as they are: `hash`, keys, `start`, `end`, `n`, columns."""
+        rows = rows.with_columns(*normalised(self._inputs, self._keys)).rename({"ts": "start"})
+        return rows.with_columns(
+            (pl.col("start") + self._gap_ms).alias("end"), pl.lit(1, dtype=pl.Int64).alias("n")
+        ).select(self._empty().columns)
+
+    def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
+        # `start` and `end` become the session's; `at` remembers the row's own time.
+        bounds = items.group_by("session", maintain_order=True).agg(pl.col("start").min(), pl.col("end").max())
+        own = items.with_columns(pl.col("start").alias("at"))
+        number = items["session"]
+        return own.with_columns(bounds["start"].gather(number), bounds["end"].gather(number)).drop("session")
+
+    def _to_page(self, items: pl.DataFrame) -> pl.DataFrame:
+        named = [pl.col(name).alias(known) for name, known in self._page_names.items()]
+        return items.select("hash", *self._keys, "at", *named)
+
+    def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
+        named = [pl.col(known).alias(name) for name, known in self._page_names.items()]
+        return page.select(
+            "hash",
+            *self._keys,
+            pl.col("at").alias("start"),
+            (pl.col("at") + self._gap_ms).alias("end"),
+            pl.lit(0, dtype=pl.Int64).alias("n"),
+            *named,
+        )
+
+    def _empty(self) -> pl.DataFrame:
+        types = {each.name: each.type.polars for each in self._inputs}
+        fixed = dict.fromkeys(("start", "end", "n"), pl.Int64())
+        keys = {key: types[key] for key in self._keys}
+        return pl.DataFrame(
+            schema={"hash": pl.Int64(), **keys, **fixed, **{name: types[name] for name in self._columns}}
+        )
+
+    def _emitted(self, items: pl.DataFrame) -> pl.DataFrame:
+        if "at" in items.columns:
+            items = items.sort("end", "start", *self._keys, "at", maintain_order=True)
+        columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
+        return items.select(
+            *columns, *window_values(items["end"], self._schema, self._node.zone, local_zone(self._schema))
+        )
+
+
+def _part(parts: int) -> pl.Expr:
+    return (pl.col("hash") // _PARTS) % parts
+
+
+def _numbered(items: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+    """Items sorted by key and start, with the number of their `session`: a new one where the key changes, and where an item starts after
+    the end of all those of the key before it."""
+    if not items["start"].is_sorted():
+        items = items.sort("start", maintain_order=True)
+    if keys:
+        items = items.sort("hash", maintain_order=True)
+    changed = pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift()) for key in keys) if keys else pl.lit(False)
+    hashed = pl.col("hash") != pl.col("hash").shift()
+    first = pl.int_range(pl.len()) == 0
+    if keys and items.select((changed & ~hashed & ~first).any()).item():
+        # Two keys with one hash: only sorting by the keys themselves keeps them apart.
+        items = items.sort("hash", *keys, "start", maintain_order=True)
+    items = items.with_columns(
+        (~first & (changed | hashed) if keys else pl.lit(False)).cum_sum().cast(pl.Int64).alias("group")
+    )
+    lowest, highest = items.select(pl.col("start").min().alias("low"), pl.col("end").max().alias("high")).row(0)
+    groups = 0 if items.is_empty() else int(items["group"][-1]) + 1
+    if groups * (highest - lowest + 1 if groups else 0) < 1 << 62:
+        # Every key gets a stretch of time of its own, one behind the other: then one running maximum serves all keys.
+        moved = pl.col("group") * (highest - lowest + 1 if groups else 0) - (lowest or 0)
+        reached = (pl.col("end") + moved).cum_max().shift()
+        begins = (pl.col("start") + moved > reached).fill_null(False)
+    else:
+        reached = pl.col("end").cum_max().over("group").shift()
+        begins = ((pl.col("start") > reached) | (pl.col("group") != pl.col("group").shift())).fill_null(False)
+    numbered = items.with_columns(begins.cum_sum().cast(pl.Int64).alias("session")).drop("group")
+    return numbered.with_columns(pl.col("session").set_sorted())

@@ -1,0 +1,86 @@
+"""Canonical texts: what a column is made of, down to the columns of tables. Equal texts mean the same, so they name state."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from everfold.plan.expressions import Expr, text_of
+from everfold.plan.nodes import (
+    AggCall,
+    Filter,
+    GroupAggregate,
+    Join,
+    JoinKind,
+    Limit,
+    Plan,
+    Project,
+    Scan,
+    SetOperation,
+    Sort,
+    Union,
+    Unnest,
+    Values,
+    WatermarkAssigner,
+    WindowAggregate,
+    WindowTableFunction,
+)
+
+
+def expr_text(expr: Expr, input_plan: Plan) -> str:
+    """Canonical text of an expression over a plan's columns."""
+    return text_of(expr, column_texts(input_plan))
+
+
+def call_text(call: AggCall, input_plan: Plan) -> str:
+    """Canonical text of an aggregate call over a plan's columns: `SUM(Bid.price) FILTER (…)`; COUNT(*) is `COUNT()`."""
+    names = column_texts(input_plan)
+    args = ", ".join(text_of(arg, names) for arg in call.args)
+    distinct = "DISTINCT " if call.distinct else ""
+    condition = f" FILTER ({text_of(call.filter, names)})" if call.filter is not None else ""
+    return f"{call.function}({distinct}{args}){condition}"
+
+
+def column_texts(plan: Plan) -> tuple[str, ...]:
+    """What each column of a plan is made of. What happens to rows on the way (filters, windows, order) is not in it."""
+    match plan:
+        case Scan():
+            return tuple(f"{plan.table.name}.{column.name}" for column in plan.table.columns)
+        case WatermarkAssigner() | Filter() | Sort() | Limit():
+            return column_texts(plan.input)
+        case Project():
+            below = column_texts(plan.input)
+            return tuple(text_of(each, below) for each in plan.expressions)
+        case Union():
+            return _either(tuple(column_texts(each) for each in plan.inputs))
+        case SetOperation():
+            return _either((column_texts(plan.left), column_texts(plan.right)))
+        case Values():
+            return tuple(f"VALUES.{field.name}" for field in plan.fields)
+        case Unnest():
+            below = column_texts(plan.input)
+            collection = text_of(plan.collection, below)
+            return (*below, *(f"UNNEST({collection})[{at}]" for at in range(len(plan.fields))))
+        case WindowTableFunction():
+            return (*column_texts(plan.input), "window_start", "window_end", "window_time")
+        case WindowAggregate():
+            return (*_aggregated(plan), "window_start", "window_end", "window_time")
+        case GroupAggregate():
+            return _aggregated(plan)
+        case Join():
+            if plan.kind in (JoinKind.SEMI, JoinKind.ANTI):
+                return column_texts(plan.left)
+            return (*column_texts(plan.left), *column_texts(plan.right))
+        case _:
+            assert_never(plan)
+
+
+def _aggregated(plan: WindowAggregate | GroupAggregate) -> tuple[str, ...]:
+    below = column_texts(plan.input)
+    keys = tuple(text_of(key, below) for key in plan.keys)
+    return (*keys, *(call_text(call, plan.input) for call in plan.calls))
+
+
+def _either(sides: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return tuple(
+        texts[0] if len(set(texts)) == 1 else "(" + " | ".join(texts) + ")" for texts in zip(*sides, strict=True)
+    )

@@ -1,0 +1,252 @@
+"""EXPLAIN: a plan as a readable tree, one node a line, with what each operator keeps and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from everfold.plan.canonical import column_texts
+from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.plan.nodes import (
+    AggCall,
+    Collect,
+    Filter,
+    GroupAggregate,
+    Join,
+    JoinKind,
+    Limit,
+    Plan,
+    Project,
+    Root,
+    Scan,
+    SetOperation,
+    Sink,
+    Sort,
+    TimeKind,
+    Union,
+    Unnest,
+    Values,
+    WatermarkAssigner,
+    WindowAggregate,
+    WindowTableFunction,
+    children,
+)
+from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
+from everfold.types import BooleanType, IntervalType, StringType, TimestampType
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def explain(root: Root, *, streaming: bool = True) -> str:
+    """The plan as text, sink first. In streaming each line ends with the changes that it gives."""
+    match root:
+        case Sink():
+            top = f"Sink(table=[{root.table.name}], columns=[{', '.join(root.input.schema.names)}])"
+        case Collect():
+            top = f"Collect(columns=[{', '.join(root.schema.names)}])"
+    lines = [_line(top, root.input, streaming)]
+    _tree(root.input, "", True, lines, streaming)
+    return "\n".join(lines)
+
+
+def changelog_mode(node: Plan) -> str:
+    """The kinds of change that a node's rows have: `[I]`, or `[I,UA,D]` once something above or in it updates."""
+    if isinstance(node, GroupAggregate) or any(changelog_mode(child) != "[I]" for child in children(node)):
+        return "[I,UA,D]"
+    return "[I]"
+
+
+def _line(text: str, node: Plan, streaming: bool) -> str:
+    return f"{text} {changelog_mode(node)}" if streaming else text
+
+
+def _tree(node: Plan, indent: str, last: bool, lines: list[str], streaming: bool) -> None:
+    branch, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
+    lines.append(_line(f"{indent}{branch}{_node(node)}", node, streaming))
+    inputs = children(node)
+    if streaming and (kept := state_of(node)) is not None:
+        lines.append(f"{indent}{below}{'│  ' if inputs else '   '}state: {kept}")
+    for at, child in enumerate(inputs):
+        _tree(child, indent + below, at == len(inputs) - 1, lines, streaming)
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _node(node: Plan) -> str:
+    match node:
+        case Scan():
+            connector = f", connector=[{node.table.connector}]" if node.table.connector else ""
+            return f"Scan(table=[{node.table.name}], columns=[{_names(column.name for column in node.table.columns)}]{connector})"
+        case WatermarkAssigner():
+            names = node.input.schema.names
+            return f"WatermarkAssigner(rowtime=[{names[node.column]}], watermark=[{expr_sql(node.watermark, names)}])"
+        case Project():
+            names = node.input.schema.names
+            return f"Project({_names(_as(expr_sql(each, names), name) for each, name in zip(node.expressions, node.names, strict=True))})"
+        case Filter():
+            return f"Filter({expr_sql(node.condition, node.input.schema.names)})"
+        case Union():
+            return f"UnionAll(inputs=[{len(node.inputs)}])"
+        case Values():
+            return f"Values(rows=[{len(node.rows)}], columns=[{_names(node.schema.names)}])"
+        case Unnest():
+            outer = ", outer" if node.outer else ""
+            made = _names(field.name for field in node.fields)
+            return f"Unnest({expr_sql(node.collection, node.input.schema.names)} AS [{made}]{outer})"
+        case WindowTableFunction():
+            keys = _names(node.input.schema.names[at] for at in node.partition_keys)
+            by = f", partition by=[{keys}]" if keys else ""
+            return f"WindowTableFunction({window_text(node.window)}, time=[{_time(node)}]{by}{_zone(node)})"
+        case WindowAggregate():
+            return f"WindowAggregate({window_text(node.window)}, time=[{_time(node)}]{_grouping(node)}{_zone(node)})"
+        case GroupAggregate():
+            return f"GroupAggregate({_grouping(node).removeprefix(', ')})"
+        case Sort():
+            names = node.input.schema.names
+            keys = _names(expr_sql(key.expression, names) + (" DESC" if key.descending else "") for key in node.keys)
+            return f"Sort({keys})"
+        case Limit():
+            return f"Limit(count=[{'all' if node.count is None else node.count}], offset=[{node.offset}])"
+        case Join():
+            on = "" if node.condition is None else f", on=[{expr_sql(node.condition, _both(node))}]"
+            return f"Join(kind=[{node.kind.value}]{on})"
+        case SetOperation():
+            return f"SetOperation({node.kind.value})"
+        case _:
+            assert_never(node)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _as(text: str, name: str) -> str:
+    return text if text == name else f"{text} AS {name}"
+
+
+def _both(node: Join) -> tuple[str, ...]:
+    if node.kind in (JoinKind.SEMI, JoinKind.ANTI):
+        return (*node.left.schema.names, *node.right.schema.names)
+    return node.schema.names
+
+
+def _time(node: WindowTableFunction | WindowAggregate) -> str:
+    name = node.input.schema.names[node.time_column]
+    return name if node.time is TimeKind.ROWTIME else f"{name}, {node.time.value}"
+
+
+def _zone(node: WindowTableFunction | WindowAggregate) -> str:
+    return f", zone=[{node.zone}]" if node.zone is not None else ""
+
+
+def _grouping(node: WindowAggregate | GroupAggregate) -> str:
+    names = node.input.schema.names
+    keys = f", keys=[{_names(expr_sql(key, names) for key in node.keys)}]" if node.keys else ""
+    calls = f", calls=[{_names(_call(call, names) for call in node.calls)}]" if node.calls else ""
+    return keys + calls
+
+
+def _call(call: AggCall, names: tuple[str, ...]) -> str:
+    args = _names(expr_sql(arg, names) for arg in call.args) if call.args else "*"
+    distinct = "DISTINCT " if call.distinct else ""
+    condition = f" FILTER (WHERE {expr_sql(call.filter, names)})" if call.filter is not None else ""
+    return f"{call.function}({distinct}{args}){condition}"
+
+
+def window_text(window: Window) -> str:
+    """A window in short: `HOP(slide=5 min, size=10 min)`."""
+    match window:
+        case Tumble():
+            text = f"TUMBLE(size={duration(window.size_ms)}"
+        case Hop():
+            text = f"HOP(slide={duration(window.slide_ms)}, size={duration(window.size_ms)}"
+        case Cumulate():
+            text = f"CUMULATE(step={duration(window.step_ms)}, size={duration(window.size_ms)}"
+        case Session():
+            return f"SESSION(gap={duration(window.gap_ms)})"
+    return text + (f", offset={duration(window.offset_ms)})" if window.offset_ms else ")")
+
+
+def duration(ms: int) -> str:
+    """Milliseconds in the largest unit that holds them exactly."""
+    for worth, unit in _UNITS:
+        if ms and ms % worth == 0:
+            return f"{ms // worth} {unit}"
+    return f"{ms} ms"
+
+
+def state_of(node: Plan) -> str | None:
+    """What an operator keeps, and until when; None for one without state."""
+    match node:
+        case WindowAggregate(window=Session()):
+            return f"accumulators per session{_per(node.keys)}, until the gap after its last row has passed"
+        case WindowAggregate(window=Tumble()):
+            return f"accumulators per window{_per(node.keys)}, until the window has fired"
+        case WindowAggregate():
+            assert not isinstance(node.window, Session)
+            return f"accumulators per slice of {duration(node.window.slice_ms)}{_per(node.keys)}, until its last window has fired"
+        case WindowTableFunction(window=Session()):
+            return "rows of open sessions, until the gap after the last row has passed"
+        case GroupAggregate():
+            return f"accumulators{_per(node.keys)}, for ever"
+        case _:
+            return None
+
+
+def _per(keys: tuple[Expr, ...]) -> str:
+    return " and key" if keys else ""
+
+
+# --- expressions ------------------------------------------------------------------------------------------------------
+
+_INFIX = frozenset(
+    {"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "AND", "OR", "||", "LIKE", "IS DISTINCT FROM"}
+)
+
+
+def expr_sql(expr: Expr, names: tuple[str, ...]) -> str:
+    """An expression for people: near to SQL."""
+    match expr:
+        case InputRef():
+            return names[expr.position]
+        case Literal():
+            return _literal(expr)
+        case Call(function="CAST" | "TRY_CAST", args=(operand, *_)):
+            return f"{expr.function}({expr_sql(operand, names)} AS {expr.type.sql})"
+        case Call(function="FIELD", args=(operand, Literal() as name)):
+            return f"{expr_sql(operand, names)}.{name.value}"
+        case Call(function="ITEM", args=(operand, index)):
+            return f"{expr_sql(operand, names)}[{expr_sql(index, names)}]"
+        case Call(args=(left, right)) if expr.function in _INFIX:
+            return f"{_operand(left, names)} {expr.function} {_operand(right, names)}"
+        case Call(args=(operand,)) if expr.function.startswith("IS "):
+            return f"{_operand(operand, names)} {expr.function}"
+        case Call():
+            return f"{expr.function}({', '.join(expr_sql(arg, names) for arg in expr.args)})"
+
+
+def _operand(expr: Expr, names: tuple[str, ...]) -> str:
+    text = expr_sql(expr, names)
+    return (
+        f"({text})" if isinstance(expr, Call) and (expr.function in _INFIX or expr.function.startswith("IS ")) else text
+    )
+
+
+def _literal(expr: Literal) -> str:
+    match expr.value, expr.type:
+        case None, _:
+            return "NULL"
+        case bool(), BooleanType():
+            return "TRUE" if expr.value else "FALSE"
+        case int(), IntervalType() as of:
+            return f"INTERVAL {expr.value} MONTH" if of.months else f"INTERVAL {duration(int(expr.value))}"
+        case _, TimestampType():
+            return f"TIMESTAMP '{expr.value}'"
+        case _, StringType():
+            return "'" + str(expr.value).replace("'", "''") + "'"
+        case _:
+            return str(expr.value)
+
+
+__all__ = ["changelog_mode", "column_texts", "duration", "explain", "expr_sql", "state_of", "window_text"]

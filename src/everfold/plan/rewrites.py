@@ -1,0 +1,312 @@
+"""Rewrites: the same meaning, less work. Each is a function on plans; `rewrite` applies them to what is submitted together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from everfold.plan.expressions import Expr, InputRef, inputs_of, substitute, transform, walk
+from everfold.plan.nodes import (
+    AggCall,
+    Collect,
+    Filter,
+    GroupAggregate,
+    Join,
+    JoinKind,
+    Limit,
+    Plan,
+    Project,
+    Root,
+    Scan,
+    SetOperation,
+    Sink,
+    Sort,
+    Table,
+    Union,
+    Unnest,
+    Values,
+    WatermarkAssigner,
+    WindowAggregate,
+    WindowTableFunction,
+    children,
+    walk_plan,
+)
+
+
+def rewrite(roots: tuple[Root, ...]) -> tuple[Root, ...]:
+    """All rewrites, in order. Roots that run as one job go together: a table keeps the same columns wherever it is read."""
+    merged = tuple(replace(root, input=merge_projects(root.input)) for root in roots)
+    pruned = prune_columns(merged)
+    return tuple(replace(root, input=merge_projects(root.input)) for root in pruned)
+
+
+def tables_read(roots: Iterable[Root]) -> tuple[Table, ...]:
+    """The tables that plans read, each once, in the order of their first reading."""
+    found = [node.table for root in roots for node in walk_plan(root.input) if isinstance(node, Scan)]
+    return tuple(dict.fromkeys(found))
+
+
+# --- projections over projections -------------------------------------------------------------------------------------
+
+
+def with_children(node: Plan, inputs: tuple[Plan, ...]) -> Plan:
+    """The node over other inputs."""
+    match node:
+        case Scan() | Values():
+            return node
+        case Union():
+            return replace(node, inputs=inputs)
+        case Join() | SetOperation():
+            return replace(node, left=inputs[0], right=inputs[1])
+        case _:
+            return replace(node, input=inputs[0])
+
+
+def merge_projects(node: Plan) -> Plan:
+    """One projection where two stand one over the other, none where it changes nothing.
+
+    A column that the upper one uses more than once is not written out twice, unless it is a mere reference or a constant.
+    """
+    node = with_children(node, tuple(merge_projects(child) for child in children(node)))
+    if not isinstance(node, Project):
+        return node
+    below = node.input
+    if isinstance(below, Project) and _cheap(node, below):
+        merged = replace(
+            node, input=below.input, expressions=tuple(substitute(each, below.expressions) for each in node.expressions)
+        )
+        return merge_projects(merged)
+    if node.names == below.schema.names and all(
+        isinstance(each, InputRef) and each.position == at for at, each in enumerate(node.expressions)
+    ):
+        return below
+    return node
+
+
+def _cheap(above: Project, below: Project) -> bool:
+    uses: dict[int, int] = {}
+    for expression in above.expressions:
+        for part in walk(expression):
+            if isinstance(part, InputRef):
+                uses[part.position] = uses.get(part.position, 0) + 1
+    return all(count == 1 or not getattr(below.expressions[at], "args", ()) for at, count in uses.items())
+
+
+# --- columns that nobody uses -----------------------------------------------------------------------------------------
+
+
+def prune_columns(roots: tuple[Root, ...]) -> tuple[Root, ...]:
+    """Plans whose scans have only the columns that are used; a scan keeps at least one.
+
+    A table has the same columns in all of its scans, so that it can be read once.
+    """
+    wanted: dict[Table, frozenset[int]] = {}
+    for root in roots:
+        _Pruning(wanted, collecting=True).node(root.input, frozenset(range(len(root.input.schema))))
+    made: list[Root] = []
+    for root in roots:
+        whole = frozenset(range(len(root.input.schema)))
+        pruned = _Pruning(wanted, collecting=False).node(root.input, whole)
+        assert pruned.whole(len(root.input.schema)), "a root keeps its columns"
+        match root:
+            case Sink():
+                made.append(replace(root, input=pruned.exact(root.input)))
+            case Collect():
+                made.append(replace(root, input=pruned.exact(root.input)))
+    return tuple(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pruned:
+    """A plan with fewer columns, and where each column that is left stands now."""
+
+    plan: Plan
+    at: Mapping[int, int]
+
+    def whole(self, width: int) -> bool:
+        return all(position in self.at for position in range(width))
+
+    def exact(self, before: Plan) -> Plan:
+        """The plan with the columns of `before`, in their order."""
+        width = len(before.schema)
+        if len(self.plan.schema) == width and all(self.at[at] == at for at in range(width)):
+            return self.plan
+        return self.only(range(width), before)
+
+    def only(self, positions: Iterable[int], before: Plan) -> Project:
+        """A projection to some columns of `before`."""
+        positions = tuple(positions)
+        fields = before.schema
+        return Project(
+            input=self.plan,
+            expressions=tuple(
+                InputRef(type=fields[at].type, position=self.at[at], name=fields[at].name) for at in positions
+            ),
+            names=tuple(fields[at].name for at in positions),
+        )
+
+    def expr(self, expression: Expr) -> Expr:
+        def moved(part: Expr) -> Expr | None:
+            return replace(part, position=self.at[part.position]) if isinstance(part, InputRef) else None
+
+        return transform(expression, moved)
+
+    def call(self, call: AggCall) -> AggCall:
+        condition = None if call.filter is None else self.expr(call.filter)
+        return replace(call, args=tuple(self.expr(arg) for arg in call.args), filter=condition)
+
+
+def _read(expressions: Iterable[Expr]) -> frozenset[int]:
+    return frozenset().union(*(inputs_of(each) for each in expressions))
+
+
+def _call_parts(calls: Iterable[AggCall]) -> list[Expr]:
+    return [part for call in calls for part in (*call.args, *(() if call.filter is None else (call.filter,)))]
+
+
+def _same(positions: Iterable[int]) -> dict[int, int]:
+    return {at: at for at in positions}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pruning:
+    """A walk down with the columns that are needed. The first walk only notes what each table must have."""
+
+    wanted: dict[Table, frozenset[int]]
+    collecting: bool
+
+    def node(self, node: Plan, needed: frozenset[int]) -> _Pruned:
+        match node:
+            case Scan():
+                return self._scan(node, needed)
+            case Values():
+                return _Pruned(node, _same(range(len(node.schema))))
+            case Project():
+                return self._project(node, needed)
+            case Filter():
+                below = self.node(node.input, needed | inputs_of(node.condition))
+                return _Pruned(replace(node, input=below.plan, condition=below.expr(node.condition)), below.at)
+            case WatermarkAssigner():
+                below = self.node(node.input, needed | {node.column} | inputs_of(node.watermark))
+                made = replace(
+                    node, input=below.plan, column=below.at[node.column], watermark=below.expr(node.watermark)
+                )
+                return _Pruned(made, below.at)
+            case Sort():
+                below = self.node(node.input, needed | _read(key.expression for key in node.keys))
+                keys = tuple(replace(key, expression=below.expr(key.expression)) for key in node.keys)
+                return _Pruned(replace(node, input=below.plan, keys=keys), below.at)
+            case Limit():
+                below = self.node(node.input, needed)
+                return _Pruned(replace(node, input=below.plan), below.at)
+            case Unnest():
+                return self._unnest(node, needed)
+            case WindowTableFunction():
+                return self._window_function(node, needed)
+            case WindowAggregate():
+                return self._window_aggregate(node, needed)
+            case GroupAggregate():
+                return self._group_aggregate(node, needed)
+            case Union():
+                return self._union(node, needed)
+            case SetOperation():
+                left, right = (self.node(side, frozenset(range(len(side.schema)))) for side in (node.left, node.right))
+                made_set = replace(node, left=left.exact(node.left), right=right.exact(node.right))
+                return _Pruned(made_set, _same(range(len(node.schema))))
+            case Join():
+                return self._join(node, needed)
+            case _:
+                assert_never(node)
+
+    def _scan(self, node: Scan, needed: frozenset[int]) -> _Pruned:
+        table = node.table
+        if self.collecting:
+            self.wanted[table] = self.wanted.get(table, frozenset()) | needed
+            return _Pruned(node, _same(range(len(table.columns))))
+        kept = sorted(self.wanted[table]) or [0]
+        columns = tuple(table.columns[at] for at in kept)
+        return _Pruned(replace(node, table=replace(table, columns=columns)), {old: new for new, old in enumerate(kept)})
+
+    def _project(self, node: Project, needed: frozenset[int]) -> _Pruned:
+        kept = sorted(needed) or [0]
+        below = self.node(node.input, _read(node.expressions[at] for at in kept))
+        made = replace(
+            node,
+            input=below.plan,
+            expressions=tuple(below.expr(node.expressions[at]) for at in kept),
+            names=tuple(node.names[at] for at in kept),
+        )
+        return _Pruned(made, {old: new for new, old in enumerate(kept)})
+
+    def _unnest(self, node: Unnest, needed: frozenset[int]) -> _Pruned:
+        width = len(node.input.schema)
+        below = self.node(node.input, frozenset(at for at in needed if at < width) | inputs_of(node.collection))
+        made = replace(node, input=below.plan, collection=below.expr(node.collection))
+        left = len(below.plan.schema)
+        return _Pruned(made, {**below.at, **{width + at: left + at for at in range(len(node.fields))}})
+
+    def _window_function(self, node: WindowTableFunction, needed: frozenset[int]) -> _Pruned:
+        width = len(node.input.schema)
+        below = self.node(
+            node.input, frozenset(at for at in needed if at < width) | {node.time_column, *node.partition_keys}
+        )
+        made = replace(
+            node,
+            input=below.plan,
+            time_column=below.at[node.time_column],
+            partition_keys=tuple(below.at[at] for at in node.partition_keys),
+        )
+        left = len(below.plan.schema)
+        return _Pruned(made, {**below.at, **{width + at: left + at for at in range(3)}})
+
+    def _window_aggregate(self, node: WindowAggregate, needed: frozenset[int]) -> _Pruned:
+        keys, calls = len(node.keys), len(node.calls)
+        kept = [at for at in range(calls) if keys + at in needed]
+        used = tuple(node.calls[at] for at in kept)
+        below = self.node(node.input, _read((*node.keys, *_call_parts(used))) | {node.time_column})
+        made = replace(
+            node,
+            input=below.plan,
+            time_column=below.at[node.time_column],
+            keys=tuple(below.expr(key) for key in node.keys),
+            calls=tuple(below.call(call) for call in used),
+        )
+        at = _same(range(keys)) | {keys + old: keys + new for new, old in enumerate(kept)}
+        return _Pruned(made, at | {keys + calls + each: keys + len(kept) + each for each in range(3)})
+
+    def _group_aggregate(self, node: GroupAggregate, needed: frozenset[int]) -> _Pruned:
+        keys = len(node.keys)
+        kept = [at for at in range(len(node.calls)) if keys + at in needed]
+        if not keys and not kept:
+            kept = list(range(min(1, len(node.calls))))
+        used = tuple(node.calls[at] for at in kept)
+        below = self.node(node.input, _read((*node.keys, *_call_parts(used))))
+        made = replace(
+            node,
+            input=below.plan,
+            keys=tuple(below.expr(key) for key in node.keys),
+            calls=tuple(below.call(call) for call in used),
+        )
+        return _Pruned(made, _same(range(keys)) | {keys + old: keys + new for new, old in enumerate(kept)})
+
+    def _union(self, node: Union, needed: frozenset[int]) -> _Pruned:
+        kept = sorted(needed) or [0]
+        inputs: list[Plan] = []
+        for each in node.inputs:
+            below = self.node(each, frozenset(kept))
+            plain = len(below.plan.schema) == len(kept) and all(below.at[old] == new for new, old in enumerate(kept))
+            inputs.append(below.plan if plain else below.only(kept, each))
+        return _Pruned(replace(node, inputs=tuple(inputs)), {old: new for new, old in enumerate(kept)})
+
+    def _join(self, node: Join, needed: frozenset[int]) -> _Pruned:
+        width = len(node.left.schema)
+        wanted = needed | (frozenset() if node.condition is None else inputs_of(node.condition))
+        left = self.node(node.left, frozenset(at for at in wanted if at < width))
+        right = self.node(node.right, frozenset(at - width for at in wanted if at >= width))
+        shift = len(left.plan.schema)
+        at = {**left.at, **{width + old: shift + new for old, new in right.at.items()}}
+        both = _Pruned(node, at)
+        condition = None if node.condition is None else both.expr(node.condition)
+        made = replace(node, left=left.plan, right=right.plan, condition=condition)
+        return _Pruned(made, left.at if node.kind in (JoinKind.SEMI, JoinKind.ANTI) else at)

@@ -1,0 +1,154 @@
+"""DESCRIBE and SHOW: the catalog as text, in Flink's forms."""
+
+from __future__ import annotations
+
+from everfold.errors import Diagnostic, Span, SqlError
+from everfold.sql.catalog import CATALOG, DATABASE, Catalog, CatalogTable, CatalogView, Column, Entry
+from everfold.sql.settings import Settings, is_secret
+from everfold.types import (
+    MAX_VARCHAR,
+    ArrayType,
+    BytesType,
+    DataType,
+    Field,
+    MapType,
+    MultisetType,
+    RowType,
+    StringType,
+    TimestampType,
+)
+
+HIDDEN = "******"
+_COLUMNS = ("name", "type", "null", "key", "extras", "watermark")
+
+
+def describe_columns(entry: Entry) -> tuple[str, ...]:
+    """The columns of DESCRIBE: comments only where there are any."""
+    commented = isinstance(entry, CatalogTable) and any(column.comment for column in entry.columns)
+    return (*_COLUMNS, "comment") if commented else _COLUMNS
+
+
+def describe(entry: Entry) -> tuple[tuple[str, ...], ...]:
+    """The rows of DESCRIBE."""
+    if isinstance(entry, CatalogView):
+        return tuple(
+            (field.name, _type_shown(field), _truth(field.type.nullable), "", "", "") for field in entry.schema
+        )
+    commented = len(describe_columns(entry)) > len(_COLUMNS)
+    rows = []
+    for at, (column, field) in enumerate(zip(entry.columns, entry.schema, strict=True)):
+        keys = entry.table.primary_key
+        watermark = entry.watermark.text if entry.watermark is not None and entry.watermark.column == at else ""
+        row = (
+            column.name,
+            _type_shown(field),
+            _truth(field.type.nullable),
+            f"PRI({', '.join(keys)})" if column.name in keys else "",
+            column.extras,
+            watermark,
+        )
+        rows.append((*row, column.comment or "") if commented else row)
+    return tuple(rows)
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _type_shown(field: Field) -> str:
+    shown = field.type.sql
+    return f"{shown} *{field.time.upper()}*" if field.time else shown
+
+
+def view_names(catalog: Catalog) -> tuple[str, ...]:
+    """The views that queries can see."""
+    return tuple(entry.name for entry in catalog.entries() if isinstance(entry, CatalogView))
+
+
+def options(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """What SET alone shows."""
+    return tuple((key, HIDDEN if is_secret(key) else value) for key, value in sorted(settings.options.items()))
+
+
+# --- SHOW CREATE ------------------------------------------------------------------------------------------------------
+
+
+def show_create(entry: Entry, kind: str, span: Span | None) -> str:
+    """The statement that makes a table or view; values of secret options are hidden."""
+    is_view = isinstance(entry, CatalogView)
+    if is_view != (kind == "VIEW"):
+        found, other = ("view", "VIEW") if is_view else ("table", "TABLE")
+        raise SqlError(
+            Diagnostic(
+                f"not-a-{kind.lower()}", f"`{entry.name}` is a {found}", span, f"SHOW CREATE {other} {entry.name}"
+            )
+        )
+    return _view(entry) if isinstance(entry, CatalogView) else _table(entry)
+
+
+def _head(kind: str, entry: Entry) -> str:
+    temporary = "TEMPORARY " if entry.temporary else ""
+    return f"CREATE {temporary}{kind} {_quoted(CATALOG)}.{_quoted(DATABASE)}.{_quoted(entry.name)}"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _view(view: CatalogView) -> str:
+    columns = ",\n".join(f"  {_quoted(name)}" for name in view.schema.names)
+    comment = f"\nCOMMENT {_text(view.comment)}" if view.comment else ""
+    return f"{_head('VIEW', view)} (\n{columns}\n){comment}\nAS {view.text}"
+
+
+def _table(table: CatalogTable) -> str:
+    lines = [_column(column) for column in table.columns]
+    if table.watermark is not None:
+        lines.append(f"WATERMARK FOR {_quoted(table.columns[table.watermark.column].name)} AS {table.watermark.text}")
+    keys = table.table.primary_key
+    if keys:
+        name = table.primary_key_name or "PK_" + "_".join(keys)
+        lines.append(f"CONSTRAINT {_quoted(name)} PRIMARY KEY ({', '.join(map(_quoted, keys))}) NOT ENFORCED")
+    parts = [_head("TABLE", table) + " (\n" + ",\n".join(f"  {line}" for line in lines) + "\n)"]
+    if table.comment:
+        parts.append(f"COMMENT {_text(table.comment)}")
+    if table.table.partition_keys:
+        parts.append(f"PARTITIONED BY ({', '.join(map(_quoted, table.table.partition_keys))})")
+    if table.table.options:
+        shown = [f"  {_text(key)} = {_text(HIDDEN if is_secret(key) else value)}" for key, value in table.table.options]
+        parts.append("WITH (\n" + ",\n".join(shown) + "\n)")
+    return "\n".join(parts)
+
+
+def _column(column: Column) -> str:
+    comment = f" COMMENT {_text(column.comment)}" if column.comment else ""
+    if column.kind == "computed":
+        return f"{_quoted(column.name)} {column.extras}{comment}"
+    extras = f" {column.extras}" if column.extras else ""
+    return f"{_quoted(column.name)} {serialised(column.type)}{extras}{comment}"
+
+
+def serialised(of: DataType) -> str:
+    """A type in the form that Flink writes into SHOW CREATE: nothing abbreviated."""
+    match of:
+        case StringType(fixed=False) if of.length == MAX_VARCHAR:
+            shown = f"VARCHAR({MAX_VARCHAR})"
+        case BytesType(fixed=False) if of.length == MAX_VARCHAR:
+            shown = f"VARBINARY({MAX_VARCHAR})"
+        case TimestampType(local_zone=True):
+            shown = f"TIMESTAMP({of.precision}) WITH LOCAL TIME ZONE"
+        case MultisetType():
+            shown = f"MULTISET<{serialised(of.key)}>"
+        case MapType():
+            shown = f"MAP<{serialised(of.key)}, {serialised(of.value)}>"
+        case ArrayType():
+            shown = f"ARRAY<{serialised(of.element)}>"
+        case RowType():
+            shown = "ROW<" + ", ".join(f"{_quoted(field.name)} {serialised(field.type)}" for field in of.fields) + ">"
+        case _:
+            shown = of.sql
+    return shown if of.nullable else f"{shown} NOT NULL"

@@ -1,0 +1,37 @@
+"""Operators and how much they bind: Calcite's numbers, so a text means here what it means in Flink (`||` binds as `*`, IS NULL less than `=`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlglot import exp
+
+OR, AND, NOT, IS, COMPARE, RANGE, DISTINCT_FROM, SUM, PRODUCT, SIGN = 22, 24, 26, 28, 30, 32, 35, 40, 60, 80
+
+
+class Infix(NamedTuple):
+    """An operator between two operands."""
+
+    power: int
+    node: type[exp.Expression]
+
+
+INFIX: dict[str, Infix] = {
+    "=": Infix(COMPARE, exp.EQ),
+    "<>": Infix(COMPARE, exp.NEQ),
+    "!=": Infix(COMPARE, exp.NEQ),
+    "<": Infix(COMPARE, exp.LT),
+    "<=": Infix(COMPARE, exp.LTE),
+    ">": Infix(COMPARE, exp.GT),
+    ">=": Infix(COMPARE, exp.GTE),
+    "+": Infix(SUM, exp.Add),
+    "-": Infix(SUM, exp.Sub),
+    "*": Infix(PRODUCT, exp.Mul),
+    "/": Infix(PRODUCT, exp.Div),
+    "%": Infix(PRODUCT, exp.Mod),
+    "||": Infix(PRODUCT, exp.DPipe),
+}
+"""Signs, all binding to the left."""
+
+CHAINS: dict[str, Infix] = {"OR": Infix(OR, exp.Or), "AND": Infix(AND, exp.And)}
+"""Words whose operands have no order."""

@@ -1,0 +1,82 @@
+"""Hashes, bases and codes of texts and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everfold.plan.expressions import Call, Literal
+from everfold.sql.functions.entry import Args, Function, Lacks, Typed
+from everfold.sql.functions.render import Writer
+from everfold.sql.functions.signatures import signature
+from everfold.types import StringType
+
+_NO_SHA = Lacks("DuckDB has SHA-1 and SHA-256 only")
+_UTF8 = ("UTF-8", "UTF8")
+
+
+def _hash(name: str, length: int, spark: str, duckdb: str | Lacks) -> Function:
+    return Function(
+        name=name,
+        rule=signature(f"STRING -> CHAR({length})"),
+        spark=spark,
+        duckdb=duckdb,
+        doc=f"The {name} hash in hexadecimal digits.",
+        usage=f"{name}(<STRING>)",
+    )
+
+
+def _sha2_rule(args: Args) -> Typed | None:
+    typed = signature("STRING INT -> STRING")(args)
+    if not isinstance(typed, tuple) or not isinstance(args[1], Literal) or args[1].value not in (224, 256, 384, 512):
+        return None
+    return typed[0], StringType(length=128)
+
+
+def _sha2_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    size = call.args[1]
+    if not isinstance(size, Literal) or size.value != 256:
+        raise writer.unsupported(call, _NO_SHA.why)
+    return f"sha256({texts[0]})"
+
+
+def _charset(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    name = call.args[1]
+    if not isinstance(name, Literal) or str(name.value).upper() not in _UTF8:
+        raise writer.unsupported(call, "DuckDB has texts in UTF-8 only")
+    return f"{call.function.lower()}({texts[0]})"
+
+
+FUNCTIONS = (
+    _hash("MD5", 32, "md5({0})", "md5({0})"),
+    _hash("SHA1", 40, "sha1({0})", "sha1({0})"),
+    _hash("SHA224", 56, "sha2({0}, 224)", _NO_SHA),
+    _hash("SHA256", 64, "sha2({0}, 256)", "sha256({0})"),
+    _hash("SHA384", 96, "sha2({0}, 384)", _NO_SHA),
+    _hash("SHA512", 128, "sha2({0}, 512)", _NO_SHA),
+    Function(name="SHA2", rule=_sha2_rule, spark="sha2({0}, {1})", duckdb=_sha2_duckdb, usage="SHA2(<STRING>, 224, 256, 384 or 512)",
+             doc="The SHA-2 hash of so many bits in hexadecimal digits."),
+    Function(name="TO_BASE64", rule=signature("STRING -> STRING", "BYTES -> STRING"), spark="base64(CAST({0} AS BINARY))",
+             duckdb="base64(CAST({0} AS BLOB))", doc="The text in base 64.", usage="TO_BASE64(<STRING>)"),
+    Function(name="FROM_BASE64", rule=signature("STRING -> STRING"), spark="CAST(unbase64({0}) AS STRING)",
+             duckdb="decode(from_base64({0}))", doc="The text that was written in base 64.", usage="FROM_BASE64(<STRING>)"),
+    Function(name="HEX", rule=signature("BIGINT -> STRING", "STRING -> STRING"), spark="hex({0})",
+             duckdb=lambda writer, call, texts: f"hex({texts[0]})" if isinstance(call.args[0].type, StringType)
+             else f"printf('%X', CAST({texts[0]} AS BIGINT))",
+             doc="The number, or the text's bytes, in hexadecimal digits.", usage="HEX(<BIGINT or STRING>)"),
+    Function(name="UNHEX", rule=signature("STRING -> BYTES"), spark="unhex({0})",
+             duckdb="CASE WHEN regexp_full_match({0}, '([0-9a-fA-F][0-9a-fA-F])*') THEN unhex({0}) END",
+             doc="The bytes of hexadecimal digits; NULL for other characters.", usage="UNHEX(<STRING>)"),
+    Function(name="BIN", rule=signature("BIGINT -> STRING"), spark="bin({0})", duckdb="coalesce(nullif(ltrim(bin(CAST({0} AS BIGINT)), '0'), ''), CASE WHEN {0} = 0 THEN '0' END)",
+             doc="The number in binary digits.", usage="BIN(<BIGINT>)"),
+    Function(name="ENCODE", rule=signature("STRING TEXT -> BYTES"), spark="encode({0}, {1})", duckdb=_charset,
+             doc="The bytes of a text in a character set.", usage="ENCODE(<STRING>, <STRING charset>)"),
+    Function(name="DECODE", rule=signature("BYTES TEXT -> STRING"), spark="decode({0}, {1})", duckdb=_charset,
+             doc="The text of bytes in a character set.", usage="DECODE(<BYTES>, <STRING charset>)"),
+    Function(name="URL_ENCODE", rule=signature("STRING -> STRING"), spark="url_encode({0})",
+             duckdb="replace(url_encode({0}), '%20', '+')", doc="The text as it stands in a URL's query.", usage="URL_ENCODE(<STRING>)"),
+    Function(name="URL_DECODE", rule=signature("STRING -> STRING"), spark="try_url_decode({0})",
+             duckdb="CASE WHEN NOT regexp_matches({0}, '%([^0-9a-fA-F]|.[^0-9a-fA-F]|.?$)') THEN url_decode(replace({0}, '+', ' ')) END",
+             doc="The text that stood in a URL's query; NULL if it is malformed.", usage="URL_DECODE(<STRING>)"),
+    Function(name="UUID", rule=signature(" -> CHAR(36)"), spark="uuid()", duckdb="CAST(uuid() AS VARCHAR)", deterministic=False,
+             doc="A random identifier; another one when a batch is repeated after a crash.", usage="UUID()"),
+)  # fmt: skip

@@ -1,0 +1,160 @@
+"""Regular expressions: Java's in Flink and Spark. In the memory runner they are RE2's, which has no look-around and no back references."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from everfold.errors import SqlError
+from everfold.plan.expressions import Call, Literal
+from everfold.sql.functions.entry import Args, Function, Typed
+from everfold.sql.functions.render import Writer
+from everfold.sql.functions.signatures import signature
+from everfold.types import BOOLEAN, STRING, StringType
+
+Write = Callable[[Writer, Call, Sequence[str]], str]
+_URL = r"^(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?$"
+_URL_PARTS = {"PROTOCOL": 1, "AUTHORITY": 2, "PATH": 3, "QUERY": 4, "REF": 5}
+
+
+def _groups(pattern: str) -> int | None:
+    try:
+        return re.compile(pattern).groups
+    except re.error:
+        return None
+
+
+def _similar_pattern(pattern: str, escape: str | None) -> str:
+    """SQL's pattern as a regular expression: `%` and `_` as in LIKE, the rest as it is."""
+    parts, at = [], 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == escape and at + 1 < len(pattern):
+            at += 1
+            parts.append(re.escape(pattern[at]))
+        else:
+            parts.append({"%": "(?s:.*)", "_": "(?s:.)"}.get(char, char))
+        at += 1
+    return "^(?:" + "".join(parts) + ")$"
+
+
+def _similar_rule(args: Args) -> Typed | None:
+    if len(args) not in (2, 3) or not isinstance(args[0].type, StringType):
+        return None
+    constants = [arg.value if isinstance(arg, Literal) else None for arg in args[1:]]
+    if not all(isinstance(value, str) for value in constants):
+        raise SqlError.of("wrong-arguments", "SIMILAR TO takes a constant pattern", args[1].span, "use REGEXP for patterns from columns")
+    pattern = _similar_pattern(str(constants[0]), str(constants[1]) if len(constants) > 1 else None)
+    return (args[0], Literal(value=pattern, type=STRING, span=args[1].span)), BOOLEAN
+
+
+def _extract(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """NULL where nothing matches or there is no such group; the engines say '' or fail."""
+    pattern = call.args[1]
+    group = call.args[2].value if len(call.args) > 2 and isinstance(call.args[2], Literal) else None
+    if len(call.args) == 2:
+        group = 0
+    if isinstance(group, int) and isinstance(pattern, Literal):
+        count = _groups(str(pattern.value))
+        if count is not None and not 0 <= group <= count:
+            return writer.literal(None, call.type)
+    index = texts[2] if len(texts) > 2 else "0"
+    if not isinstance(group, int) and not writer.spark:
+        raise writer.unsupported(call, "the group must be a constant")
+    matched = f"({texts[0]} RLIKE {texts[1]})" if writer.spark else f"regexp_matches({texts[0]}, {texts[1]})"
+    return f"CASE WHEN {matched} THEN regexp_extract({texts[0]}, {texts[1]}, {index}) END"
+
+
+def _replace(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """The replacement is taken letter by letter: no groups in it."""
+    by = call.args[2]
+    special = r"[\\$]" if writer.spark else r"\\"
+    if isinstance(by, Literal) and isinstance(by.value, str):
+        plain = writer.text(re.sub(special, lambda found: "\\" + found.group(), by.value))
+    elif writer.spark:
+        plain = f"replace(replace({texts[2]}, {writer.text(chr(92))}, {writer.text(chr(92) * 2)}), '$', {writer.text(chr(92) + '$')})"
+    else:
+        plain = f"replace({texts[2]}, {writer.text(chr(92))}, {writer.text(chr(92) * 2)})"
+    if writer.spark:
+        return f"regexp_replace({texts[0]}, {texts[1]}, {plain})"
+    return f"regexp_replace({texts[0]}, {texts[1]}, {plain}, 'g')"
+
+
+def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    index = texts[2] if len(texts) > 2 else "1"
+    return f"regexp_extract_all({texts[0]}, {texts[1]}, {index})"
+
+
+def _map_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    pair = texts[1] if len(texts) > 1 else "','"
+    between = texts[2] if len(texts) > 2 else "'='"
+    item = writer.fresh()
+    found = f"regexp_extract({item}, '^(.*?)(?:' || {between} || ')', 1)"
+    has = f"regexp_matches({item}, {between})"
+    key = f"CASE WHEN {has} THEN {found} ELSE {item} END"
+    value = f"CASE WHEN {has} THEN regexp_replace({item}, '^(.*?)(?:' || {between} || ')', '') END"
+    pairs = f"list_transform(string_split_regex({texts[0]}, {pair}), lambda {item}: struct_pack(k := {key}, v := {value}))"
+    return f"CASE WHEN {texts[0]} IS NOT NULL THEN map_from_entries({pairs}) END"
+
+
+def _map_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    pair = texts[1] if len(texts) > 1 else "','"
+    return f"str_to_map({texts[0]}, {pair}, {texts[2] if len(texts) > 2 else chr(39) + '=' + chr(39)})"
+
+
+def _url_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    part = call.args[1]
+    assert isinstance(part, Literal)
+    url = writer.text(_URL)
+
+    def group(number: int) -> str:
+        return f"nullif(regexp_extract({texts[0]}, {url}, {number}), '')"
+
+    authority, name = group(_URL_PARTS["AUTHORITY"]), str(part.value)
+    if len(texts) > 2:
+        if name != "QUERY":
+            return writer.literal(None, STRING)
+        pattern = f"'(?:^|&)' || regexp_escape({texts[2]}) || '=([^&]*)'"
+        query = group(_URL_PARTS["QUERY"])
+        return f"CASE WHEN regexp_matches({query}, {pattern}) THEN regexp_extract({query}, {pattern}, 1) END"
+    if name == "HOST":
+        return f"nullif(regexp_extract({authority}, '^(?:[^@]*@)?([^:]*)', 1), '')"
+    if name == "USERINFO":
+        return f"nullif(regexp_extract({authority}, '^([^@]*)@', 1), '')"
+    if name == "FILE":
+        return f"CASE WHEN {group(1)} IS NOT NULL THEN coalesce({group(3)}, '') || coalesce('?' || {group(4)}, '') END"
+    if name not in _URL_PARTS:
+        return writer.literal(None, STRING)
+    return f"CASE WHEN {group(1)} IS NOT NULL THEN {group(_URL_PARTS[name])} END"
+
+
+FUNCTIONS = (
+    Function(name="SIMILAR TO", rule=_similar_rule, spark="({0} RLIKE {1})", duckdb="regexp_matches({0}, {1})", operator=True,
+             doc="Whether the whole text has the form of an SQL regular expression.", usage="<STRING> SIMILAR TO <STRING> [ESCAPE <STRING>]"),
+    Function(name="REGEXP", rule=signature("STRING STRING -> BOOLEAN"), spark="({1} <> '' AND {0} RLIKE {1})",
+             duckdb="({1} <> '' AND regexp_matches({0}, {1}))", doc="Whether the pattern occurs in the text.", usage="REGEXP(<STRING>, <STRING>)"),
+    Function(name="REGEXP_EXTRACT", rule=signature("STRING STRING INT? -> STRING"), spark=_extract, duckdb=_extract,
+             doc="The first match, or a group of it (0 is the whole); NULL if nothing matches.", usage="REGEXP_EXTRACT(<STRING>, <STRING>[, <INT>])"),
+    Function(name="REGEXP_REPLACE", rule=signature("STRING STRING STRING -> STRING"), spark=_replace, duckdb=_replace,
+             doc="With every match replaced, letter by letter.", usage="REGEXP_REPLACE(<STRING>, <STRING>, <STRING>)"),
+    Function(name="REGEXP_COUNT", rule=signature("STRING STRING -> INT"), spark="regexp_count({0}, {1})",
+             duckdb="CAST(length(regexp_extract_all({0}, {1})) AS INTEGER)", doc="How often the pattern matches.", usage="REGEXP_COUNT(<STRING>, <STRING>)"),
+    Function(name="REGEXP_INSTR", rule=signature("STRING STRING -> INT"), spark="regexp_instr({0}, {1})",
+             duckdb="CASE WHEN regexp_matches({0}, {1}) THEN CAST(length(regexp_extract({0}, '(?s)^(.*?)(?:' || {1} || ')', 1)) AS INTEGER) + 1 "
+             "WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN 0 END",
+             doc="Where the first match starts, 0 if there is none.", usage="REGEXP_INSTR(<STRING>, <STRING>)"),
+    Function(name="REGEXP_SUBSTR", rule=signature("STRING STRING -> STRING"), spark="regexp_substr({0}, {1})",
+             duckdb="CASE WHEN regexp_matches({0}, {1}) THEN regexp_extract({0}, {1}) END",
+             doc="The first match, NULL if there is none.", usage="REGEXP_SUBSTR(<STRING>, <STRING>)"),
+    Function(name="REGEXP_EXTRACT_ALL", rule=signature("STRING STRING INT? -> ARRAY<STRING>"), spark=_extract_all, duckdb=_extract_all,
+             doc="All matches of a group, the first by default.", usage="REGEXP_EXTRACT_ALL(<STRING>, <STRING>[, <INT>])"),
+    Function(name="STR_TO_MAP", rule=signature("STRING STRING? STRING? -> MAP<STRING, STRING>"), spark=_map_spark, duckdb=_map_duckdb,
+             doc="A map of pairs between separators, `,` and `=` by default.", usage="STR_TO_MAP(<STRING>[, <STRING pairs>, <STRING between>])"),
+    Function(name="PARSE_URL", rule=signature("STRING TEXT STRING? -> STRING"), spark="parse_url({*})", duckdb=_url_duckdb,
+             doc="A part of a URL: HOST, PATH, QUERY (also of a key), REF, PROTOCOL, AUTHORITY, FILE or USERINFO.",
+             usage="PARSE_URL(<STRING>, <STRING part>[, <STRING key>])"),
+    Function(name="IS_ALPHA", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{L}+$', false)",
+             duckdb="coalesce(regexp_full_match({0}, '\\p{L}+'), false)", doc="Whether there are only letters.", usage="IS_ALPHA(<STRING>)"),
+    Function(name="IS_DIGIT", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{Nd}+$', false)",
+             duckdb="coalesce(regexp_full_match({0}, '\\p{Nd}+'), false)", doc="Whether there are only digits.", usage="IS_DIGIT(<STRING>)"),
+)  # fmt: skip

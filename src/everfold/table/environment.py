@@ -1,0 +1,284 @@
+"""`TableEnvironment`: everfold in Python, with PyFlink's names where the meaning is the same."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everfold.errors import UnsupportedFeature, UsageError
+from everfold.jobs.engine import Engine
+from everfold.jobs.sources import External, Sources
+from everfold.plan.explain import explain
+from everfold.plan.nodes import Collect, GroupAggregate, Root, Scan, Sink, walk_plan
+from everfold.spark.batch import BatchLowering, is_constant
+from everfold.spark.buckets import bucket_ids
+from everfold.spark.exchange import FORWARDED, KEEP
+from everfold.spark.session import own_session
+from everfold.spark.stream import StreamLowering
+from everfold.sql.catalog import CatalogTable
+from everfold.sql.planner import Done, Session, Show, Submit
+from everfold.table.frames import FrameReader, table_of
+from everfold.table.result import TableResult, texts
+from everfold.types import Schema, physical
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+
+@dataclass(slots=True)
+class TableConfig:
+    """The options of an environment, as `SET` sets them."""
+
+    _session: Session = field(repr=False)
+
+    def set(self, key: str, value: str) -> TableConfig:
+        """Sets an option; SqlError for one that does not exist or cannot have that value."""
+        self._session.catalog.set_option(key, value)
+        return self
+
+    def get(self, key: str, default: str | None = None) -> str | None:
+        """The text of an option that was set."""
+        return self._session.settings.options.get(key, default)
+
+
+class TableEnvironment:
+    """Tables, views and queries in Flink SQL over one Spark session.
+
+    spark: the session to work beside: everfold runs in a `newSession()` of it and leaves its conf alone. Without one, the active
+    session is taken, and if there is none, Spark is started with `master` and `conf`.
+    options: as SET. variables: fill `${name}` in option values. base_folder: what relative paths start from, and where the state of
+    INSERT jobs lives, in `.everfold/`.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
+        base_folder: str | os.PathLike[str] = ".",
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
+        if spark is None:
+            from pyspark.sql import SparkSession
+
+            spark = SparkSession.getActiveSession()
+        self._session = Session(options=options, variables=variables, environment=os.environ)
+        self._engine = Engine(master=master, conf=dict(conf or {}), session=spark)
+        self._base_folder = Path(base_folder)
+        self._frames: dict[str, DataFrame] = {}
+        self.config = TableConfig(self._session)
+
+    def get_config(self) -> TableConfig:
+        """The options of this environment."""
+        return self.config
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    def execute_sql(self, script: str, *, state_dir: str | os.PathLike[str] | None = None) -> TableResult:
+        """Runs statements in order and waits for each; the result is the last one's.
+
+        state_dir: the folder of an INSERT's job; without it `.everfold/<table>` in the base folder. Raises EverfoldError.
+        """
+        result = texts((), ())
+        for action in self._session.run(script):
+            match action:
+                case Show():
+                    result = texts(action.columns, action.rows)
+                case Done():
+                    result = texts((), (), action.message)
+                case Submit():
+                    result = self._run(action, None if state_dir is None else Path(state_dir))
+        return result
+
+    def sql_query(self, query: str) -> Query:
+        """A query to do something with; nothing runs yet."""
+        actions = list(self._session.run(query))
+        if len(actions) != 1 or not isinstance(actions[0], Submit) or not isinstance(actions[0].roots[0], Collect):
+            raise UsageError.of("not-a-query", "sql_query takes one query", help="execute_sql runs other statements")
+        return Query(self, actions[0], actions[0].roots[0])
+
+    def explain_sql(self, statement: str) -> str:
+        """The plan of a query or INSERT: watermark, changelog mode and state of each operator."""
+        (action,) = self._session.run(statement)
+        assert isinstance(action, Submit)
+        return "\n\n".join(explain(root, streaming=action.settings.streaming) for root in action.roots)
+
+    def _run(self, action: Submit, state_dir: Path | None) -> TableResult:
+        received: list[pa.Table] = []
+        if all(isinstance(root, Sink) for root in action.roots):
+            state_dir = state_dir or self._base_folder / ".everfold" / "+".join(action.names)
+        settings = action.settings
+        if settings.streaming and self._all_static(action.roots):
+            settings = settings.with_option("execution.runtime-mode", "batch")
+        finished = self._engine.run(
+            action.roots, settings=settings, base_folder=self._base_folder, state_dir=state_dir, receive=received.append
+        )
+        first = action.roots[0]
+        if isinstance(first, Collect):
+            return TableResult(_named(received, first.schema))
+        return texts((), (), f"{finished.rows:,} rows in, {finished.rows_out:,} rows out")
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    def create_temporary_view(
+        self, name: str, frame: DataFrame, *, rowtime: str | None = None, watermark: str | None = None
+    ) -> None:
+        """Makes a DataFrame a table, also a streaming one.
+
+        rowtime: the column that is the event time; watermark: its watermark expression in SQL (the column itself without one).
+        Windows over a streaming DataFrame need them; a finished one does not.
+        """
+        columns = [f"{_quoted(column.name)} {column.type.sql}" for column in table_of(name, frame).columns]
+        if rowtime is not None:
+            columns.append(f"WATERMARK FOR {_quoted(rowtime)} AS {watermark or _quoted(rowtime)}")
+        self.drop_temporary_view(name)
+        for _ in self._session.run(f"CREATE TEMPORARY TABLE {_quoted(name)} ({', '.join(columns)})"):
+            pass
+        self._engine.externals[name] = External(FrameReader(frame), bounded=not frame.isStreaming)
+        self._frames[name] = frame
+
+    def drop_temporary_view(self, name: str) -> bool:
+        """Forgets a temporary table or view; whether there was one."""
+        self._engine.externals.pop(name, None)
+        self._frames.pop(name, None)
+        entry = self._session.catalog.find((name,))
+        if entry is None or not entry.temporary:
+            return False
+        view = not isinstance(entry, CatalogTable)
+        return self._session.catalog.drop((name,), view=view, temporary=True, if_exists=True)
+
+    def list_tables(self) -> list[str]:
+        """Names of all tables and views."""
+        return [entry.name for entry in self._session.catalog.entries()]
+
+    def _all_static(self, roots: tuple[Root, ...]) -> bool:
+        """Whether all that is read are the caller's finished DataFrames: then there is no stream to run."""
+        scans = [node.table.name for root in roots for node in walk_plan(root.input) if isinstance(node, Scan)]
+        frames = self._frames
+        return bool(scans) and all(name in frames and not frames[name].isStreaming for name in scans)
+
+    def close(self) -> None:
+        """Ends Spark, if this environment started it."""
+        self._engine.close()
+
+    # --- DataFrames ---------------------------------------------------------------------------------------------------
+
+    def _to_spark(self, action: Submit, root: Collect) -> DataFrame:
+        settings = action.settings
+        self._engine.check(action.roots)
+        log_file = Path(tempfile.gettempdir()) / "everfold.log"
+        partitions = self._engine.partitions(settings)
+        spark = own_session(self._engine.spark(log_file), partitions)
+        frames = self._frames
+        sources = Sources(spark, self._base_folder, settings, None, self._engine.externals)
+        zone = settings.local_time_zone
+        if not settings.streaming or is_constant(root.input) or self._all_static(action.roots):
+            frame = BatchLowering(spark, zone, sources.batch).lower(root.input)
+            return _renamed(frame, root.schema)
+        scans = {node.table.name for node in walk_plan(root.input) if isinstance(node, Scan)}
+        own_streams = scans & frames.keys()
+        if own_streams and scans - own_streams:
+            raise UnsupportedFeature.of(
+                "mixed-sources", "a query cannot read your own streaming DataFrame and a table with a connector at once"
+            )
+        if own_streams:
+            spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "false")
+            spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "1")
+        mark = hashlib.sha256(repr(root).encode()).hexdigest()
+        control = Path(tempfile.gettempdir()) / "everfold-control" / mark[:16]
+        control.mkdir(parents=True, exist_ok=True)
+        lowering = StreamLowering(
+            spark=spark,
+            zone=zone,
+            open_source=sources.stream,
+            control_folder=str(control),
+            bucket_ids=bucket_ids(self._engine.buckets(partitions), partitions),
+            idle_timeout_ms=settings.idle_timeout_ms,
+            drop_null_rowtime=settings.null_rowtime == "drop",
+            mark=mark,
+            named_sources=not own_streams,
+        )
+        stream = lowering.lower(root.input)
+        return _renamed(stream.frame.where(f"{FORWARDED} IS NULL AND {KEEP}"), root.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query of an environment."""
+
+    _environment: TableEnvironment = field(repr=False)
+    _action: Submit
+    _root: Collect = field(repr=False)
+
+    @property
+    def schema(self) -> Schema:
+        """The result's columns."""
+        return self._root.schema
+
+    def execute(self) -> TableResult:
+        """Runs the query to its end; a stream over bounded input emits what is open at the end."""
+        return self._environment._run(self._action, None)
+
+    def collect(self) -> list[Row]:
+        """Runs the query to its end; its rows."""
+        return self.execute().collect()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Runs the query to its end; its rows as pandas."""
+        return self.execute().to_pandas()
+
+    def to_arrow(self) -> pa.Table:
+        """Runs the query to its end; its rows as Arrow."""
+        return self.execute().to_arrow()
+
+    def to_spark(self) -> DataFrame:
+        """The result as an ordinary DataFrame, streaming or batch; for results that are never taken back.
+
+        A streaming one emits a window when the watermark has passed it; write it under a checkpoint of your own. The state under
+        that checkpoint knows its query: another query under it is refused.
+        """
+        if (
+            any(isinstance(node, GroupAggregate) for node in walk_plan(self._root.input))
+            and self._action.settings.streaming
+        ):
+            raise UnsupportedFeature.of(
+                "updating-result",
+                "the result takes rows back: as a DataFrame it needs the kind of change",
+                help="use to_changelog()",
+            )
+        return self._environment._to_spark(self._action, self._root)
+
+    def to_changelog(self) -> DataFrame:
+        """The result with a first column `row_kind`: `+I`, `-U`, `+U` or `-D`."""
+        frame = self.to_spark()
+        return frame.selectExpr("'+I' AS row_kind", "*")
+
+    def explain(self) -> str:
+        """The plan: watermark, changelog mode and state of each operator."""
+        return explain(self._root, streaming=self._action.settings.streaming)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _renamed(frame: DataFrame, schema: Schema) -> DataFrame:
+    return frame.select(*(physical(at) for at in range(len(schema)))).toDF(*schema.names)
+
+
+def _named(received: list[pa.Table], schema: Schema) -> pa.Table:
+    import pyarrow as pa
+
+    names = [physical(at) for at in range(len(schema))]
+    types = pa.schema([pa.field(name, of.type.arrow) for name, of in zip(names, schema, strict=True)])
+    rows = pa.concat_tables([each.select(names) for each in received]) if received else types.empty_table()
+    return rows.rename_columns(list(schema.names))

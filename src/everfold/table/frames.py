@@ -1,0 +1,90 @@
+"""Spark DataFrames as tables: their types in Flink's terms, and their rows under physical names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from everfold.errors import UnsupportedFeature
+from everfold.plan.nodes import Table, TableColumn
+from everfold.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    SMALLINT,
+    STRING,
+    TINYINT,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    RowField,
+    RowType,
+    TimestampType,
+    physical,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as spark_types
+
+_SIMPLE: dict[str, DataType] = {
+    "boolean": BOOLEAN,
+    "tinyint": TINYINT,
+    "smallint": SMALLINT,
+    "int": INT,
+    "bigint": BIGINT,
+    "float": FLOAT,
+    "double": DOUBLE,
+    "string": STRING,
+    "binary": BYTES,
+    "date": DATE,
+    "timestamp": TimestampType(precision=3, local_zone=True),
+    "timestamp_ntz": TimestampType(precision=3),
+}
+"""Spark's types by their simple names. Timestamps get precision 3, so that they can be time attributes, as Flink has it."""
+
+
+def flink_type(of: spark_types.DataType, column: str) -> DataType:
+    """Flink's type for a Spark type; UnsupportedFeature `unsupported-type` where there is none."""
+    from pyspark.sql import types as spark_types
+
+    match of:
+        case spark_types.DecimalType():
+            return DecimalType(precision=of.precision, scale=of.scale)
+        case spark_types.ArrayType():
+            return ArrayType(element=flink_type(of.elementType, column))
+        case spark_types.MapType():
+            return MapType(key=flink_type(of.keyType, column), value=flink_type(of.valueType, column))
+        case spark_types.StructType():
+            fields = (RowField(name=each.name, type=flink_type(each.dataType, column)) for each in of.fields)
+            return RowType(fields=tuple(fields))
+    found = _SIMPLE.get(of.simpleString())
+    if found is None:
+        raise UnsupportedFeature.of(
+            "unsupported-type", f"column `{column}` has Spark's type {of.simpleString()}, which Flink SQL does not have"
+        )
+    return found
+
+
+def table_of(name: str, frame: DataFrame) -> Table:
+    """A table with the columns of a DataFrame."""
+    columns = (TableColumn(name=of.name, type=flink_type(of.dataType, of.name)) for of in frame.schema.fields)
+    return Table(name=name, columns=tuple(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class FrameReader:
+    """Gives a DataFrame's columns as a table's physical columns."""
+
+    frame: DataFrame
+
+    def __call__(self, spark: SparkSession, name: str, table: Table) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        quoted = (column.name.replace("`", "``") for column in table.columns)
+        return self.frame.select(*(F.col(f"`{each}`").alias(physical(at)) for at, each in enumerate(quoted)))

@@ -1,0 +1,135 @@
+"""The documentation tells the truth: its SQL binds, its case files pass, its console blocks print what they show, its links lead somewhere.
+
+What a code block's first line says after the backticks decides: `sql` is bound (the blocks of a page share a session), `yaml case` is run as a
+case file, `yaml` is parsed, `console` runs its `everfold` commands, in memory, and compares what stands below them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from everfold.cli.main import everfold
+from everfold.sql.planner import Session
+from everfold.testing.casefile import loads
+from everfold.testing.engines import MemoryEngine
+from everfold.testing.runner import run_file
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changes").glob("*.md")])
+_BLOCK = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.M | re.S)
+_LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]+)[^)]*\)")
+_KNOWN = {"", "sql", "yaml case", "yaml", "console", "text", "python", "json"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    info: str
+    text: str
+
+    @property
+    def id(self) -> str:
+        """Page and line."""
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        yield Block(page, text.count("\n", 0, found.start()) + 1, found["info"].strip(), found["text"])
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+
+
+def of(info: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("block", [each for each in BLOCKS if each.info == info], ids=lambda block: block.id)
+
+
+def test_every_block_says_what_it_is() -> None:
+    assert [block.id for block in BLOCKS if block.info not in _KNOWN] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [found["target"] for found in _LINK.finditer(page.read_text(encoding="utf-8"))]
+    missing = [each for each in targets if "://" not in each and not (page.parent / each).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    "page", sorted({block.page for block in BLOCKS if block.info == "sql"}), ids=lambda page: page.name
+)
+def test_sql_binds(page: Path) -> None:
+    session = Session()
+    for block in blocks(page):
+        if block.info == "sql":
+            list(session.run("\n" * block.line + block.text, source=str(page)))
+
+
+@of("yaml case")
+def test_case_files_pass(block: Block) -> None:
+    outcomes = list(run_file(loads(block.text, Path(block.id)), [MemoryEngine()]))
+    assert outcomes
+    assert [outcome.message for outcome in outcomes if not outcome.passed] == []
+
+
+@of("yaml")
+def test_yaml_is_yaml(block: Block) -> None:
+    assert yaml.safe_load(block.text)
+
+
+@of("python")
+def test_python_compiles(block: Block) -> None:
+    compile(block.text, block.id, "exec")
+
+
+@of("console")
+def test_commands_print_what_is_shown(block: Block) -> None:
+    for command, shown in _commands(block.text):
+        program, *arguments = shlex.split(command, comments=True)
+        if program == "make":
+            recipes = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+            assert set(arguments) <= set(recipes)
+        elif program == "everfold" and shown:
+            memory = ["--engine", "memory"] if arguments[0] == "run" else []
+            done = subprocess.run(
+                [sys.executable, "-m", "everfold", *arguments, *memory],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            assert done.stdout + done.stderr == shown
+        elif program == "everfold":
+            _parses(arguments)
+
+
+def _commands(text: str) -> Iterator[tuple[str, str]]:
+    """Each command of a console block with what stands below it."""
+    for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
+        command, _, shown = part.partition("\n")
+        yield command, shown
+
+
+def _parses(arguments: list[str]) -> None:
+    """Fails if the command line does not know such a command or option."""
+    name, *rest = arguments
+    if name.startswith("-"):
+        return
+    command = everfold.commands[name]
+    assert isinstance(command, click.Command)
+    command.make_context(name, rest)

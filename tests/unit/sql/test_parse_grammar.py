@@ -1,0 +1,18 @@
+"""The grammar's layers: each class adds to the one below and may only redefine what that one leaves open."""
+
+from __future__ import annotations
+
+from everfold.sql.dialects.cursor import Cursor
+from everfold.sql.dialects.grammar import Grammar
+
+OPEN = {"expression", "binary", "query", "order_by", "window"}
+"""What `Calls` needs from the layers above it."""
+
+
+def test_no_layer_hides_another_ones_method() -> None:
+    seen: dict[str, str] = {}
+    for layer in reversed(Grammar.__mro__[: Grammar.__mro__.index(Cursor) + 1]):
+        for name in vars(layer):
+            if not name.startswith("__") and name not in OPEN:
+                assert name not in seen, f"{layer.__name__}.{name} hides that of {seen[name]}"
+                seen[name] = layer.__name__
