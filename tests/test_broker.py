@@ -8,6 +8,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 
+@pytest.mark.kafka
 def test_records_survive_a_stop_and_a_kill() -> None:
     with KafkaBroker() as broker:
         broker.create_topic("bids", partitions=2)

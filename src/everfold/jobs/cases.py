@@ -42,7 +42,7 @@ class Ran:
 
 @dataclass(slots=True)
 class SparkEngine:
-    """Runs bound queries on Spark, all in one session. `master`: as Spark takes it."""
+    """Runs bound queries on Spark, all in one session: the active one, else one of its own. `master`: as Spark takes it."""
 
     name: Literal["spark"] = "spark"
     master: str = "local[2]"
@@ -103,7 +103,10 @@ class SparkEngine:
     def _engine_for(self, root: Collect, feed: Path, *, streaming: bool = True) -> Engine:
         if self._engine is None:
             conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-            self._engine = Engine(master=self.master, conf=conf, log_file=self._work / "spark.log")
+            from pyspark.sql import SparkSession
+
+            active = SparkSession.getActiveSession()
+            self._engine = Engine(master=self.master, conf=conf, log_file=self._work / "spark.log", session=active)
         names = {node.table.name for node in walk_plan(root.input) if isinstance(node, Scan)}
         self._engine.externals = {name: External(_Reader(feed / name, streaming), bounded=True) for name in names}
         return self._engine

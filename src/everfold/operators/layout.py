@@ -8,7 +8,7 @@ nobody wants is left out.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -65,7 +65,7 @@ class Layout:
                 )
         return page.select(columns)
 
-    def empty(self, kept: dict[str, pl.DataType]) -> pl.DataFrame:
+    def empty(self, kept: Mapping[str, pl.DataType]) -> pl.DataFrame:
         """A frame of `kept`, keys and slots without rows."""
         types = {each.name: each.type.polars for each in self.inputs if each.name in self.keys}
         return pl.DataFrame(schema={**kept, **types, **self.slot_types})

@@ -73,7 +73,7 @@ class _Sessions(ABC):
 
     @abstractmethod
     def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
-        """Items with a `session` number, ascending, as items that know the `start` and `end` of their whole session."""
+        """Items with a `session` number, ascending, as items that know the `start` and `end` of their whole session; `at` is a row's time."""
 
     @abstractmethod
     def _to_page(self, items: pl.DataFrame) -> pl.DataFrame:
@@ -110,11 +110,6 @@ class _Sessions(ABC):
         items = pl.concat([self._empty(), *(frame.select(self._empty().columns) for frame in prepared if frame.height)])
         touched = {part for part, end in earliest.items() if end <= upto}
         touched.update(items.select(_part(parts).unique()).to_series().to_list())
-        rows = items.height + sum(run.rows for part in table.index if part not in touched for run in table.index[part])
-        if items.height and rows > parts * PART_ROWS * 2:
-            touched.update(table.index)
-            while rows > parts * PART_ROWS:
-                parts *= 2
         old = [self._from_page(page) for part in touched for page in table.read(part)]
         done = self._empty()
         if old or items.height:
@@ -123,12 +118,23 @@ class _Sessions(ABC):
             late += int(items.filter(lost)["n"].sum())
             done = items.filter(~lost & (pl.col("end") <= upto))
             kept = items.filter(pl.col("end") > max(since, upto))
+            columns = [*self._empty().columns, "at"]
+            frames = [kept.select(columns)]
+            rows = kept.height + sum(
+                run.rows for part in table.index if part not in touched for run in table.index[part]
+            )
+            if rows > 2 * parts * PART_ROWS:
+                while rows > parts * PART_ROWS:
+                    parts *= 2
+                others = [part for part in table.index if part not in touched]
+                pages = [self._from_page(page) for part in others for page in table.read(part)]
+                frames += [page.with_columns(pl.col("start").alias("at")).select(columns) for page in pages]
+                touched.update(others)
             for part in touched:
                 table.drop(part)
                 earliest.pop(part, None)
-            for (part,), page in (
-                kept.with_columns(_part(parts).alias("part")).partition_by("part", as_dict=True).items()
-            ):
+            placed = pl.concat(frames).with_columns(_part(parts).alias("part"))
+            for (part,), page in placed.partition_by("part", as_dict=True).items():
                 table.append(part, self._to_page(page))
                 earliest[part] = int(page["end"].min())  # type: ignore[arg-type]
         if flush and done.height:
@@ -170,7 +176,8 @@ class SessionOperator(_Sessions):
         return folded.select("hash", *self._keys, "start", "end", "n", *self._slots)
 
     def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
-        return fold_slots(items, ["session"], self._layout.folds, [*self._facts(), pl.col("n").sum()])
+        folded = fold_slots(items, ["session"], self._layout.folds, [*self._facts(), pl.col("n").sum()])
+        return folded.with_columns(pl.col("start").alias("at"))
 
     def _facts(self) -> list[pl.Expr]:
         return [pl.col("hash", *self._keys).first(), pl.col("start").min(), pl.col("end").max()]
@@ -226,7 +233,6 @@ class SessionRowsOperator(_Sessions):
         ).select(self._empty().columns)
 
     def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
-        # `start` and `end` become the session's; `at` remembers the row's own time.
         bounds = items.group_by("session", maintain_order=True).agg(pl.col("start").min(), pl.col("end").max())
         own = items.with_columns(pl.col("start").alias("at"))
         number = items["session"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from everfold.plan.canonical import column_texts
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.nodes import (
     AggCall,
@@ -214,6 +213,8 @@ def expr_sql(expr: Expr, names: tuple[str, ...]) -> str:
             return _literal(expr)
         case Call(function="CAST" | "TRY_CAST", args=(operand, *_)):
             return f"{expr.function}({expr_sql(operand, names)} AS {expr.type.sql})"
+        case Call(function="SHIFT", args=(operand, Literal(value=int(), type=IntervalType()) as by)):
+            return f"{_operand(operand, names)} {_shift(by)}"
         case Call(function="FIELD", args=(operand, Literal() as name)):
             return f"{expr_sql(operand, names)}.{name.value}"
         case Call(function="ITEM", args=(operand, index)):
@@ -233,6 +234,13 @@ def _operand(expr: Expr, names: tuple[str, ...]) -> str:
     )
 
 
+def _shift(by: Literal) -> str:
+    assert isinstance(by.value, int)
+    assert isinstance(by.type, IntervalType)
+    amount = f"{abs(by.value)} MONTH" if by.type.months else duration(abs(by.value))
+    return f"{'-' if by.value < 0 else '+'} INTERVAL {amount}"
+
+
 def _literal(expr: Literal) -> str:
     match expr.value, expr.type:
         case None, _:
@@ -247,6 +255,3 @@ def _literal(expr: Literal) -> str:
             return "'" + str(expr.value).replace("'", "''") + "'"
         case _:
             return str(expr.value)
-
-
-__all__ = ["changelog_mode", "column_texts", "duration", "explain", "expr_sql", "state_of", "window_text"]

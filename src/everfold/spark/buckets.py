@@ -31,10 +31,12 @@ def spark_hash(value: int) -> int:
     return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
+def _ids_in(partition: int, partitions: int) -> Iterator[int]:
+    return (at for at in count() if spark_hash(at) % partitions == partition)
+
+
 def bucket_ids(buckets: int, partitions: int) -> tuple[int, ...]:
     """An id for each bucket such that ids in turn fall into partition 0, 1, 2, … of a shuffle by id."""
     assert buckets & (buckets - 1) == 0, "the number of buckets is a power of two"
-    candidates: list[Iterator[int]] = [
-        (at for at in count() if spark_hash(at) % partitions == partition) for partition in range(partitions)
-    ]
+    candidates = [_ids_in(partition, partitions) for partition in range(partitions)]
     return tuple(next(candidates[bucket % partitions]) for bucket in range(buckets))

@@ -97,7 +97,7 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path) 
     java_options = (
         f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={tempfile.gettempdir()} -XX:+UseSerialGC"
     )
-    settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {}), **QUERY_CONF}
+    settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {})}
     settings["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "everfold-warehouse")
     settings["spark.driver.extraJavaOptions"] = " ".join(
         filter(None, [java_options, conf.get("spark.driver.extraJavaOptions")])

@@ -7,18 +7,20 @@ permanent one of the same name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, Span, SqlError, nearest
-from everfold.plan.expressions import Expr, InputRef
+from everfold.plan.expressions import Call, Expr, InputRef
 from everfold.plan.nodes import Plan, Project, Scan, Table, WatermarkAssigner, time_attribute
 from everfold.sql.settings import Note, Settings, check_option
-from everfold.types import DataType, Field, Schema
+from everfold.types import DataType, Field, Schema, TimestampType
 
 CATALOG, DATABASE = "default_catalog", "default_database"
+ROWTIME_PRECISION = 3
+"""Digits of a second that a time attribute has in a stream."""
 Name: TypeAlias = tuple[str, ...]
 
 
@@ -81,20 +83,23 @@ class CatalogTable:
 
         `table` replaces the table where a query overrides its options.
         """
-        scan = Scan(table=table or self.table, span=span)
-        plan: Plan = scan
-        plain = all(
-            isinstance(of.expression, InputRef) and of.expression.position == at for at, of in enumerate(self.columns)
-        )
-        if not plain or len(self.columns) != len(self.table.columns):
-            plan = Project(
-                input=scan,
-                expressions=tuple(of.expression for of in self.columns),
-                names=tuple(of.name for of in self.columns),
-            )
+        plan: Plan = Scan(table=table or self.table, span=span)
+        expressions = self.stream_expressions if streaming else tuple(of.expression for of in self.columns)
+        plain = all(isinstance(each, InputRef) and each.position == at for at, each in enumerate(expressions))
+        if not plain or len(expressions) != len(self.table.columns):
+            plan = Project(input=plan, expressions=expressions, names=tuple(of.name for of in self.columns))
         if self.watermark is not None and streaming:
             plan = WatermarkAssigner(input=plan, column=self.watermark.column, watermark=self.watermark.expression)
         return plan
+
+    @property
+    def stream_expressions(self) -> tuple[Expr, ...]:
+        """What each column is in a stream: a time attribute has milliseconds there, whatever its declared precision."""
+        expressions = [of.expression for of in self.columns]
+        if self.watermark is not None:
+            at = self.watermark.column
+            expressions[at] = rowtime_of(expressions[at])
+        return tuple(expressions)
 
     @property
     def schema(self) -> Schema:
@@ -107,6 +112,15 @@ class CatalogTable:
             at = self.watermark.column
             fields[at] = Field(name=fields[at].name, type=fields[at].type, time="rowtime")
         return Schema(tuple(fields))
+
+
+def rowtime_of(column: Expr) -> Expr:
+    """A column as a time attribute of a stream: with milliseconds."""
+    assert isinstance(column.type, TimestampType)
+    if column.type.precision == ROWTIME_PRECISION:
+        return column
+    of = replace(column.type, precision=ROWTIME_PRECISION)
+    return Call(function="CAST", args=(column,), type=of, span=column.span)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +240,13 @@ class Catalog:
         local = local_name(name)
         if not temporary and local in self._temporary and isinstance(self._temporary[local], CatalogView) == view:
             raise SqlError(
-                Diagnostic("temporary-hides", f"a temporary {kind} named `{local}` hides the permanent one", span,
-                           f"DROP TEMPORARY {kind.upper()} {local}")
-            )  # fmt: skip
+                Diagnostic(
+                    "temporary-hides",
+                    f"a temporary {kind} named `{local}` hides the permanent one",
+                    span,
+                    f"DROP TEMPORARY {kind.upper()} {local}",
+                )
+            )
         under = self._temporary if temporary else self._permanent
         found = under.get(local) if local is not None else None
         if found is not None and isinstance(found, CatalogView) == view:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table, TableColumn
@@ -77,6 +77,15 @@ def table_of(name: str, frame: DataFrame) -> Table:
     return Table(name=name, columns=tuple(columns))
 
 
+def adopted(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """The same frame in another session: what is made of it is then planned under that session's conf, not its own."""
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+    jvm: Any = spark._jvm
+    plan = frame._jdf.queryExecution().analyzed()
+    return ClassicFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
 @dataclass(frozen=True, slots=True)
 class FrameReader:
     """Gives a DataFrame's columns as a table's physical columns."""
@@ -87,4 +96,4 @@ class FrameReader:
         from pyspark.sql import functions as F  # noqa: N812
 
         quoted = (column.name.replace("`", "``") for column in table.columns)
-        return self.frame.select(*(F.col(f"`{each}`").alias(physical(at)) for at, each in enumerate(quoted)))
+        return adopted(self.frame, spark).select(*(F.col(f"`{each}`").alias(physical(at)) for at, each in enumerate(quoted)))

@@ -56,6 +56,10 @@ class Engine(Protocol):
         """Lets go of what the engine holds."""
 
 
+_BUCKETS = 2
+"""Shares of the keys: more than one, so that what only holds within a bucket shows."""
+
+
 class MemoryEngine:
     """The in-process runner: DuckDB for scalars, our operators over Polars, state in a dict."""
 
@@ -67,7 +71,7 @@ class MemoryEngine:
         from everfold.memory import MemoryPipeline
 
         first = parts[0]
-        pipeline = MemoryPipeline(first.root, first.settings)
+        pipeline = MemoryPipeline(first.root, first.settings, buckets=_BUCKETS)
         tables = []
         for at, part in enumerate(parts):
             if at > 0:

@@ -66,6 +66,7 @@ WRONG = [
     ("SELECT * FROM TUMBLE(DATA => TABLE b, DESCRIPTOR(ts))", "1:39", "expected a named argument, found `DESCRIPTOR`", "name all arguments or none"),
     ("SELECT * FROM TUMBLE(TABLE b, DESCRIPTOR(ts), SIZE => INTERVAL '1' DAY)", "1:47", "expected an argument without a name, found `SIZE`", "name all arguments or none"),
     ("SELECT * FROM SESSION(TABLE b, DESCRIPTOR(ts), INTERVAL '1' DAY, INTERVAL '1' DAY)", "1:66", "expected `)`: SESSION takes DATA, TIMECOL and GAP, found `INTERVAL`", "is the comma before it one too many?"),
+    ("SELECT * FROM TUMBLE(TABLE b, DESCRIPTOR(ts, ts), INTERVAL '1' DAY)", "1:44", "expected `)`: a window has one time column, found `,`", None),
     ("SELECT * FROM TUMBLE(DATA => TABLE b, DATA => TABLE b)", "1:39", "TUMBLE is given DATA twice", None),
     ("SELECT * FROM TUMBLE(TABLE (SELECT 1), DESCRIPTOR(ts), INTERVAL '1' DAY)", "1:28", "expected a table's name, found `(`", None),
 ]  # fmt: skip

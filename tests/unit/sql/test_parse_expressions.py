@@ -372,7 +372,7 @@ def _deeper(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return pair | form
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.recursive(
         st.sampled_from(["a", "t.b", "1", ".5", "'x'", "NULL", "DATE '2020-01-01'", "INTERVAL '1' DAY", "x[1]"]),

@@ -19,7 +19,7 @@ from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.paths import files, partition_values, require, resolve, shown_path
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, quoted
+from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, excerpt, identifier, quoted
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table, TableColumn
 from everfold.types import DataType, physical
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _CHUNK_ROWS = 50_000
 _NEVER = "36500d"
 """Spark forgets files older than this beside the newest one, and would then leave them out."""
-_PARTITION_RULES = TextRules(minutes=True, zone="")
+_PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
 _GLOB = re.compile(r"([\\*?\[\]{}])")
 
 
@@ -103,6 +103,7 @@ class FileSource(Source):
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import read_parquet
 
+            context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
             frame, values = read_parquet(reader, path, files(place), self.table, self.columns)
         else:
             frame, values = self._text_frame(reader, context, path, streaming=streaming)
@@ -132,7 +133,7 @@ class FileSource(Source):
             frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
             frame = form.from_text(frame, self.columns, "__raw")
         place = Place(self.table.name, (("path", "__path"),))
-        fields = {column.position: f"`{column.name.replace('`', '``')}`" for column in self.columns}
+        fields = {column.position: identifier(column.name) for column in self.columns}
         first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
         if form.ignore_errors:
             frame = self._counted(frame, form, fields, context.name, streaming=streaming)
@@ -292,8 +293,6 @@ class FileSource(Source):
 
 def bad_record(where: str, reason: str, record: str, form: Format) -> ConnectorError:
     """The error of a record that cannot be read: `where` says which it is."""
-    from everfold.connectors.formats.json import excerpt
-
     message = f"{where}: {reason}" + (f"\n  | {excerpt(record, 160)}" if record else "")
     fix = f"mend the record, or set '{form.ignore_option}' = 'true' to go on and count such records" if form.ignore_option else None
     return ConnectorError.of("bad-record", message, help=fix)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
-from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, quoted
+from everfold.connectors.formats.values import BadValue, TextRules, article, catalyst, converter, excerpt, identifier, quoted
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
@@ -103,14 +103,15 @@ class JsonFormat(Format):
 
     def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
         """What Spark's reader is to give: every value as its text."""
-        fields = [f"{_name(column.name)} {_texts(column.type)}" for column in columns] or ["`__none` STRING"]
+        fields = [f"{identifier(column.name)} {_texts(column.type)}" for column in columns] or ["`__none` STRING"]
         return ", ".join([*fields, f"{BAD} STRING"])
 
     def from_text(self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str) -> DataFrame:
         """Parses the text column `raw`: afterwards the frame has the columns of `reader_schema` beside its own."""
         options = ", ".join(f"{quoted(key)}, {quoted(value)}" for key, value in _PARSER.items())
-        clean = f"IF(startswith({raw}, '\\uFEFF'), substring({raw}, 2), {raw})"
-        whole = [f"is_valid_utf8({raw})", f"startswith(ltrim({clean}), '{{')"]
+        text = f"CAST({raw} AS STRING)"
+        clean = f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text})"
+        whole = [f"is_valid_utf8({text})", f"startswith(ltrim({clean}), '{{')"]
         parsed = f"from_json({clean}, {quoted(self.reader_schema(columns))}, map({options}))"
         # The barrier keeps Catalyst from parsing once more for every filter above.
         frame = frame.selectExpr("*", f"{parsed} AS __record", "monotonically_increasing_id() AS __barrier")
@@ -118,21 +119,21 @@ class JsonFormat(Format):
         if self.fail_on_missing:
             keys = ", ".join(quoted(column.name) for column in columns)
             missing = f" OR size(array_except(array({keys}), json_object_keys({clean}))) > 0"
-        bad = f"IF(__record.{BAD} IS NOT NULL OR NOT ({' AND '.join(whole)}){missing}, {raw}, NULL)"
+        bad = f"IF(__record.{BAD} IS NOT NULL OR NOT ({' AND '.join(whole)}){missing}, {text}, NULL)"
         names = [column.name for column in columns] or ["__none"]
         kept = [name for name in frame.columns if name not in ("__record", "__barrier")]
         exact = [
-            f"{self._exact(column, clean)} AS {_name(column.name)}" if _may_lose_digits(column.type) else f"__record.{_name(column.name)}"
+            f"{self._exact(column, clean)} AS {identifier(column.name)}" if _may_lose_digits(column.type) else f"__record.{identifier(column.name)}"
             for column in columns
         ] or ["__record.__none"]
         assert len(exact) == len(names)
-        return frame.where(f"__barrier >= 0 AND {raw} IS NOT NULL AND trim({raw}) <> ''").selectExpr(
-            *(_name(name) for name in kept), *exact, f"{bad} AS {BAD}"
+        return frame.where(f"__barrier >= 0 AND trim({text}) <> ''").selectExpr(
+            *(identifier(name) for name in kept), *exact, f"{bad} AS {BAD}"
         )
 
     def _exact(self, column: RecordColumn, raw: str) -> str:
         """A long DECIMAL: Spark has read it as a double, so its digits are taken from the text once more."""
-        text = f"__record.{_name(column.name)}"
+        text = f"__record.{identifier(column.name)}"
         path = quoted('$["' + column.name.replace('"', '\\"') + '"]')
         again = f"coalesce(try_variant_get(try_parse_json({raw}), {path}, 'string'), {text})"
         return f"IF(length({text}) > {_EXACT_DIGITS} AND (contains({text}, '.') OR contains({text}, 'E')), {again}, {text})"
@@ -152,7 +153,7 @@ class JsonFormat(Format):
                 return f"transform_values({text}, (k{depth}, {item}) -> {self._value(item, of.value, path + '{}', place, depth + 1)})"
             case RowType():
                 parts = ", ".join(
-                    f"{quoted(part.name)}, {self._value(f'{text}.{_name(part.name)}', part.type, f'{path}.{part.name}', place, depth + 1)}"
+                    f"{quoted(part.name)}, {self._value(f'{text}.{identifier(part.name)}', part.type, f'{path}.{part.name}', place, depth + 1)}"
                     for part in of.fields
                 )
                 return f"IF({text} IS NULL, NULL, named_struct({parts}))"
@@ -168,7 +169,7 @@ class JsonFormat(Format):
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
         """No JSON object. One whose ARRAY, MAP or ROW is something else is read without that field."""
-        flat = ", ".join(f"{_name(column.name)} STRING" for column in columns) or "`__none` STRING"
+        flat = ", ".join(f"{identifier(column.name)} STRING" for column in columns) or "`__none` STRING"
         options = ", ".join(f"{quoted(key)}, {quoted(value)}" for key, value in _PARSER.items())
         nested = any(_texts(column.type) != "STRING" for column in columns)
         if not nested:
@@ -328,23 +329,7 @@ def _dump(value: object) -> str:
             return json.dumps(value, ensure_ascii=False)
 
 
-def excerpt(text: object, length: int = 80) -> str:
-    """The beginning of a text, in one line."""
-    line = str(text).replace("\r", "\\r").replace("\n", "\\n")
-    return line if len(line) <= length else line[: length - 1] + "…"
-
-
-def article(of: DataType) -> str:
-    """`a DECIMAL(10, 2)`, `an INT`."""
-    sql = of.sql
-    return f"{'an' if sql[0] in 'AEIO' else 'a'} {sql}"
-
-
 # --- schemas ----------------------------------------------------------------------------------------------------------
-
-
-def _name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _texts(of: DataType) -> str:
@@ -355,7 +340,7 @@ def _texts(of: DataType) -> str:
         case MapType():
             return f"MAP<STRING, {_texts(of.value)}>"
         case RowType():
-            return "STRUCT<" + ", ".join(f"{_name(part.name)}: {_texts(part.type)}" for part in of.fields) + ">"
+            return "STRUCT<" + ", ".join(f"{identifier(part.name)}: {_texts(part.type)}" for part in of.fields) + ">"
         case _:
             return "STRING"
 
@@ -387,7 +372,7 @@ def _bad(text: str, of: DataType, rules: TextRules, depth: int = 0) -> str | Non
             values = text if isinstance(of, ArrayType) else f"map_values({text})"
             return None if inner is None else f"coalesce(exists({values}, {item} -> {inner}), false)"
         case RowType():
-            parts = [_bad(f"{text}.{_name(part.name)}", part.type, rules, depth + 1) for part in of.fields]
+            parts = [_bad(f"{text}.{identifier(part.name)}", part.type, rules, depth + 1) for part in of.fields]
             return " OR ".join(f"({part})" for part in parts if part) or None
         case _:
             return f"({text} IS NOT NULL AND ({catalyst(text, of, rules)}) IS NULL)"

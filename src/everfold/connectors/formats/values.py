@@ -32,6 +32,8 @@ from everfold.types import (
 )
 
 _DATE = r"\d{4}-\d\d-\d\d"
+_LOOSE_DATE = r"\d{4}-\d{1,2}-\d{1,2}"
+_MINUTES = r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?"
 _SECONDS = r"\d\d:\d\d:\d\d(\.\d{1,9})?"
 _FRACTIONAL = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _INTERVAL_BITS = {False: 64, True: 32}
@@ -42,35 +44,28 @@ _MICROS = 6
 class TextRules:
     """How times are written, and what else a format decides.
 
-    `separator` stands between date and time. `minutes` allows a time without seconds. `zone` is the sign of UTC that a
-    TIMESTAMP_LTZ must end with, "" for none. `fractions` lets an INT or BIGINT be written with a fraction, which is cut off.
-    `loose_dates` allows months and days of one digit.
+    `separator` stands between date and time of a TIMESTAMP. `minutes` allows a TIMESTAMP, `time_minutes` a TIME without seconds. `zone`
+    is the sign of UTC that a TIMESTAMP_LTZ must end with, "" for none. `fractions` lets an INT or BIGINT be written with a fraction,
+    which is cut off. `loose_dates` allows a DATE with months and days of one digit.
     """
 
     separator: str = " "
     minutes: bool = False
+    time_minutes: bool = False
     zone: str = "Z"
     fractions: bool = False
     loose_dates: bool = False
-
-    @property
-    def _day(self) -> str:
-        return r"\d{4}-\d{1,2}-\d{1,2}" if self.loose_dates else _DATE
-
-    @property
-    def _time(self) -> str:
-        return r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?" if self.minutes else _SECONDS
 
     def pattern(self, of: DataType) -> str:
         """The regular expression that a DATE, TIME or TIMESTAMP matches in whole."""
         match of:
             case DateType():
-                return self._day
+                return _LOOSE_DATE if self.loose_dates else _DATE
             case TimeType():
-                return self._time
+                return _MINUTES if self.time_minutes else _SECONDS
             case _:
                 assert isinstance(of, TimestampType)
-                return self._day + self.separator + self._time + (self.zone if of.local_zone else "")
+                return _DATE + self.separator + (_MINUTES if self.minutes else _SECONDS) + (self.zone if of.local_zone else "")
 
 
 class BadValue(ValueError):
@@ -85,6 +80,23 @@ class BadValue(ValueError):
 def quoted(text: str) -> str:
     """A text as a literal of Spark SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r") + "'"
+
+
+def identifier(name: str) -> str:
+    """A name as an identifier of Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def excerpt(text: object, length: int = 80) -> str:
+    """The beginning of a text, in one line."""
+    line = str(text).replace("\r", "\\r").replace("\n", "\\n")
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def article(of: DataType) -> str:
+    """`a DECIMAL(10, 2)`, `an INT`."""
+    sql = of.sql
+    return f"{'an' if sql[0] in 'AEIO' else 'a'} {sql}"
 
 
 # --- Catalyst ---------------------------------------------------------------------------------------------------------
@@ -117,13 +129,8 @@ def catalyst(text: str, of: DataType, rules: TextRules) -> str:
             body = text
             if of.local_zone and rules.zone:
                 body = f"left({body}, length({body}) - {len(rules.zone)})"
-            if not rules.loose_dates:
-                body = f"substring({body}, 1, {20 + digits if digits else 19})"
+            body = f"substring({body}, 1, {20 + digits if digits else 19})"
             value = f"try_cast({body} AS {of.spark})"
-            if rules.loose_dates and digits < _MICROS:
-                unit = {0: "SECOND", 3: "MILLISECOND"}.get(digits)
-                value = f"date_trunc('{unit}', {value})" if unit else value
-                value = f"CAST({value} AS {of.spark})" if unit else value
             return f"IF(rlike({text}, {_whole(rules.pattern(of))}), {value}, NULL)"
         case _:
             raise AssertionError(f"{of} is not written as one text")
@@ -251,5 +258,5 @@ def _timestamp(text: str, of: TimestampType, rules: TextRules) -> datetime:
     day, _, clock = text.partition(rules.separator)
     whole, micros = _clock(clock)
     unit = 10 ** max(0, _MICROS - of.precision)
-    value = datetime.combine(_date(day, rules._day), whole).replace(microsecond=micros // unit * unit)
+    value = datetime.combine(_date(day, _DATE), whole).replace(microsecond=micros // unit * unit)
     return value.replace(tzinfo=UTC) if of.local_zone else value

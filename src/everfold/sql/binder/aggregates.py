@@ -144,8 +144,12 @@ def _window_group(
         reason = _session_reason(unwound, over, mixed)
         if reason is not None:
             if context.streaming:
-                raise context.unsupported("session-group", reason, node,
-                                          "group by window_start, window_end and the PARTITION BY columns, no others")  # fmt: skip
+                raise context.unsupported(
+                    "session-group",
+                    reason,
+                    node,
+                    "group by window_start, window_end and the PARTITION BY columns, no others",
+                )
             return _plain(plan, keys, calls, context, node)
     elif mixed or isinstance(source, WindowAggregate):
         return _attached(plan, unwound, keys, over, calls, context, node)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where a query is bound. `ctes` are the relations of WITH in reach, `views` the views whose queries are being bound."""
+    """Where a query is bound. `ctes` are the relations of WITH in reach, `views` the views whose queries are being bound.
+
+    `as_batch`: bind for batch, whatever the session's mode is.
+    """
 
     catalog: Catalog
     text: str
@@ -27,6 +30,7 @@ class Context:
     ctes: Mapping[str, Relation] = field(default_factory=dict)
     views: tuple[str, ...] = ()
     outer: tuple[Relation, ...] = ()
+    as_batch: bool = False
 
     @classmethod
     def at(cls, span: Span, catalog: Catalog) -> Context:
@@ -41,7 +45,7 @@ class Context:
     @property
     def streaming(self) -> bool:
         """Whether the query runs over streams."""
-        return self.settings.streaming
+        return self.settings.streaming and not self.as_batch
 
     def span(self, node: exp.Expression | None) -> Span | None:
         """The place of a node in the script."""
@@ -100,6 +104,9 @@ class Problems:
         for found in error.diagnostics:
             if found not in self._found:
                 self._found.append(found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
     def check(self) -> None:
         """Raises what was found, in the order of the text."""

@@ -7,20 +7,18 @@ from dataclasses import replace
 
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
 from everfold.plan.expressions import Expr, InputRef
-from everfold.plan.nodes import Project, Scan, Table, TableColumn, time_attribute
+from everfold.plan.nodes import Plan, Project, Scan, Table, TableColumn, time_attribute
 from everfold.sql.binder.context import Context, Problems, named_list
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.queries import bind_body, check_typed
 from everfold.sql.binder.scope import Relation
-from everfold.sql.catalog import Catalog, CatalogTable, CatalogView, Column, Watermark
+from everfold.sql.catalog import ROWTIME_PRECISION, Catalog, CatalogTable, CatalogView, Column, Watermark, rowtime_of
 from everfold.sql.dialects.render import render
 from everfold.sql.statements import ComputedColumn, CreateTable, CreateView, MetadataColumn, PhysicalColumn
 from everfold.types import Field, Schema, TimestampType
 
 Resolve = Callable[[str, Span | None], str]
 """Fills variables into an option's value."""
-
-MAX_WATERMARK_PRECISION = 3
 
 
 def bind_create_table(statement: CreateTable, catalog: Catalog, resolve: Resolve) -> CatalogTable:
@@ -167,14 +165,22 @@ def _watermark(statement: CreateTable, columns: Sequence[Column], table: Table, 
     names = tuple(column.name for column in columns)
     if name not in names:
         raise SqlError(
-            Diagnostic("unknown-column", f"the watermark is for `{name}`, which is no column of the table", given.column_span,
-                       nearest(name, names))
-        )  # fmt: skip
+            Diagnostic(
+                "unknown-column",
+                f"the watermark is for `{name}`, which is no column of the table",
+                given.column_span,
+                nearest(name, names),
+            )
+        )
     if len(given.column) > 1:
         raise UnsupportedFeature(
-            Diagnostic("nested-rowtime", "a watermark for a field of a ROW is not supported", given.column_span,
-                       f"declare a computed column: ts AS {'.'.join(given.column)}")
-        )  # fmt: skip
+            Diagnostic(
+                "nested-rowtime",
+                "a watermark for a field of a ROW is not supported",
+                given.column_span,
+                f"declare a computed column: ts AS {'.'.join(given.column)}",
+            )
+        )
     at = names.index(name)
     of = columns[at].type
     if time_attribute(columns[at].expression, table.schema) == "proctime":
@@ -190,7 +196,9 @@ def _watermark(statement: CreateTable, columns: Sequence[Column], table: Table, 
                 _rowtime_help(name, of),
             )
         )
-    plan = Project(input=Scan(table=table), expressions=tuple(column.expression for column in columns), names=names)
+    expressions = [column.expression for column in columns]
+    expressions[at] = rowtime_of(expressions[at])
+    plan = Project(input=Scan(table=table), expressions=tuple(expressions), names=names)
     context = Context.at(statement.span, catalog)
     expression = ExpressionBinder(Relation.of(plan), context, "WATERMARK").bind(given.expression)
     _check_watermark_type(expression, of, name, given.span)
@@ -198,7 +206,7 @@ def _watermark(statement: CreateTable, columns: Sequence[Column], table: Table, 
 
 
 def _can_be_rowtime(of: object) -> bool:
-    return isinstance(of, TimestampType) and of.precision <= MAX_WATERMARK_PRECISION
+    return isinstance(of, TimestampType) and of.precision <= ROWTIME_PRECISION
 
 
 def _rowtime_help(name: str, of: object) -> str:
@@ -224,9 +232,12 @@ def _check_watermark_type(expression: Expr, of: object, name: str, span: Span) -
     assert isinstance(found, TimestampType)
     if found.local_zone != of.local_zone:
         raise SqlError(
-            Diagnostic("wrong-watermark", f"the watermark is {found.sql}, and `{name}` is {of.sql}: they must be of one kind",
-                       expression.span or span)
-        )  # fmt: skip
+            Diagnostic(
+                "wrong-watermark",
+                f"the watermark is {found.sql}, and `{name}` is {of.sql}: they must be of one kind",
+                expression.span or span,
+            )
+        )
 
 
 # --- views ------------------------------------------------------------------------------------------------------------
@@ -236,22 +247,29 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
     """The view that a CREATE VIEW makes; its query must be right now."""
     name = catalog.check_new(statement.name, temporary=statement.temporary, span=statement.name_span)
     context = Context.at(statement.span, catalog)
-    plan = bind_body(statement.query, context).plan
+    plan = _view_query(statement, context)
     check_typed(plan, statement.query, context)
     names = plan.schema.names
     if statement.columns is not None:
         if len(statement.columns) != len(names):
             raise SqlError(
-                Diagnostic("column-count", f"the view names {len(statement.columns)} columns, and its query has {len(names)}",
-                           statement.name_span)
-            )  # fmt: skip
+                Diagnostic(
+                    "column-count",
+                    f"the view names {len(statement.columns)} columns, and its query has {len(names)}",
+                    statement.name_span,
+                )
+            )
         names = statement.columns
     doubles = [each for at, each in enumerate(names) if each in names[:at]]
     if doubles:
         raise SqlError(
-            Diagnostic("duplicate-column", f"the view has more than one column named {named_list(dict.fromkeys(doubles))}",
-                       context.span(statement.query), "give each a name of its own with AS")
-        )  # fmt: skip
+            Diagnostic(
+                "duplicate-column",
+                f"the view has more than one column named {named_list(dict.fromkeys(doubles))}",
+                context.span(statement.query),
+                "give each a name of its own with AS",
+            )
+        )
     fields = tuple(_named(field, each) for field, each in zip(plan.schema, names, strict=True))
     return CatalogView(
         name=name,
@@ -262,6 +280,19 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
         comment=statement.comment,
         temporary=statement.temporary,
     )
+
+
+def _view_query(statement: CreateView, context: Context) -> Plan:
+    """The query's plan. What only batch can do may stand in a view: whoever uses the view in streaming is told."""
+    try:
+        return bind_body(statement.query, context).plan
+    except UnsupportedFeature as refused:
+        if not context.streaming:
+            raise
+        try:
+            return bind_body(statement.query, replace(context, as_batch=True)).plan
+        except SqlError:
+            raise refused from None
 
 
 def _named(field: Field, name: str) -> Field:

@@ -281,8 +281,12 @@ class ExpressionBinder:
     def _aggregate(self, node: FunctionCall) -> Expr:
         name, context = node.name, self.context
         if self.within is not None:
-            raise context.error("nested-aggregate", f"`{name}` cannot stand within `{self.within}`: aggregates do not nest", node,
-                                "aggregate in a subquery first")  # fmt: skip
+            raise context.error(
+                "nested-aggregate",
+                f"`{name}` cannot stand within `{self.within}`: aggregates do not nest",
+                node,
+                "aggregate in a subquery first",
+            )
         if self.calls is None:
             help_ = "write it in HAVING" if self.clause == "WHERE" else None
             code = "aggregate-in-where" if self.clause == "WHERE" else "misplaced-aggregate"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -84,7 +85,7 @@ def _with(node: exp.With, context: Context) -> Context:
         names = [column.name for column in alias.args.get("columns") or ()] or None
         if names is not None and len(names) != len(relation.shown):
             raise context.error(
-                "column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias
+                "column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias.this
             )
         context = context.with_ctes({alias.name: relation.aliased(alias.name, names)})
     return context
@@ -116,12 +117,19 @@ def _limited(relation: Relation, node: exp.Expression, context: Context) -> Rela
         return relation
     if context.streaming:
         raise context.unsupported(
-            "streaming-limit", "LIMIT and OFFSET are not supported in streaming: a stream has no first rows", limit or offset,
+            "streaming-limit",
+            "LIMIT and OFFSET are not supported in streaming: a stream has no first rows",
+            limit or offset,
             "run in batch",
-        )  # fmt: skip
+        )
     count = int(limit.expression.name) if limit is not None else None
     skipped = int(offset.expression.name) if offset is not None else 0
-    return relation.over(Limit(input=relation.plan, count=count, offset=skipped, span=context.span(limit or offset)))
+    span = context.span(limit or offset)
+    plan = relation.plan
+    if isinstance(plan, Project) and isinstance(plan.input, Sort):
+        # Next to the order that it takes the first rows of.
+        return relation.over(replace(plan, input=Limit(input=plan.input, count=count, offset=skipped, span=span)))
+    return relation.over(Limit(input=plan, count=count, offset=skipped, span=span))
 
 
 # --- set operations, VALUES -------------------------------------------------------------------------------------------

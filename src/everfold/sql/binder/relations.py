@@ -64,7 +64,7 @@ def _aliased(relation: Relation, alias: exp.TableAlias | None, context: Context)
     names = [column.name for column in alias.args.get("columns") or ()]
     if names and len(names) != len(relation.shown):
         raise context.error(
-            "column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias
+            "column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias.this
         )
     return relation.aliased(alias.name, names or None)
 
@@ -94,8 +94,9 @@ def _table(node: exp.Table, context: Context) -> Relation:
         _no_hints(hints, context, "a name of WITH")
         return context.ctes[name[0]].aliased(name[0])
     entry = context.catalog.find(name)
-    span = context.span(node.this)
     if entry is None:
+        first = context.span(node.args.get("catalog") or node.args.get("db") or node.this)
+        span = first.to(context.span(node.this)) if first is not None else None
         raise SqlError(context.catalog.unknown(name, span, tuple(context.ctes)))
     if isinstance(entry, CatalogView):
         _no_hints(hints, context, "a view")
@@ -113,11 +114,17 @@ def view_plan(view: CatalogView, context: Context, node: exp.Expression | None) 
 
     if view.name in context.views:
         raise context.error("recursive-view", f"the view `{view.name}` is made of itself", node)
-    inside = replace(Context.at(view.span, context.catalog), views=(*context.views, view.name))
+    inside = replace(
+        Context.at(view.span, context.catalog), views=(*context.views, view.name), as_batch=context.as_batch
+    )
     plan = bind_body(view.query, inside).plan
     if len(plan.schema) != len(view.schema):
-        raise context.error("view-changed", f"the view `{view.name}` no longer has the columns that it was made with", node,
-                            "make it anew")  # fmt: skip
+        raise context.error(
+            "view-changed",
+            f"the view `{view.name}` no longer has the columns that it was made with",
+            node,
+            "make it anew",
+        )
     if plan.schema.names == view.schema.names:
         return plan
     return Project(input=plan, expressions=references(plan), names=view.schema.names)
@@ -171,7 +178,7 @@ def _unnest(left: Relation, node: exp.Unnest, context: Context, *, outer: bool) 
     alias: exp.TableAlias | None = node.args.get("alias")
     names = [column.name for column in alias.args.get("columns") or ()] if alias else []
     if alias is not None and names and len(names) != len(fields):
-        raise context.error("column-count", f"`{alias.name}` names {len(names)} columns of {len(fields)}", alias)
+        raise context.error("column-count", f"`{alias.name}` names {len(names)} columns of {len(fields)}", alias.this)
     if names:
         fields = [field.named(name) for field, name in zip(fields, names, strict=True)]
     made = Unnest(

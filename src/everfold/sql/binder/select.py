@@ -164,9 +164,11 @@ def _all_of(select: _Select, names: Sequence[str], node: exp.Expression, relatio
         alike = [each for each in columns if (each.name, each.relation) == (column.name, column.relation)]
         if len(alike) > 1:
             raise select.context.error(
-                "ambiguous-column", f"`{column.name}` is {len(alike)} columns of one relation, and `*` takes both", node,
+                "ambiguous-column",
+                f"`{column.name}` is {len(alike)} columns of one relation, and `*` takes both",
+                node,
                 "give one of them another name with AS where it comes from",
-            )  # fmt: skip
+            )
         items.append(_Item(column.name, select.relation.reference(column, span)))
     return items
 
@@ -224,7 +226,9 @@ def _grouped(select: _Select) -> Plan:
     node, context, relation = select.node, select.context, select.relation
     width = len(relation.plan.schema)
     calls = Calls(width)
+    before = len(select.problems)
     keys = _keys(select)
+    keys_known = len(select.problems) == before
     items = _items(select, ExpressionBinder(relation, context, "the SELECT list", calls=calls))
     having: Expr | None = None
     if node.args.get("having") is not None:
@@ -242,7 +246,8 @@ def _grouped(select: _Select) -> Plan:
         *(key.expression for key in sort_keys),
     ):
         with select.problems:
-            over_groups(value, keys, dry, width)
+            if keys_known:
+                over_groups(value, keys, dry, width)
     select.problems.check()
     place = node.args.get("group") or _first_aggregate(node)
     grouped = group(relation.plan, keys, calls.calls, context, place)

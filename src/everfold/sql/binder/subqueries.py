@@ -22,9 +22,11 @@ class Subqueries:
         """The value of a scalar subquery."""
         if not isinstance(node, (exp.Subquery, exp.Query)):
             raise context.unsupported(
-                "subquery", "IN and EXISTS with a subquery are conditions of WHERE, by themselves or joined by AND", node,
+                "subquery",
+                "IN and EXISTS with a subquery are conditions of WHERE, by themselves or joined by AND",
+                node,
                 "write it as a join",
-            )  # fmt: skip
+            )
         plan = subquery_plan(node, relation, context)
         if len(plan.schema) != 1:
             raise context.error(
@@ -32,9 +34,11 @@ class Subqueries:
             )
         if not _one_row(plan):
             raise context.unsupported(
-                "scalar-subquery", "a subquery used as a value must have one row whatever the data", node,
+                "scalar-subquery",
+                "a subquery used as a value must have one row whatever the data",
+                node,
                 "aggregate it, as in (SELECT MAX(x) FROM t)",
-            )  # fmt: skip
+            )
         if plan not in self.plans:
             self.plans.append(plan)
         return InputRef(

@@ -56,11 +56,19 @@ def _column(path: ColumnPath, relation: Relation, context: Context, what: str) -
     found = [column for column in relation.shown if column.name == path.names[-1]]
     if len(path.names) > 1 or not found:
         known = [column.name for column in relation.shown]
-        raise context.error("unknown-column", f"no column is named `{'.'.join(path.names)}`: {what} must be one", path,
-                            nearest(path.names[-1], known))  # fmt: skip
+        raise context.error(
+            "unknown-column",
+            f"no column is named `{'.'.join(path.names)}`: {what} must be one",
+            path,
+            nearest(path.names[-1], known),
+        )
     if len(found) > 1:
-        raise context.error("ambiguous-column", f"`{path.names[-1]}` can be {len(found)} columns", path,
-                            "give one of them another name with AS where it comes from")  # fmt: skip
+        raise context.error(
+            "ambiguous-column",
+            f"`{path.names[-1]}` can be {len(found)} columns",
+            path,
+            "give one of them another name with AS where it comes from",
+        )
     return found[0].position
 
 
@@ -69,13 +77,19 @@ def _time_kind(node: WindowTvf, plan: Plan, column: int, context: Context) -> Ti
     name = field.name
     if not isinstance(field.type, TimestampType):
         raise context.error(
-            "no-time-attribute", f"`{name}` is a {field.type.sql}, and {node.kind} takes a TIMESTAMP or TIMESTAMP_LTZ", node.timecol,
+            "no-time-attribute",
+            f"`{name}` is a {field.type.sql}, and {node.kind} takes a TIMESTAMP or TIMESTAMP_LTZ",
+            node.timecol,
             "compute one in the table: ts AS TO_TIMESTAMP(…)",
-        )  # fmt: skip
+        )
     if field.time == "proctime":
         if not context.streaming:
-            raise context.unsupported("proctime-in-batch", f"`{name}` is processing time, and batch has none", node.timecol,
-                                      "take a column of the data as the time")  # fmt: skip
+            raise context.unsupported(
+                "proctime-in-batch",
+                f"`{name}` is processing time, and batch has none",
+                node.timecol,
+                "take a column of the data as the time",
+            )
         return TimeKind.PROCTIME
     if not context.streaming:
         return TimeKind.BOUNDED
@@ -122,9 +136,10 @@ def _window(node: WindowTvf, context: Context) -> Window:
         case "TUMBLE":
             if abs(offset) >= sizes["SIZE"]:
                 raise context.error(
-                    "window-offset", f"the offset of TUMBLE must be shorter than its size: {offset} ms against {sizes['SIZE']} ms",
+                    "window-offset",
+                    f"the offset of TUMBLE must be shorter than its size: {offset} ms against {sizes['SIZE']} ms",
                     given["OFFSET"],
-                )  # fmt: skip
+                )
             return Tumble(size_ms=sizes["SIZE"], offset_ms=offset)
         case "HOP":
             _multiple(node, "SLIDE", sizes, context)
@@ -143,22 +158,29 @@ def _multiple(node: WindowTvf, role: str, sizes: dict[str, int], context: Contex
         if part > size and part % size == 0:
             help_ = f"{node.kind} takes the {role.lower()} first, then the size"
         raise context.error(
-            "window-size", f"the size of {node.kind} must be a multiple of its {role.lower()}: {size} ms against {part} ms",
-            node.arguments["SIZE"], help_,
-        )  # fmt: skip
+            "window-size",
+            f"the size of {node.kind} must be a multiple of its {role.lower()}: {size} ms against {part} ms",
+            node.arguments["SIZE"],
+            help_,
+        )
 
 
 def _milliseconds(node: WindowTvf, role: str, value: exp.Expression, context: Context) -> int:
-    negative = isinstance(value, exp.Neg)
-    literal = bind_literal(value.this if negative else value, context, negative=negative)
+    literal = bind_literal(value, context)
     if literal is None or not isinstance(literal.type, IntervalType):
-        raise context.error("window-size", f"the {role.lower()} of {node.kind} must be a constant INTERVAL", value,
-                            "as INTERVAL '10' MINUTES")  # fmt: skip
+        way = (
+            "write the minus inside the quotes: INTERVAL '-1' MINUTE"
+            if isinstance(value, exp.Neg)
+            else "as INTERVAL '10' MINUTES"
+        )
+        raise context.error("window-size", f"the {role.lower()} of {node.kind} must be a constant INTERVAL", value, way)
     if literal.type.months:
         raise context.error(
-            "window-size", f"the {role.lower()} of {node.kind} must be of fixed length, and months are not", value,
+            "window-size",
+            f"the {role.lower()} of {node.kind} must be of fixed length, and months are not",
+            value,
             "take DAY, HOUR, MINUTE or SECOND",
-        )  # fmt: skip
+        )
     assert isinstance(literal.value, int)
     return literal.value
 

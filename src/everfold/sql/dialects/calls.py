@@ -15,7 +15,7 @@ _BEHIND_A_QUERY = ("", ")", ";", "UNION", "INTERSECT", "EXCEPT", "ORDER", "LIMIT
 
 
 class Calls(Types):
-    """The grammar of calls. Each method named after a function reads what stands between its parentheses, into `_Arguments`."""
+    """The grammar of calls. Each method named after a function reads what stands between its parentheses."""
 
     # --- what the grammars above this one provide ---------------------------------------------------------------------
 

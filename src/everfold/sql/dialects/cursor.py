@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
 
 from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature
-from everfold.sql.dialects.tokens import Token, TokenType, scan
+from everfold.sql.dialects.tokens import scan
 from everfold.sql.dialects.words import NOT_A_NAME
 
 MAX_DEPTH = 150

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import Span, SqlError, UnsupportedFeature
 from everfold.sql.dialects.queries import Queries
-from everfold.sql.dialects.tokens import TokenType
 from everfold.sql.statements import (
     ColumnDef,
     ComputedColumn,

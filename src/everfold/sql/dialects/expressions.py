@@ -7,13 +7,13 @@ from functools import partial, reduce
 from typing import NamedTuple
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.sql.dialects.calls import Calls
 from everfold.sql.dialects.literals import WrongLiteral, interval_units, interval_value, temporal_text
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FunctionCall, IntervalLiteral, TemporalLiteral
 from everfold.sql.dialects.operators import CHAINS, COMPARE, DISTINCT_FROM, INFIX, IS, NOT, RANGE, SIGN, SUM, Infix
-from everfold.sql.dialects.tokens import TokenType
 from everfold.sql.dialects.types import MAX_TIMESTAMP_PRECISION
 from everfold.sql.dialects.words import NILADIC, NOT_A_FUNCTION, NOT_A_NAME, UNITS
 

@@ -86,6 +86,7 @@ import sqlglot.generator
 import sqlglot.parser
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokenizer_core import Token
 
 from everfold.errors import Span
 from everfold.sql.dialects.cursor import MAX_DEPTH, MAX_NESTING, too_deep
@@ -105,7 +106,7 @@ from everfold.sql.dialects.nodes import (
     WindowTvf,
 )
 from everfold.sql.dialects.render import render
-from everfold.sql.dialects.tokens import FlinkTokenizer, Token
+from everfold.sql.dialects.tokens import FlinkTokenizer
 from everfold.sql.statements import Statement
 
 __all__ = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from sqlglot.tokenizer_core import TokenType
+
 from everfold.errors import EverfoldError, nearest
 from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.ddl import Definitions
-from everfold.sql.dialects.tokens import TokenType
 from everfold.sql.statements import (
     Describe,
     Explain,

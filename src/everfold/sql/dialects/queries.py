@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.operators import SUM
 from everfold.sql.dialects.relations import Relations
-from everfold.sql.dialects.tokens import TokenType
 from everfold.sql.dialects.words import NOT_A_NAME, NOT_AN_ALIAS
 
 _TAIL = ("with_", "order", "limit", "offset")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, nearest
 from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.expressions import Expressions
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, TableFunction, TableHint, WindowTvf
-from everfold.sql.dialects.tokens import TokenType
 from everfold.sql.dialects.words import NOT_AN_ALIAS
 
 WINDOW_ROLES = {
@@ -286,6 +286,8 @@ class Relations(Expressions):
         first = self.at
         name = self.identifier("the time column")
         made = self.node(ColumnPath, first, parts=[name])
+        if self.key() == ",":
+            raise self.expected("`)`: a window has one time column")
         self.expect(")")
         return made
 

@@ -133,8 +133,9 @@ def _atom(node: exp.Expression) -> str:
         case QualifiedStar():
             return ".".join([*(_name(part) for part in node.args["parts"]), "*"])
         case FieldAccess():
-            base = _text(node.this, ATOM)
-            return (f"({base})" if isinstance(node.this, ColumnPath) else base) + "." + _name(node.args["field"])
+            base = render(node.this)
+            plain = isinstance(node.this, (FieldAccess, FunctionCall, FlinkCast)) and _written(node.this)[0] == ATOM
+            return (base if plain else f"({base})") + "." + _name(node.args["field"])
         case FunctionCall():
             return _call(node)
         case FlinkCast():

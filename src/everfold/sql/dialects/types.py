@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqlglot.tokenizer_core import TokenType
+
 from everfold import types
 from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, nearest
 from everfold.sql.dialects.cursor import Cursor
 from everfold.sql.dialects.literals import interval_units
-from everfold.sql.dialects.tokens import TokenType
 from everfold.sql.dialects.words import UNITS
 from everfold.types import DataType
 

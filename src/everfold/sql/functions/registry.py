@@ -12,8 +12,10 @@ from everfold.sql.functions import (
     conditional,
     encoding,
     logic,
+    numeric,
     regex,
     string,
+    temporal,
     temporal_arithmetic,
 )
 from everfold.sql.functions.casts import FUNCTIONS as CASTS
@@ -26,8 +28,10 @@ _FAMILIES = (
     conditional.FUNCTIONS,
     temporal_arithmetic.FUNCTIONS,
     CASTS,
+    numeric.FUNCTIONS,
     string.FUNCTIONS,
     regex.FUNCTIONS,
+    temporal.FUNCTIONS,
     encoding.FUNCTIONS,
 )
 

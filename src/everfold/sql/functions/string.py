@@ -95,7 +95,7 @@ def _length(writer: Writer) -> str:
 def _side(name: str) -> Write:
     def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         count = _constant(call.args[1])
-        size = texts[1] if writer.spark or (count is not None and count >= 0) else f"greatest({texts[1]}, 0)"
+        size = texts[1] if writer.spark or (count is not None and count >= 0) else f"CASE WHEN {texts[1]} < 0 THEN 0 ELSE {texts[1]} END"
         return f"{name}({texts[0]}, {size})"
 
     return write
@@ -260,7 +260,7 @@ FUNCTIONS = (
     Function(name="INSTR", rule=_instr_rule, spark="", duckdb="", doc="Where a text starts within another, 0 if it does not occur.",
              usage="INSTR(<STRING>, <STRING sought>)"),
     _same("REVERSE", "STRING -> STRING", "reverse({0})", "Backwards."),
-    _same("REPEAT", "STRING INT -> STRING", "repeat({0}, {1})", "So many times, one behind the other.", duckdb="repeat({0}, greatest({1}, 0))"),
+    _same("REPEAT", "STRING INT -> STRING", "repeat({0}, {1})", "So many times, one behind the other.", duckdb="CASE WHEN {1} < 0 THEN '' ELSE repeat({0}, {1}) END"),
     _same("ASCII", "STRING -> INT", "CASE WHEN {0} = '' THEN 0 ELSE CAST(CAST(conv(hex(left({0}, 1)), 16, 10) AS INT) AS INT) END",
           "The code of the first character, of which only ASCII is asked.", duckdb="CASE WHEN {0} = '' THEN 0 ELSE ord(left({0}, 1)) END"),
     _same("CHR", "BIGINT -> STRING", "chr({0})", "The character of a code (modulo 256).",

@@ -1,0 +1,17 @@
+-- What was bid so far in each ten minutes, told every two.
+
+CREATE TABLE Bid (
+  bidtime TIMESTAMP(3),
+  price DECIMAL(10, 2),
+  item STRING,
+  supplier_id STRING,
+  WATERMARK FOR bidtime AS bidtime - INTERVAL '1' SECOND
+) WITH (
+  'connector' = 'filesystem',
+  'path' = 'data',
+  'format' = 'json'
+);
+
+SELECT window_start, window_end, SUM(price) AS total_price
+  FROM CUMULATE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '2' MINUTES, INTERVAL '10' MINUTES)
+  GROUP BY window_start, window_end;

@@ -1,0 +1,233 @@
+"""Format `parquet`: columns by name.
+
+A file is read in its own types and then brought to the table's, where nothing is lost: a narrower integer or float becomes the wider
+one, a timestamp with or without UTC becomes the one of the table (the wall clock of UTC). What would lose something is refused at the
+start, by the oldest file; a later file of another shape stops the job. TIMESTAMP is written without, TIMESTAMP_LTZ with UTC
+adjustment, both in microseconds; TIME as TIME_MILLIS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everfold.connectors.formats.contract import RecordColumn
+from everfold.connectors.formats.values import article, identifier
+from everfold.connectors.options import Option, OptionSet
+from everfold.errors import ConnectorError
+from everfold.plan.nodes import Table
+from everfold.types import (
+    ArrayType,
+    BytesType,
+    DataType,
+    DateType,
+    DecimalType,
+    FloatingType,
+    IntegerType,
+    IntervalType,
+    MapType,
+    RowType,
+    StringType,
+    TimestampType,
+    TimeType,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+OPTIONS = OptionSet(
+    (
+        Option("utc-timezone", "bool", "false", note="has no meaning here: the wall clock of UTC is taken"),
+        Option("timestamp.time.unit", "string", "micros", note="has no meaning here: microseconds are written, all units are read"),
+        Option("write.int64.timestamp", "bool", "true", note="has no meaning here: timestamps are written as INT64"),
+        Option("batch-size", "int", "2048", note="has no meaning here"),
+        Option("compression", ("SNAPPY", "ZSTD", "GZIP", "LZ4", "UNCOMPRESSED"), "SNAPPY", meaning="how pages are compressed", role="sink"),
+    )
+)
+
+
+def check_columns(table: Table, columns: Sequence[RecordColumn]) -> None:
+    """Parquet has all types."""
+
+
+def read_parquet(
+    reader: Any, path: str, files: Iterable[Path], table: Table, columns: Sequence[RecordColumn]
+) -> tuple[DataFrame, dict[int, str]]:
+    """Spark's frame of the files, with their place, and Spark SQL for the table's columns."""
+    first = next(iter(files), None)
+    types = {column.name: column.type.spark for column in columns} if first is None else _file_types(first, table, columns)
+    schema = ", ".join(f"{identifier(name)} {of}" for name, of in types.items()) or "`__none` STRING"
+    # Spark reads timestamps in nanoseconds only as bare numbers, and only when told to.
+    frame = (
+        reader.format("parquet")
+        .schema(schema)
+        .load(path)
+        .selectExpr(
+            "*",
+            "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/') AS __path",
+            "_metadata.file_size AS __size",
+            "_metadata.file_modification_time AS __changed",
+        )
+    )
+    return frame, {column.position: _value(column, types[column.name]) for column in columns}
+
+
+def _value(column: RecordColumn, read_as: str) -> str:
+    """Spark SQL for a column's value from what was read."""
+    name = identifier(column.name)
+    if read_as == column.type.spark:
+        return name
+    if isinstance(column.type, TimestampType) and read_as == "BIGINT":
+        name = f"timestamp_micros(({name} - pmod({name}, 1000)) div 1000)"
+    return f"CAST({name} AS {column.type.spark})"
+
+
+def _file_types(path: Path, table: Table, columns: Sequence[RecordColumn]) -> dict[str, str]:
+    """The Spark types to read the columns of a file in. Raises ConnectorError `missing-column`, `wrong-column-type`."""
+    schema = _schema(path, table)
+    int96 = _int96_columns(path)
+    types: dict[str, str] = {}
+    for column in columns:
+        types[column.name] = _readable(_field(schema, path, table, column), column, path, table)
+        if column.name in int96:
+            types[column.name] = "TIMESTAMP"
+    return types
+
+
+def _int96_columns(path: Path) -> set[str]:
+    """Top-level columns that are timestamps of the old kind, which Spark takes for instants."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        leaves = [file.schema.column(at) for at in range(len(file.schema))]
+    return {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+
+
+def _schema(path: Path, table: Table) -> pa.Schema:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema: pa.Schema = pq.read_schema(path)
+    except (pa.ArrowInvalid, OSError) as wrong:
+        raise ConnectorError.of("bad-file", f"table `{table.name}`: `{path}` is no Parquet file: {str(wrong).splitlines()[0]}") from None
+    return schema
+
+
+def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) -> pa.DataType:
+    from everfold.errors import nearest
+
+    if column.name not in schema.names:
+        raise ConnectorError.of(
+            "missing-column", f"table `{table.name}`: `{path.name}` has no column `{column.name}`", help=nearest(column.name, schema.names)
+        )
+    found: pa.DataType = schema.field(column.name).type
+    return found
+
+
+def _readable(found: pa.DataType, column: RecordColumn, path: Path, table: Table) -> str:
+    spark = _spark_type(found, column.type)
+    if spark is None:
+        raise ConnectorError.of(
+            "wrong-column-type",
+            f"table `{table.name}`: column `{column.name}` is {article(column.type)}, but in `{path.name}` it is {found}",
+        )
+    return spark
+
+
+def _spark_type(found: pa.DataType, of: DataType) -> str | None:
+    """The Spark type that reads a column of a file for a column of the type; None if something could be lost."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    if kinds.is_dictionary(found):
+        found = found.value_type
+    match of:
+        case TimestampType() if kinds.is_timestamp(found):
+            if found.unit == "ns":
+                return "BIGINT"
+            return "TIMESTAMP_NTZ" if found.tz is None else "TIMESTAMP"
+        case TimeType() if kinds.is_int32(found) or found == pa.time32("ms"):
+            return "INT"
+        case IntegerType() if kinds.is_integer(found):
+            bits = found.bit_width * (1 if kinds.is_signed_integer(found) else 2)
+            return f"{ {8: 'TINYINT', 16: 'SMALLINT', 32: 'INT', 64: 'BIGINT'}[bits]}" if bits <= of.bits else None
+        case FloatingType() if kinds.is_floating(found):
+            return {32: "FLOAT", 64: "DOUBLE"}.get(found.bit_width) if found.bit_width <= (32 if of.spark == "FLOAT" else 64) else None
+        case DecimalType() if kinds.is_decimal(found):
+            fits = found.scale <= of.scale and found.precision - found.scale <= of.precision - of.scale
+            return f"DECIMAL({found.precision},{found.scale})" if fits else None
+        case StringType() if kinds.is_string(found) or kinds.is_large_string(found) or kinds.is_binary(found):
+            return "STRING"
+        case BytesType() if kinds.is_binary(found) or kinds.is_fixed_size_binary(found) or kinds.is_large_binary(found):
+            return "BINARY"
+        case DateType() if kinds.is_date(found):
+            return "DATE"
+        case IntervalType() if kinds.is_integer(found):
+            return of.spark if found.bit_width <= (32 if of.months else 64) else None
+        case ArrayType() if kinds.is_list(found) or kinds.is_large_list(found):
+            inner = _nested(found.value_type, of.element)
+            return None if inner is None else f"ARRAY<{inner}>"
+        case MapType() if kinds.is_map(found):
+            key, value = _nested(found.key_type, of.key), _nested(found.item_type, of.value)
+            return None if key is None or value is None else f"MAP<{key}, {value}>"
+        case RowType() if kinds.is_struct(found):
+            parts = []
+            for part in of.fields:
+                at = found.get_field_index(part.name)
+                inner = None if at < 0 else _nested(found.field(at).type, part.type)
+                if inner is None:
+                    return None
+                parts.append(f"{identifier(part.name)}: {inner}")
+            return "STRUCT<" + ", ".join(parts) + ">"
+        case _ if kinds.is_boolean(found) and of.spark == "BOOLEAN":
+            return "BOOLEAN"
+        case _:
+            return None
+
+
+def _nested(found: pa.DataType, of: DataType) -> str | None:
+    """The same within a collection, where nanoseconds cannot be converted."""
+    spark = _spark_type(found, of)
+    return None if isinstance(of, TimestampType) and spark == "BIGINT" else spark
+
+
+def local_parquet(path: Path, table: Table, columns: Sequence[RecordColumn]) -> Iterator[list[pa.Array]]:
+    """The columns of a file in pieces, in the table's Arrow types."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = _schema(path, table)
+    for column in columns:
+        _readable(_field(schema, path, table, column), column, path, table)
+    with pq.ParquetFile(path) as file:
+        for piece in file.iter_batches(batch_size=100_000, columns=[column.name for column in columns] or None):
+            rows = pa.Table.from_batches([piece])
+            yield [_cast(rows[column.name].combine_chunks(), column.type.arrow) for column in columns]
+
+
+def _cast(values: Any, to: pa.DataType) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(to) and pa.types.is_timestamp(values.type):
+        # The wall clock of UTC, whichever way round.
+        return values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(to)
+    if pa.types.is_date64(values.type):
+        return values.cast(pa.date32())
+    if pa.types.is_time32(values.type):
+        return values.cast(pa.int32())
+    return values.cast(to)
+
+
+def parquet_failure(table: Table, error_text: str) -> ConnectorError | None:
+    """A file of another shape than the first, or none that can be read."""
+    found = re.search(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(file:[^\s,]+)", error_text)
+    if found is None or ".parquet" not in found.group(1) and "arquet" not in error_text:
+        return None
+    path = found.group(1).rstrip(".")
+    wrong = re.search(r"PARQUET_COLUMN_DATA_TYPE_MISMATCH[^\n]*|[^\n]*is not a Parquet file[^\n]*", error_text)
+    why = "a column has another type than the table's" if wrong and "MISMATCH" in wrong.group() else "it is no Parquet file that can be read"
+    return ConnectorError.of("bad-file", f"table `{table.name}`: `{path}`: {why}")

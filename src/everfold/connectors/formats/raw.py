@@ -1,0 +1,145 @@
+"""Format `raw`: the record's bytes are the value of the only column.
+
+A STRING by `raw.charset` (bytes that it does not know become U+FFFD, as in Flink), BYTES as they are, a BOOLEAN as one byte, integers
+by their width in `raw.endianness`. A record of another width is wrong.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn
+from everfold.connectors.formats.values import BadValue, identifier, quoted
+from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
+from everfold.errors import UnsupportedFeature
+from everfold.plan.nodes import Table
+from everfold.types import BooleanType, BytesType, IntegerType, StringType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+OPTIONS = OptionSet(
+    (
+        Option("charset", "string", "UTF-8", meaning="how a STRING is written"),
+        Option("endianness", ("big-endian", "little-endian"), "big-endian", meaning="the order of a number's bytes"),
+    )
+)
+_CHARSETS = {"utf-8": "UTF-8", "ascii": "US-ASCII", "iso8859-1": "ISO-8859-1", "utf-16": "UTF-16", "utf-16-be": "UTF-16BE", "utf-16-le": "UTF-16LE"}
+"""Python's names of the character sets that Spark decodes, and Spark's."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawFormat(Format):
+    """Bare bytes."""
+
+    charset: str = "utf-8"
+    little: bool = False
+
+    @classmethod
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> RawFormat:
+        """The format as the table's options `<prefix>…` say."""
+        try:
+            charset = codecs.lookup(options.text(f"{prefix}charset")).name
+        except LookupError:
+            charset = ""
+        if charset not in _CHARSETS:
+            known = ", ".join(_CHARSETS.values())
+            raise wrong_option(table, f"{prefix}charset", f"option `{prefix}charset` takes {known}")
+        return cls(charset=charset, little=options.text(f"{prefix}endianness") == "little-endian")
+
+    def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
+        """One column, of a type that is bytes."""
+        if len(columns) != 1:
+            raise UnsupportedFeature.of("raw-columns", f"table `{table.name}`: format raw takes exactly one column, there are {len(columns)}")
+        of = columns[0].type
+        if not isinstance(of, StringType | BytesType | BooleanType | IntegerType):
+            raise UnsupportedFeature.of(
+                "raw-type", f"table `{table.name}`: format raw does not read or write {of} (column `{columns[0].name}`)",
+                help="it takes STRING, BYTES, BOOLEAN and integers",
+            )  # fmt: skip
+
+    @property
+    def reader(self) -> str | None:
+        """Lines of text."""
+        return None
+
+    def reader_options(self) -> dict[str, str]:
+        """None: there is no reader."""
+        raise AssertionError("raw records are read as they are")
+
+    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
+        """None: there is no reader."""
+        raise AssertionError("raw records are read as they are")
+
+    def from_text(self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str) -> DataFrame:
+        """The bytes as the field, and as bad record when their number is wrong."""
+        kept = [identifier(name) for name in frame.columns]
+        width = self._width(columns[0])
+        bad = "CAST(NULL AS STRING)" if width is None else f"IF(length(CAST({raw} AS BINARY)) = {width}, NULL, hex(CAST({raw} AS BINARY)))"
+        return frame.selectExpr(*kept, f"CAST({raw} AS BINARY) AS {identifier(columns[0].name)}", f"{bad} AS {BAD}")
+
+    def value(self, column: RecordColumn, field: str, place: Place) -> str:
+        """Spark SQL for the value of the bytes."""
+        match column.type:
+            case BytesType():
+                return field
+            case StringType():
+                if self.charset == "utf-8":
+                    return f"make_valid_utf8(CAST({field} AS STRING))"
+                return f"decode({field}, {quoted(_CHARSETS[self.charset])})"
+            case BooleanType():
+                return f"(hex({field}) <> '00')"
+            case of:
+                assert isinstance(of, IntegerType)
+                return f"CAST({self._number(field, of)} AS {of.spark})"
+
+    def _number(self, field: str, of: IntegerType) -> str:
+        """Spark SQL: a number's bytes as a BIGINT, with its sign: the hexadecimal digits filled up to 64 bits."""
+        digits = f"hex({field})"
+        if self.little:
+            count = of.bits // 8
+            digits = "concat(" + ", ".join(f"substring(hex({field}), {2 * at + 1}, 2)" for at in reversed(range(count))) + ")"
+        sign = f"IF({digits} >= '8', 'F', '0')"
+        return f"CAST(conv(lpad({digits}, 16, {sign}), 16, -10) AS BIGINT)"
+
+    @staticmethod
+    def _width(column: RecordColumn) -> int | None:
+        match column.type:
+            case BooleanType():
+                return 1
+            case IntegerType():
+                return column.type.bits // 8
+            case _:
+                return None
+
+    def is_bad(self, column: RecordColumn, field: str) -> str | None:
+        """Never: only a record as a whole can be wrong."""
+        return None
+
+    def lost(self, columns: Sequence[RecordColumn]) -> str:
+        """Of another width."""
+        return f"{BAD} IS NOT NULL"
+
+    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
+        """From bytes to the row."""
+        of, width = columns[0].type, self._width(columns[0])
+
+        def decode(record: bytes) -> Iterator[list[object]]:
+            if width is not None and len(record) != width:
+                raise BadValue(f"it has {len(record)} bytes, {of} has {width}")
+            match of:
+                case BytesType():
+                    yield [record]
+                case StringType():
+                    yield [record.decode(self.charset, "replace")]
+                case BooleanType():
+                    yield [record != b"\0"]
+                case _:
+                    yield [int.from_bytes(record, "little" if self.little else "big", signed=True)]
+
+        return decode
+
+

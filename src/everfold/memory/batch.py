@@ -1,0 +1,210 @@
+"""The in-process runner of a batch: the whole plan as one DuckDB query, windows too. It shares nothing with the operators."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+import pyarrow as pa
+
+from everfold.aggregates.registry import lookup
+from everfold.errors import UnsupportedFeature
+from everfold.memory.duck import JOINS, Duck, names
+from everfold.plan.expressions import Expr
+from everfold.plan.nodes import (
+    AggCall,
+    Filter,
+    GroupAggregate,
+    Join,
+    JoinKind,
+    Limit,
+    Plan,
+    Project,
+    Root,
+    Scan,
+    SetOperation,
+    Sort,
+    Union,
+    Unnest,
+    Values,
+    WatermarkAssigner,
+    WindowAggregate,
+    WindowTableFunction,
+)
+from everfold.plan.windows import Session
+from everfold.sql.settings import Settings
+from everfold.types import BIGINT, BOOLEAN, DataType, physical
+
+KIND = "__kind"
+
+
+def run_batch(
+    root: Root, rows: Mapping[str, pa.Table], settings: Settings | None = None, *, now_ms: int | None = None
+) -> pa.Table:
+    """The result of a query over finished input: rows by table, columns `c0, …` as the table's scan has them."""
+    settings = settings or Settings.of()
+    duck = Duck(settings.local_time_zone, int(time.time() * 1000) if now_ms is None else now_ms)
+    query = _Query(duck, rows, settings.null_rowtime == "drop")
+    return duck.rows(query.relation(root.input), root.input.schema)
+
+
+@dataclass(slots=True)
+class _Query:
+    duck: Duck
+    rows: Mapping[str, pa.Table]
+    drop_null_times: bool
+
+    def relation(self, node: Plan) -> str:
+        """The node's rows as SQL."""
+        duck = self.duck
+        match node:
+            case Scan():
+                return self._scan(node)
+            case Values():
+                return duck.values(node.rows, node.schema)
+            case WatermarkAssigner():
+                return self.relation(node.input)
+            case Project():
+                return duck.project(self.relation(node.input), node.expressions, len(node.input.schema))
+            case Filter():
+                return duck.filter(self.relation(node.input), node.condition, len(node.schema))
+            case Union():
+                return " UNION ALL ".join(f"({self.relation(each)})" for each in node.inputs)
+            case Unnest():
+                return duck.unnest(self.relation(node.input), node)
+            case WindowTableFunction():
+                return self._window_rows(node)
+            case WindowAggregate():
+                return self._window_aggregate(node)
+            case GroupAggregate():
+                inner = self._with_parts(self.relation(node.input), node.keys, node.calls, len(node.input.schema))
+                return self._grouped(inner, node.calls, len(node.keys), [])
+            case Sort():
+                return self._sort(node)
+            case Limit():
+                count = "" if node.count is None else f" LIMIT {node.count}"
+                return f"SELECT * FROM ({self.relation(node.input)}){count}" + (
+                    f" OFFSET {node.offset}" if node.offset else ""
+                )
+            case Join():
+                return self._join(node)
+            case SetOperation():
+                return f"({self.relation(node.left)}) {node.kind.value} ({self.relation(node.right)})"
+            case _:
+                assert_never(node)
+
+    def _scan(self, node: Scan) -> str:
+        table = self.rows.get(node.table.name)
+        if table is None:
+            table = pa.schema(
+                [pa.field(name, of.type.arrow) for name, of in zip(names(node.schema), node.schema, strict=True)]
+            )
+            table = table.empty_table()
+        if KIND in table.column_names:
+            import pyarrow.compute as pc
+
+            if pc.any(pc.not_equal(table[KIND], 0)).as_py():
+                what = f"table `{node.table.name}` gives changes"
+                raise UnsupportedFeature.of("changes-in-batch", f"{what}: a batch takes inserts only so far", node.span)
+            table = table.drop_columns([KIND])
+        return self.duck.leaf(table, node.schema)
+
+    # --- windows ------------------------------------------------------------------------------------------------------
+
+    def _window_rows(self, node: WindowTableFunction) -> str:
+        columns = names(node.input.schema)
+        keys = [physical(at) for at in node.partition_keys]
+        bounded = self._with_bounds(self.relation(node.input), node, keys)
+        return f"SELECT {', '.join([*columns, *self.duck.window_columns(node, len(columns))])} FROM ({bounded})"
+
+    def _window_aggregate(self, node: WindowAggregate) -> str:
+        keys = [f"__k{at}" for at in range(len(node.keys))]
+        inner = self._with_parts(self.relation(node.input), node.keys, node.calls, len(node.input.schema))
+        grouped = self._grouped(self._with_bounds(inner, node, keys), node.calls, len(keys), ["__start", "__end"])
+        columns = [physical(at) for at in range(len(keys) + len(node.calls))]
+        return f"SELECT {', '.join([*columns, *self.duck.window_columns(node, len(columns))])} FROM ({grouped})"
+
+    def _with_bounds(self, below: str, node: WindowTableFunction | WindowAggregate, keys: Sequence[str]) -> str:
+        """Each row once for every window it is in, with `__start` and `__end` in local milliseconds."""
+        of, column = node.input.schema[node.time_column], physical(node.time_column)
+        at = self.duck.milliseconds(column, of.type, node.zone)
+        if self.drop_null_times:
+            timed = f"SELECT *, {at} AS __at FROM ({below}) WHERE {column} IS NOT NULL"
+        else:
+            message = f"everfold[null-rowtime]: the time attribute `{of.name}` is NULL".replace("'", "''")
+            timed = f"SELECT *, CASE WHEN {column} IS NULL THEN error('{message}') ELSE {at} END AS __at FROM ({below})"
+        if not isinstance(node.window, Session):
+            ended = f"SELECT *, unnest({self.duck.window_ends(node.window, '__at')}) AS __end FROM ({timed})"
+            return f"SELECT *, {self.duck.window_start(node.window, '__end')} AS __start FROM ({ended})"
+        gap = node.window.gap_ms
+        by = f"PARTITION BY {', '.join(keys) or '0'}"
+        last = f"lag(__at) OVER ({by} ORDER BY __at)"
+        begins = f"SELECT *, CASE WHEN __at <= {last} + {gap} THEN 0 ELSE 1 END AS __begins FROM ({timed})"
+        rows = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+        numbered = f"SELECT *, sum(__begins) OVER ({by} ORDER BY __at {rows}) AS __session FROM ({begins})"
+        whole = f"OVER ({by}, __session)"
+        return f"SELECT *, min(__at) {whole} AS __start, max(__at) {whole} + {gap} AS __end FROM ({numbered})"
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    def _with_parts(self, below: str, keys: Sequence[Expr], calls: Sequence[AggCall], width: int) -> str:
+        """The rows with keys `__k0, …` and the calls' arguments `__a0_0, …`; NULL where FILTER leaves the row out."""
+        columns = [physical(at) for at in range(width)]
+        parts = [f"{self._key(key, columns)} AS __k{at}" for at, key in enumerate(keys)]
+        for at, call in enumerate(calls):
+            texts = [self.duck.text(arg, columns) for arg in call.args]
+            if call.filter is not None:
+                condition = self.duck.text(call.filter, columns)
+                texts = [f"CASE WHEN {condition} THEN {text} END" for text in texts or ["TRUE"]]
+            parts += [f"{text} AS __a{at}_{nth}" for nth, text in enumerate(texts)]
+        return f"SELECT {', '.join([*columns, *parts])} FROM ({below})"
+
+    def _key(self, key: Expr, columns: Sequence[str]) -> str:
+        return self.duck.text(key, columns)
+
+    def _grouped(self, below: str, calls: Sequence[AggCall], keys: int, more: Sequence[str]) -> str:
+        """One row a group: keys, calls, and the columns `more` that are part of the key."""
+        by = [*(f"__k{at}" for at in range(keys)), *more]
+        made = [f"__k{at} AS {physical(at)}" for at in range(keys)]
+        made += [f"{_aggregated(call, at)} AS {physical(keys + at)}" for at, call in enumerate(calls)]
+        grouping = f" GROUP BY {', '.join(by)}" if by else ""
+        return f"SELECT {', '.join([*made, *more])} FROM ({below}){grouping}"
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
+
+    def _sort(self, node: Sort) -> str:
+        columns = names(node.schema)
+        keys = [
+            f"{self.duck.text(key.expression, columns)} {'DESC' if key.descending else 'ASC'}"
+            f" NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+            for key in node.keys
+        ]
+        return f"SELECT * FROM ({self.relation(node.input)}) ORDER BY {', '.join(keys)}"
+
+    def _join(self, node: Join) -> str:
+        width, right = len(node.left.schema), len(node.right.schema)
+        columns = [*(f"l.{physical(at)}" for at in range(width)), *(f"r.{physical(at)}" for at in range(right))]
+        condition = "TRUE" if node.condition is None else self.duck.text(node.condition, columns)
+        sides = self.relation(node.left), self.relation(node.right)
+        if node.kind in (JoinKind.SEMI, JoinKind.ANTI):
+            negated = "NOT " if node.kind is JoinKind.ANTI else ""
+            found = f"EXISTS (SELECT 1 FROM ({sides[1]}) r WHERE {condition})"
+            return f"SELECT l.* FROM ({sides[0]}) l WHERE {negated}{found}"
+        made = ", ".join(f"{column} AS {physical(at)}" for at, column in enumerate(columns))
+        kind = "JOIN" if node.kind is JoinKind.CROSS else JOINS[node.kind]
+        return f"SELECT {made} FROM ({sides[0]}) l {kind} ({sides[1]}) r ON {condition}"
+
+
+def _aggregated(call: AggCall, at: int) -> str:
+    entry = lookup(call.function)
+    if entry is None:
+        raise UnsupportedFeature.of("unsupported-aggregate", f"`{call.function}` is not supported here yet", call.span)
+    types: tuple[DataType, ...] = tuple(arg.type for arg in call.args)
+    if call.filter is not None and not types:
+        types = (BOOLEAN if call.function == "COUNT" else BIGINT,)
+    texts = [f"__a{at}_{nth}" for nth in range(len(types))]
+    if call.distinct:
+        texts = [f"DISTINCT {text}" for text in texts]
+    return entry.duckdb_sql(types, texts)

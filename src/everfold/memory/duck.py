@@ -1,0 +1,237 @@
+"""DuckDB as the engine of scalar work: relations as SQL text over Arrow tables, columns `c0, c1, …`.
+
+Values are in their physical forms (`types`): TIMESTAMP_LTZ is a TIMESTAMP in UTC here, whatever it is in Arrow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+
+from everfold.errors import ConnectorError
+from everfold.plan.expressions import Expr
+from everfold.plan.nodes import JoinKind, Unnest, WindowAggregate, WindowTableFunction
+from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
+from everfold.sql.functions.render import RenderContext, Writer, to_duckdb
+from everfold.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+    Schema,
+    TimestampType,
+    physical,
+)
+
+_FAILURE = re.compile(r"everfold\[([a-z-]+)\]: (.*)", re.S)
+JOINS = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.RIGHT: "RIGHT JOIN", JoinKind.FULL: "FULL JOIN"}
+
+
+@dataclass(slots=True)
+class Duck:
+    """A connection and how expressions are written for it. `zone`: the session's time zone; `now_ms`: the moment of the batch."""
+
+    zone: str
+    now_ms: int
+    connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: _connected())
+    _leaves: int = 0
+
+    @property
+    def context(self) -> RenderContext:
+        """What expressions depend on."""
+        return RenderContext(zone=self.zone, now=f"make_timestamp({self.now_ms * 1000})")
+
+    def text(self, expression: Expr, columns: Sequence[str]) -> str:
+        """The expression over columns given as texts."""
+        return to_duckdb(expression, columns, self.context)
+
+    def leaf(self, table: pa.Table, schema: Schema) -> str:
+        """A relation over an Arrow table whose columns are those of the schema, by position."""
+        name = f"leaf{self._leaves}"
+        self._leaves += 1
+        table = table.select(list(range(len(schema)))).rename_columns(names(schema))
+        self.connection.register(name, table)
+        columns = []
+        for at, of in enumerate(schema):
+            column = physical(at)
+            if isinstance(of.type, MapType) and not pa.types.is_map(table.schema.field(at).type):
+                columns.append(f"map_from_entries({column}) AS {column}")
+            elif _holds_instants(of.type):
+                columns.append(f"CAST({column} AS {of.type.duckdb}) AS {column}")
+            else:
+                columns.append(column)
+        return f"SELECT {', '.join(columns)} FROM {name}"
+
+    def run(self, relation: str) -> pa.Table:
+        """The rows of a relation. What the SQL itself raised is a ConnectorError with its code."""
+        try:
+            return self.connection.sql(relation).to_arrow_table()
+        except duckdb.Error as error:
+            known = _FAILURE.search(str(error))
+            if known is None:
+                raise
+            raise ConnectorError.of(known.group(1), known.group(2).strip()) from error
+
+    def rows(self, relation: str, schema: Schema) -> pa.Table:
+        """The rows of a relation in the schema's Arrow types."""
+        table = self.run(relation)
+        fields = [pa.field(physical(at), of.type.arrow) for at, of in enumerate(schema)]
+        return table.rename_columns(names(schema)).cast(pa.schema(fields))
+
+    def forget(self) -> None:
+        """Lets go of the leaves."""
+        for at in range(self._leaves):
+            self.connection.unregister(f"leaf{at}")
+        self._leaves = 0
+
+    # --- relations ----------------------------------------------------------------------------------------------------
+
+    def project(self, below: str, expressions: Sequence[Expr], width: int) -> str:
+        """One column an expression."""
+        made = [f"{self.text(each, _columns(width))} AS {physical(at)}" for at, each in enumerate(expressions)]
+        return f"SELECT {', '.join(made)} FROM ({below})"
+
+    def filter(self, below: str, condition: Expr, width: int) -> str:
+        """The rows for which the condition is TRUE."""
+        return f"SELECT * FROM ({below}) WHERE {self.text(condition, _columns(width))}"
+
+    def values(self, rows: Sequence[Sequence[Expr]], schema: Schema) -> str:
+        """Constant rows."""
+        if not rows:
+            nulls = [f"CAST(NULL AS {of.type.duckdb}) AS {physical(at)}" for at, of in enumerate(schema)]
+            return f"SELECT {', '.join(nulls)} WHERE FALSE"
+        selects = [
+            "SELECT "
+            + ", ".join(
+                f"CAST({self.text(each, ())} AS {of.type.duckdb}) AS {physical(at)}"
+                for at, (each, of) in enumerate(zip(row, schema, strict=True))
+            )
+            for row in rows
+        ]
+        return " UNION ALL ".join(selects)
+
+    def unnest(self, below: str, node: Unnest) -> str:
+        """Each row once for every element."""
+        width = len(node.input.schema)
+        of = node.collection.type
+        kept = ", ".join(_columns(width))
+        parts = ["__element"]
+        items = "__collection"
+        if isinstance(of, MultisetType):
+            items = "flatten(list_transform(map_entries(__collection), lambda e: list_transform(range(e.value), lambda i: e.key)))"
+            element = of.key
+        elif isinstance(of, MapType):
+            items, parts, element = "map_entries(__collection)", ["__element.key", "__element.value"], of.key
+        else:
+            assert isinstance(of, ArrayType), of
+            element = of.element
+        if isinstance(element, RowType) and len(parts) == 1:
+            parts = [f"struct_extract(__element, {at + 1})" for at in range(len(element.fields))]
+            parts = [f'__element."{each.name}"' for each in element.fields]
+        if node.ordinality:
+            parts.append("CAST(__position AS INTEGER)")
+        assert len(parts) == len(node.fields)
+        listed = f"SELECT {kept}, {items} AS __items FROM (SELECT {kept}, {self.text(node.collection, _columns(width))} AS __collection FROM ({below}))"
+        if node.outer:
+            listed = f"SELECT {kept}, CASE WHEN len(__items) > 0 THEN __items ELSE [NULL] END AS __items, len(__items) > 0 AS __some FROM ({listed})"
+            position = "unnest(CASE WHEN __some THEN range(1, len(__items) + 1) ELSE [NULL] END)"
+        else:
+            position = "unnest(range(1, len(__items) + 1))"
+        each_row = f"SELECT {kept}, unnest(__items) AS __element, {position} AS __position FROM ({listed})"
+        made = [f"{part} AS {physical(width + at)}" for at, part in enumerate(parts)]
+        return f"SELECT {', '.join([*_columns(width), *made])} FROM ({each_row})"
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def milliseconds(self, text: str, of: DataType, zone: str | None = None) -> str:
+        """A timestamp as milliseconds: of its wall clock, for TIMESTAMP_LTZ the wall clock in `zone`, if one is given."""
+        assert isinstance(of, TimestampType), of
+        if of.local_zone and zone is not None:
+            text = Writer("DuckDB", (), RenderContext(zone=zone)).local(text)
+        micros = f"epoch_us({text})"
+        return f"(({micros} - (({micros} % 1000) + 1000) % 1000) // 1000)"
+
+    def window_ends(self, window: SlicedWindow, at: str) -> str:
+        """The list of the ends of the windows that hold the instant `at` (ms)."""
+        end = f"({_floor(at, window.slice_ms, window.offset_ms)} + {window.slice_ms})"
+        match window:
+            case Tumble():
+                return f"[{end}]"
+            case Hop():
+                return f"generate_series({end}, {end} + {window.size_ms - window.slide_ms}, {window.slide_ms})"
+            case Cumulate():
+                last = f"({_floor(at, window.size_ms, window.offset_ms)} + {window.size_ms})"
+                return f"generate_series({end}, {last}, {window.step_ms})"
+
+    def window_start(self, window: SlicedWindow, end: str) -> str:
+        """The start (ms) of the window with that end."""
+        if isinstance(window, Cumulate):
+            return _floor(f"({end} - 1)", window.size_ms, window.offset_ms)
+        return f"({end} - {window.size_ms})"
+
+    def window_columns(self, node: WindowTableFunction | WindowAggregate, first: int) -> list[str]:
+        """window_start, window_end, window_time from position `first`, of `__start` and `__end` in local milliseconds."""
+        of = node.input.schema[node.time_column].type
+        assert isinstance(of, TimestampType), of
+        time = "make_timestamp((__end - 1) * 1000)"
+        if of.local_zone and node.zone is not None:
+            writer = Writer("DuckDB", (), RenderContext(zone=node.zone))
+            later = writer.instant(time)
+            # Of a wall clock time that occurs twice Flink takes the first instant, DuckDB the second.
+            earlier = f"({later} - to_minutes(60))"
+            time = f"CASE WHEN {writer.local(earlier)} = {time} THEN {earlier} ELSE {later} END"
+        return [
+            f"make_timestamp(__start * 1000) AS {physical(first)}",
+            f"make_timestamp(__end * 1000) AS {physical(first + 1)}",
+            f"{time} AS {physical(first + 2)}",
+        ]
+
+    def assign_windows(self, below: str, node: WindowTableFunction) -> str:
+        """Each row once for every window it is in: a window function that is not SESSION."""
+        assert isinstance(node.window, Tumble | Hop | Cumulate)
+        width = len(node.input.schema)
+        kept = ", ".join(_columns(width))
+        at = self.milliseconds(physical(node.time_column), node.input.schema[node.time_column].type, node.zone)
+        ended = f"SELECT {kept}, unnest({self.window_ends(node.window, '__at')}) AS __end FROM (SELECT {kept}, {at} AS __at FROM ({below}))"
+        bounded = f"SELECT *, {self.window_start(node.window, '__end')} AS __start FROM ({ended})"
+        return f"SELECT {kept}, {', '.join(self.window_columns(node, width))} FROM ({bounded})"
+
+
+def names(schema: Schema) -> list[str]:
+    """`c0, c1, …`."""
+    return _columns(len(schema))
+
+
+def _columns(width: int) -> list[str]:
+    return [physical(at) for at in range(width)]
+
+
+def _floor(at: str, width: int, offset: int) -> str:
+    """The last multiple of the width, moved by the offset, up to `at`. DuckDB's remainder has the sign of its dividend."""
+    past = f"({at} - {offset % width})"
+    return f"({at} - (({past} % {width}) + {width}) % {width})"
+
+
+def _holds_instants(of: DataType) -> bool:
+    match of:
+        case TimestampType():
+            return of.local_zone
+        case ArrayType():
+            return _holds_instants(of.element)
+        case MapType():
+            return _holds_instants(of.key) or _holds_instants(of.value)
+        case RowType():
+            return any(_holds_instants(each.type) for each in of.fields)
+        case _:
+            return False
+
+
+def _connected() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection

@@ -1,0 +1,319 @@
+"""The in-process runner of a stream: the plan and the operators that Spark runs, batch by batch, without a JVM.
+
+Scalar parts are DuckDB SQL, stateful nodes are operators over stores in memory. `restarted` goes on with new operator objects on what the
+stores hold, as a job does that was stopped and started again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+import polars as pl
+import pyarrow as pa
+
+from everfold.errors import ConnectorError, UnsupportedFeature
+from everfold.memory.duck import Duck
+from everfold.operators.build import operator_of
+from everfold.operators.contract import NO_WATERMARK, ClockSpec, Meta, Operator, Stats
+from everfold.plan.nodes import (
+    Filter,
+    GroupAggregate,
+    Join,
+    Limit,
+    Plan,
+    Project,
+    Root,
+    Scan,
+    SetOperation,
+    Sort,
+    TimeKind,
+    Union,
+    Unnest,
+    Values,
+    WatermarkAssigner,
+    WindowAggregate,
+    WindowTableFunction,
+    is_stateful,
+    walk_plan,
+)
+from everfold.sql.settings import Settings
+from everfold.state.store import MemoryStore
+from everfold.types import physical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KIND = "__kind"
+"""A column of the input that says what each row is: 0 is +I."""
+
+
+@dataclass(slots=True)
+class _Stage:
+    """A stateful node at work."""
+
+    operator: Operator
+    stores: list[MemoryStore]
+    stats: list[Stats] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The rows of a plan in a batch: a relation, and the greatest watermark of the batch by split (of all splits, `splits`)."""
+
+    relation: str
+    splits: tuple[str, ...] = ()
+    watermarks: dict[str, int] = field(default_factory=dict)
+
+
+class MemoryPipeline:
+    """A query over streams. `buckets`: shares of each operator's keys; the results do not depend on it."""
+
+    def __init__(self, root: Root, settings: Settings, *, buckets: int = 1) -> None:
+        self._root, self._settings, self._buckets = root, settings, buckets
+        self._stages: list[_Stage] = []
+        self._nodes: dict[int, int] = {}
+        self._dropped = 0
+        self._started = False
+        self._duck: Duck | None = None
+        self._nth: dict[str, int] = {}
+        self._constant = not any(isinstance(node, Scan) for node in walk_plan(root.input))
+        self._clocks = iter(())
+        if not self._constant:
+            self._build(root.input)
+
+    def feed(self, rows: Mapping[str, pa.Table], now_ms: int | None = None) -> pa.Table:
+        """Runs a micro-batch: rows by table, columns `c0, …` as the table's scan has them. Answers the rows that become final."""
+        return self._batch(rows, now_ms, flush=False)
+
+    def flush(self, now_ms: int | None = None) -> pa.Table:
+        """The input has ended: everything that is open is emitted."""
+        return self._batch({}, now_ms, flush=True)
+
+    def restarted(self) -> MemoryPipeline:
+        """A new pipeline that goes on with this one's state."""
+        again = MemoryPipeline(self._root, self._settings, buckets=self._buckets)
+        for stage, old in zip(again._stages, self._stages, strict=True):
+            stage.stores, stage.stats = old.stores, old.stats
+        again._dropped, again._started = self._dropped, self._started
+        return again
+
+    @property
+    def stats(self) -> tuple[Stats, ...]:
+        """What each operator reported after the last batch, summed over its buckets."""
+        return tuple(_summed(stage.operator.name, stage.stats) for stage in self._stages)
+
+    @property
+    def late_rows(self) -> int:
+        """Rows dropped as late so far."""
+        return sum(each.late_rows for each in self.stats)
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows dropped for a NULL time attribute so far (`everfold.null-rowtime` = `drop`)."""
+        return self._dropped
+
+    @property
+    def state_rows(self) -> int:
+        """Rows in the state of all operators."""
+        return sum(each.state_rows for each in self.stats)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The least watermark of the operators; None before the first, and without operators."""
+        found = min((each.watermark_ms for each in self.stats), default=NO_WATERMARK)
+        return None if found == NO_WATERMARK else found
+
+    # --- building -----------------------------------------------------------------------------------------------------
+
+    def _build(self, node: Plan) -> tuple[str, ...]:
+        """Makes the operators, lowest first, and answers the splits of a node's watermark. Refuses what no stream can run."""
+        match node:
+            case Scan():
+                return (self._split(node),)
+            case Values():
+                return ()
+            case WatermarkAssigner() | Project() | Filter() | Unnest():
+                return self._build(node.input)
+            case Union():
+                return tuple(split for each in node.inputs for split in self._build(each))
+            case WindowTableFunction() if not is_stateful(node):
+                return self._build(node.input)
+            case WindowTableFunction() | WindowAggregate() | GroupAggregate():
+                splits = self._build(node.input)
+                processing = not isinstance(node, GroupAggregate) and node.time is TimeKind.PROCTIME
+                clock = ClockSpec(
+                    splits=() if processing else splits,
+                    idle_timeout_ms=self._settings.idle_timeout_ms,
+                    processing_time=processing,
+                )
+                name = f"w{len(self._stages) + 1}"
+                stores = [MemoryStore() for _ in range(self._buckets)]
+                self._stages.append(_Stage(operator_of(node, name, clock), stores))
+                return (name,)
+            case Sort() | Limit() | Join() | SetOperation():
+                kind = type(node).__name__
+                raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
+            case _:
+                assert_never(node)
+
+    def _split(self, node: Scan) -> str:
+        """The name of a scan's split: the table, numbered when it is read more than once."""
+        nth = self._nth.get(node.table.name, 0)
+        self._nth[node.table.name] = nth + 1
+        return node.table.name if nth == 0 else f"{node.table.name}_{nth}"
+
+    # --- a batch ------------------------------------------------------------------------------------------------------
+
+    def _batch(self, rows: Mapping[str, pa.Table], now_ms: int | None, flush: bool) -> pa.Table:
+        duck = self._duck or Duck(self._settings.local_time_zone, 0)
+        self._duck = duck
+        duck.now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        first, self._started = not self._started, True
+        schema = self._root.input.schema
+        if self._constant:
+            from everfold.memory.batch import run_batch
+
+            found = run_batch(self._root, {}, self._settings)
+            return found if first else found.slice(0, 0)
+        self._nth = {}
+        run = _Batch(duck, rows, flush, first, iter(self._stages), self)
+        try:
+            return duck.rows(run.stream(self._root.input).relation, schema)
+        finally:
+            duck.forget()
+
+    def drop(self, rows: int) -> None:
+        """Counts rows that had no time."""
+        self._dropped += rows
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A micro-batch on its way through the plan."""
+
+    duck: Duck
+    rows: Mapping[str, pa.Table]
+    flush: bool
+    first: bool
+    stages: Iterator[_Stage]
+    pipeline: MemoryPipeline
+
+    def stream(self, node: Plan) -> _Stream:
+        """A node's rows."""
+        duck = self.duck
+        match node:
+            case Scan():
+                return self._scan(node)
+            case Values():
+                return _Stream(duck.values(node.rows if self.first else (), node.schema))
+            case WatermarkAssigner():
+                return self._watermark(node)
+            case Project():
+                below = self.stream(node.input)
+                below.relation = duck.project(below.relation, node.expressions, len(node.input.schema))
+                return below
+            case Filter():
+                below = self.stream(node.input)
+                below.relation = duck.filter(below.relation, node.condition, len(node.schema))
+                return below
+            case Unnest():
+                below = self.stream(node.input)
+                below.relation = duck.unnest(below.relation, node)
+                return below
+            case Union():
+                streams = [self.stream(each) for each in node.inputs]
+                watermarks = {split: at for each in streams for split, at in each.watermarks.items()}
+                splits = tuple(split for each in streams for split in each.splits)
+                return _Stream(" UNION ALL ".join(f"({each.relation})" for each in streams), splits, watermarks)
+            case WindowTableFunction() if not is_stateful(node):
+                below = self.stream(node.input)
+                below.relation = duck.assign_windows(below.relation, node)
+                return below
+            case WindowTableFunction() | WindowAggregate() | GroupAggregate():
+                return self._step(node, self.stream(node.input))
+            case Sort() | Limit() | Join() | SetOperation():
+                raise AssertionError(node)
+            case _:
+                assert_never(node)
+
+    def _scan(self, node: Scan) -> _Stream:
+        split = self.pipeline._split(node)
+        table = self.rows.get(node.table.name)
+        if table is None:
+            table = pa.schema(
+                [pa.field(physical(at), of.type.arrow) for at, of in enumerate(node.schema)]
+            ).empty_table()
+        if KIND in table.column_names:
+            import pyarrow.compute as pc
+
+            if pc.any(pc.not_equal(table[KIND], 0)).as_py():
+                what = f"table `{node.table.name}` gives changes"
+                raise UnsupportedFeature.of(
+                    "changes-in-stream", f"{what}: a stream takes inserts only so far", node.span
+                )
+            table = table.drop_columns([KIND])
+        return _Stream(self.duck.leaf(table, node.schema), (split,))
+
+    def _watermark(self, node: WatermarkAssigner) -> _Stream:
+        """Moves the watermark by all rows that come by, before any WHERE; a row without time stops the job or is dropped."""
+        below, duck = self.stream(node.input), self.duck
+        schema = node.input.schema
+        table = duck.rows(below.relation, schema)
+        at = physical(node.column)
+        nulls = table[at].null_count
+        if nulls and self.pipeline._settings.null_rowtime != "drop":
+            name = schema[node.column].name
+            raise ConnectorError.of("null-rowtime", f"the time attribute `{name}` is NULL")
+        if nulls:
+            self.pipeline.drop(nulls)
+            table = table.filter(table[at].is_valid())
+        relation = duck.leaf(table, schema)
+        moved = duck.milliseconds(duck.text(node.watermark, table.column_names), node.watermark.type)
+        highest = duck.run(f"SELECT max({moved}) AS high FROM ({relation})")["high"][0].as_py()
+        watermarks = {split: int(highest) for split in below.splits} if highest is not None else {}
+        return _Stream(relation, below.splits, watermarks)
+
+    def _step(self, node: Plan, below: _Stream) -> _Stream:
+        stage = next(self.stages)
+        operator = stage.operator
+        buckets = len(stage.stores)
+        prepared = operator.prepare(self._prepared(node, below, operator))
+        metas = [Meta(self.duck.now_ms, below.watermarks, self.flush)]
+        steps = [
+            operator.step(store, [prepared.filter(pl.col("hash") % buckets == at) if buckets > 1 else prepared], metas)
+            for at, store in enumerate(stage.stores)
+        ]
+        stage.stats = [step.stats for step in steps]
+        table = pl.concat([step.rows for step in steps]).to_arrow(compat_level=pl.CompatLevel.oldest())
+        return _Stream(self.duck.leaf(table, operator.schema), (operator.name,), steps[0].meta.watermarks)
+
+    def _prepared(self, node: Plan, below: _Stream, operator: Operator) -> pl.DataFrame:
+        """The columns that the operator wants of its input."""
+        assert isinstance(node, WindowTableFunction | WindowAggregate | GroupAggregate)
+        duck, columns = self.duck, [physical(at) for at in range(len(node.input.schema))]
+        made = []
+        for each in operator.inputs:
+            text = duck.text(each.expression, columns)
+            if each.as_ms:
+                text = duck.milliseconds(text, each.expression.type, each.zone)
+            made.append(f"{text} AS {each.name}")
+        inner = f"SELECT {', '.join(made)} FROM ({below.relation})"
+        keys = operator.hash_columns
+        hashed = f"CAST(hash({', '.join(keys)}) % 9223372036854775807 AS BIGINT)" if keys else "CAST(0 AS BIGINT)"
+        table = duck.run(f"SELECT {hashed} AS hash, * FROM ({inner})")
+        types = {each.name: each.type.arrow for each in operator.inputs}
+        fields = [pa.field(name, types.get(name, pa.int64())) for name in table.column_names]
+        frame = pl.from_arrow(table.cast(pa.schema(fields)))
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+
+def _summed(name: str, stats: list[Stats]) -> Stats:
+    if not stats:
+        return Stats(name)
+    return Stats(
+        name, stats[0].watermark_ms, sum(each.late_rows for each in stats), sum(each.state_rows for each in stats)
+    )

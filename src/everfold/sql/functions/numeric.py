@@ -1,0 +1,222 @@
+"""Functions of numbers. Logarithms and roots outside their domain are Java's: NaN or -Infinity, where Spark says NULL and DuckDB fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from everfold.plan.expressions import Call, Literal
+from everfold.sql.functions.casts import wrap
+from everfold.sql.functions.coercion import converted
+from everfold.sql.functions.entry import Args, Function, Typed
+from everfold.sql.functions.render import Writer
+from everfold.sql.functions.signatures import signature
+from everfold.types import INT, DataType, DecimalType, FloatingType, IntegerType
+
+Write = Callable[[Writer, Call, Sequence[str]], str]
+
+
+def _whole(type: DataType) -> DataType:  # noqa: A002
+    return DecimalType(precision=type.precision, scale=0) if isinstance(type, DecimalType) else type
+
+
+def _whole_rule(args: Args) -> Typed | None:
+    typed = signature("NUMERIC -> =0")(args)
+    return (typed[0], _whole(typed[1])) if isinstance(typed, tuple) else None
+
+
+def _rounding(word: str) -> Write:
+    """CEIL and FLOOR: of integers nothing; of decimals exact."""
+
+    def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+        if isinstance(call.type, IntegerType):
+            return texts[0]
+        if isinstance(call.type, DecimalType):
+            return f"CAST({word}({texts[0]}) AS {writer.type(call.type)})"
+        if writer.spark:
+            # Spark's are BIGINT for doubles: large numbers, NaN and infinities stay as they are.
+            inside = f"CAST({word}({texts[0]}) AS {call.type.spark})"
+            return f"CASE WHEN abs({texts[0]}) < 4503599627370496 THEN {inside} ELSE {texts[0]} END"
+        return f"CAST({word}({texts[0]}) AS {writer.type(call.type)})"
+
+    return write
+
+
+def _digits_rule(args: Args) -> Typed | None:
+    """ROUND and TRUNCATE: a decimal keeps its digits before the point, and as many behind it as are asked for."""
+    typed = signature("NUMERIC INT? -> =0")(args)
+    if not isinstance(typed, tuple):
+        return None
+    args, result = typed
+    digits = args[1].value if len(args) > 1 and isinstance(args[1], Literal) else 0 if len(args) == 1 else None
+    if isinstance(result, DecimalType) and isinstance(digits, int):
+        if digits < result.scale:
+            kept = max(digits, 0)
+            result = DecimalType(precision=min(result.precision - result.scale + 1 + kept, 38), scale=kept)
+    if len(args) == 1:
+        args = (*args, converted(Literal(value=0, type=INT), INT))
+    return args, result
+
+
+def _round(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """Half up, away from zero; a double is rounded as it is written in decimal digits."""
+    value = texts[0]
+    name = writer.type(call.type)
+    constant = call.args[1].value if isinstance(call.args[1], Literal) else None
+    if not isinstance(constant, int):
+        raise writer.unsupported(call, "the number of digits must be a constant")
+    if isinstance(call.type, FloatingType):
+        return _round_double(writer, call, value, constant)
+    if isinstance(call.type, IntegerType):
+        if constant >= 0:
+            return value
+        return _by_unit(writer, call.type, value, 10**-constant, half=True)
+    source = call.args[0].type
+    assert isinstance(source, DecimalType)
+    if constant >= source.scale:
+        return f"CAST({value} AS {name})"
+    return f"CAST(round({value}, {constant}) AS {name})"
+
+
+def _by_unit(writer: Writer, type: IntegerType, value: str, unit: int, half: bool) -> str:  # noqa: A002
+    """An integer rounded or cut to a multiple of the unit."""
+    if unit > 10**18:
+        return f"({value} * 0)"
+    wide = "DECIMAL(38,0)" if writer.spark else "HUGEINT"
+    if writer.spark:
+        cut = f"(CAST({value} AS BIGINT) div {unit})"
+        cut = f"CAST(round(CAST({value} AS {wide}), -{len(str(unit)) - 1}) AS BIGINT)" if half else f"({cut} * {unit})"
+        return f"CAST({cut} AS {type.spark})"
+    lifted = f"CAST({value} AS {wide})"
+    half_unit = f" + CASE WHEN {value} < 0 THEN -{unit // 2} ELSE {unit // 2} END" if half else ""
+    return wrap(f"(({lifted}{half_unit}) // {unit} * {unit})", type)
+
+
+def _round_double(writer: Writer, call: Call, value: str, constant: int) -> str:
+    name = writer.type(call.type)
+    if writer.spark:
+        return f"CAST(round({value}, {constant}) AS {name})"
+    # Between 1E15 and beyond there are hardly digits behind the point; a decimal of 38 digits holds the rest exactly.
+    scale = min(max(constant, 0), 17)
+    exact = f"TRY_CAST(CAST({value} AS VARCHAR) AS DECIMAL(38,{max(scale + 1, 18)}))"
+    rounded = f"CAST(round({exact}, {constant}) AS {name})"
+    return f"CASE WHEN isfinite({value}) AND abs({value}) < 1e18 THEN coalesce({rounded}, {value}) ELSE {value} END"
+
+
+def _truncate(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    value, constant = texts[0], call.args[1].value if isinstance(call.args[1], Literal) else None
+    if not isinstance(constant, int):
+        raise writer.unsupported(call, "the number of digits must be a constant")
+    name = writer.type(call.type)
+    if isinstance(call.type, IntegerType):
+        return value if constant >= 0 else _by_unit(writer, call.type, value, 10**-constant, half=False)
+    source = call.args[0].type
+    if isinstance(source, DecimalType):
+        if constant >= source.scale:
+            return f"CAST({value} AS {name})"
+        cut = f"CASE WHEN {value} < 0 THEN ceil({value}, {constant}) ELSE floor({value}, {constant}) END"
+        if not writer.spark:
+            unit = f"CAST('{10 ** -constant if constant < 0 else 1}' AS DECIMAL(38,0))"
+            cut = f"(CAST(trunc({value} / {unit}) AS DECIMAL(38,0)) * {unit})" if constant < 0 else f"trunc({value}, {constant})"
+        return f"CAST({cut} AS {name})"
+    text = "STRING" if writer.spark else "VARCHAR"
+    scale = min(max(constant, 0), 17)
+    decimal = f"DECIMAL(38,{max(scale + 1, 18)})"
+    exact = f"CAST({value} AS {decimal})" if writer.spark else f"TRY_CAST(CAST({value} AS {text}) AS {decimal})"
+    if writer.spark:
+        cut = f"CASE WHEN {value} < 0 THEN ceil({exact}, {constant}) ELSE floor({exact}, {constant}) END"
+    elif constant >= 0:
+        cut = f"trunc({exact}, {constant})"
+    else:
+        cut = f"(CAST(trunc({value} / {10 ** -constant}) AS DOUBLE) * {10 ** -constant})"
+    finite = f"abs({value}) < 1e18" if not writer.spark else f"abs({value}) < 1e18D"
+    return f"CASE WHEN {finite} THEN coalesce(CAST({cut} AS {name}), {value}) ELSE {value} END"
+
+
+def _abs_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    if isinstance(call.type, IntegerType):
+        return wrap(f"abs(CAST({texts[0]} AS HUGEINT))", call.type)
+    return f"abs({texts[0]})"
+
+
+def _sign(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    text = f"CAST(sign({texts[0]}) AS {writer.type(call.type)})"
+    if isinstance(call.type, FloatingType):
+        return f"CASE WHEN isnan({texts[0]}) THEN {texts[0]} ELSE {text} END"
+    return text
+
+
+def _log(text: str, word: str) -> str:
+    """A logarithm of a hole: of 0 -Infinity, below it NaN."""
+    return f"CASE WHEN {text} > 0 THEN {word}({text}) WHEN {text} = 0 THEN CAST('-Infinity' AS DOUBLE) WHEN {text} < 0 THEN CAST('NaN' AS DOUBLE) END"
+
+
+def _log_rule(args: Args) -> Typed | None:
+    return signature("DOUBLE DOUBLE? -> DOUBLE")(args)  # type: ignore[return-value]
+
+
+def _log_text(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    if len(texts) == 1:
+        return _log(texts[0], "ln")
+    above, below = _log(texts[1], "ln"), _log(texts[0], "ln")
+    if writer.spark:
+        return writer.once(below, f"IF(\x03 = 0, ({above}) * power(\x03, -1D), ({above}) / \x03)")
+    return f"(({above}) / ({below}))"
+
+
+def _double(name: str, spark: str, doc: str, *aliases: str, duckdb: str | None = None, arity: int = 1) -> Function:
+    return Function(
+        name=name,
+        rule=signature(" ".join(["DOUBLE"] * arity) + " -> DOUBLE"),
+        spark=spark,
+        duckdb=spark if duckdb is None else duckdb,
+        doc=doc,
+        usage=f"{name}({', '.join(['<NUMERIC>'] * arity)})",
+        aliases=aliases,
+    )
+
+
+def _within(limit: str, word: str) -> str:
+    return f"CASE WHEN {limit} THEN {word}({{0}}) WHEN {{0}} IS NOT NULL THEN CAST('NaN' AS DOUBLE) END"
+
+
+_FINITE = "CASE WHEN isfinite({{0}}) THEN {0}({{0}}) WHEN {{0}} IS NOT NULL THEN CAST('NaN' AS DOUBLE) END"
+
+FUNCTIONS = (
+    Function(name="ABS", rule=signature("NUMERIC -> =0"), spark="abs({0})", duckdb=_abs_duckdb, doc="Without its sign.", usage="ABS(<NUMERIC>)"),
+    Function(name="SIGN", rule=signature("NUMERIC -> =0"), spark=_sign, duckdb=_sign, doc="-1, 0 or 1.", usage="SIGN(<NUMERIC>)"),
+    Function(name="CEIL", rule=_whole_rule, spark=_rounding("ceil"), duckdb=_rounding("ceil"), aliases=("CEILING",),
+             doc="The least whole number that is not less.", usage="CEIL(<NUMERIC>), CEIL(<TIMESTAMP> TO <unit>)"),
+    Function(name="FLOOR", rule=_whole_rule, spark=_rounding("floor"), duckdb=_rounding("floor"),
+             doc="The greatest whole number that is not greater.", usage="FLOOR(<NUMERIC>), FLOOR(<TIMESTAMP> TO <unit>)"),
+    Function(name="ROUND", rule=_digits_rule, spark=_round, duckdb=_round, doc="Rounded half up to digits behind the point; negative ones before it.",
+             usage="ROUND(<NUMERIC>[, <INT>])"),
+    Function(name="TRUNCATE", rule=_digits_rule, spark=_truncate, duckdb=_truncate, doc="Cut towards zero to digits behind the point.",
+             usage="TRUNCATE(<NUMERIC>[, <INT>])"),
+    _double("POWER", "power({0}, {1})", "The first to the power of the second.", arity=2),
+    _double("SQRT", "sqrt({0})", "Square root.", duckdb="CASE WHEN {0} < 0 THEN CAST('NaN' AS DOUBLE) ELSE sqrt({0}) END"),
+    _double("EXP", "exp({0})", "e to the power of it."),
+    _double("LN", _log("{0}", "ln"), "Natural logarithm."),
+    _double("LOG10", _log("{0}", "log10"), "Logarithm to the base of 10."),
+    _double("LOG2", "(" + _log("{0}", "ln") + ") / ln(2D)", "Logarithm to the base of 2.", duckdb="(" + _log("{0}", "ln") + ") / ln(2)"),
+    Function(name="LOG", rule=_log_rule, spark=_log_text, duckdb=_log_text, doc="Natural logarithm, or that of the second to the base of the first.",
+             usage="LOG([<NUMERIC base>, ]<NUMERIC>)"),
+    _double("SIN", "sin({0})", "Sine.", duckdb=_FINITE.format("sin")),
+    _double("COS", "cos({0})", "Cosine.", duckdb=_FINITE.format("cos")),
+    _double("TAN", "tan({0})", "Tangent.", duckdb=_FINITE.format("tan")),
+    _double("COT", "cot({0})", "Cotangent.", duckdb=_FINITE.format("cot")),
+    _double("ASIN", "asin({0})", "Arc sine.", duckdb=_within("{0} BETWEEN -1 AND 1", "asin")),
+    _double("ACOS", "acos({0})", "Arc cosine.", duckdb=_within("{0} BETWEEN -1 AND 1", "acos")),
+    _double("ATAN", "atan({0})", "Arc tangent."),
+    _double("ATAN2", "atan2({0}, {1})", "The angle of a point, given as (y, x).", arity=2),
+    _double("SINH", "sinh({0})", "Hyperbolic sine."),
+    _double("COSH", "cosh({0})", "Hyperbolic cosine."),
+    _double("TANH", "tanh({0})", "Hyperbolic tangent."),
+    _double("DEGREES", "degrees({0})", "Radians as degrees."),
+    _double("RADIANS", "radians({0})", "Degrees as radians."),
+    Function(name="PI", rule=signature(" -> DOUBLE"), spark="pi()", duckdb="pi()", doc="3.14159…", usage="PI()"),
+    Function(name="E", rule=signature(" -> DOUBLE"), spark="e()", duckdb="exp(CAST(1 AS DOUBLE))", doc="2.71828…", usage="E()"),
+    Function(name="RAND", rule=signature(" -> DOUBLE"), spark="rand()", duckdb="random()", deterministic=False,
+             doc="A random number from 0 to below 1; another one when a batch is repeated after a crash.", usage="RAND()"),
+    Function(name="RAND_INTEGER", rule=signature("INT -> INT"), spark="CAST(floor(rand() * {0}) AS INT)", duckdb="CAST(floor(random() * {0}) AS INTEGER)",
+             deterministic=False, doc="A random whole number from 0 to below the given one; another one when a batch is repeated.", usage="RAND_INTEGER(<INT>)"),
+)  # fmt: skip

@@ -1,0 +1,87 @@
+"""Java's date patterns (`yyyy-MM-dd HH:mm:ss`) in DuckDB's words; Spark reads them as they are, but for a few letters."""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+")
+SPARK_REFUSES = frozenset("wWYuecABNpqL")
+"""Letters that Spark's formatter does not take."""
+
+_FORMAT = {
+    "yyyy": "%Y", "y": "%Y", "uuuu": "%Y", "u": "%Y", "yy": "%y", "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B",
+    "dd": "%d", "d": "%-d", "DDD": "%j", "D": "%-j", "HH": "%H", "H": "%-H", "hh": "%I", "h": "%-I", "mm": "%M", "m": "%-M",
+    "ss": "%S", "s": "%-S", "SSS": "%g", "SSSSSS": "%f", "a": "%p", "E": "%a", "EE": "%a", "EEE": "%a", "EEEE": "%A",
+}  # fmt: skip
+_COMPUTED = {
+    "S": "left(strftime({w}, '%g'), 1)",
+    "SS": "left(strftime({w}, '%g'), 2)",
+    "Q": "CAST(quarter({w}) AS VARCHAR)",
+    "k": "CAST((hour({w}) + 23) % 24 + 1 AS VARCHAR)",
+    "K": "CAST(hour({w}) % 12 AS VARCHAR)",
+    "e": "CAST(dayofweek({w}) + 1 AS VARCHAR)",
+}
+
+
+def tokens(pattern: str) -> list[str]:
+    """A pattern's letters in runs, quoted texts and everything else; ValueError if a quote is open."""
+    parts, at = [], 0
+    while at < len(pattern):
+        match = _TOKEN.match(pattern, at)
+        if match is None:
+            raise ValueError(pattern)
+        parts.append(match.group())
+        at = match.end()
+    return parts
+
+
+def _plain(token: str) -> str | None:
+    """The characters that a token stands for by itself."""
+    if token.startswith("'"):
+        return token[1:-1].replace("''", "'") or "'"
+    return None if token[0].isalpha() else token
+
+
+def format_text(pattern: str, wall: str) -> str | None:
+    """DuckDB: the text of a TIMESTAMP in a pattern; None if it has a letter that cannot be written."""
+    pieces: list[str] = []
+    words = ""
+
+    def flush() -> None:
+        nonlocal words
+        if words:
+            pieces.append(f"strftime({wall}, '{words}')")
+            words = ""
+
+    for token in tokens(pattern):
+        plain = _plain(token)
+        if plain is not None:
+            words += plain.replace("%", "%%").replace("'", "''")
+        elif token in _FORMAT:
+            words += _FORMAT[token]
+        elif token in _COMPUTED:
+            flush()
+            pieces.append(_COMPUTED[token].format(w=wall))
+        else:
+            return None
+    flush()
+    return "(" + " || ".join(pieces or ["''"]) + ")"
+
+
+def parse_format(pattern: str) -> str | None:
+    """DuckDB: the pattern for `strptime`; None if it has a letter that cannot be read."""
+    words = ""
+    for token in tokens(pattern):
+        plain = _plain(token)
+        if plain is not None:
+            words += plain.replace("%", "%%")
+        elif token in _FORMAT:
+            words += _FORMAT[token]
+        else:
+            return None
+    return words
+
+
+def refused_by_spark(pattern: str) -> str | None:
+    """The first letter of a pattern that Spark does not take."""
+    return next((token[0] for token in tokens(pattern) if token[0] in SPARK_REFUSES and token[0].isalpha()), None)

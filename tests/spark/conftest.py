@@ -1,0 +1,23 @@
+"""One Spark session for all tests that need one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as a caller may have it: with a conf of its own."""
+    from everfold.spark.session import start_spark
+
+    log_file = tmp_path_factory.mktemp("spark") / "spark.log"
+    conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    session = start_spark(master="local[2]", conf=conf, log_file=log_file)
+    yield session
+    session.stop()

@@ -1,0 +1,169 @@
+"""How cases are run: batches, variants, restarts, errors. The engine here is a scripted one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from everfold.errors import EverfoldError, SqlError
+from everfold.testing import report
+from everfold.testing.casefile import Case, loads
+from everfold.testing.engines import EngineName, Part, Ran, joined
+from everfold.testing.runner import run
+
+SUITE = """\
+tables: CREATE TABLE t (k STRING, n INT);
+rows:
+  t: |
+    k | n
+    a | 1
+    b | 2
+    c | 3
+cases:
+  - name: all
+    modes: [stream, batch]
+    sql: SELECT k, n FROM t
+    expect: |  # STRING, INT
+      k | n
+      a | 1
+      b | 2
+      c | 3
+"""
+
+
+class Echo:
+    """Emits what it is fed, as `SELECT k, n FROM t` does, and remembers how it was fed."""
+
+    name: EngineName = "memory"
+
+    def __init__(self, *, late_rows: int = 0, spoil: bool = False, error: EverfoldError | None = None) -> None:
+        self.fed: list[list[list[int]]] = []
+        self._late_rows, self._spoil, self._error = late_rows, spoil, error
+
+    def stream(self, parts: Sequence[Part]) -> Ran:
+        if self._error is not None:
+            raise self._error
+        sizes = [[batch["t"].num_rows for batch in part.batches] for part in parts]
+        self.fed.append(sizes)
+        one_by_one = all(size <= 1 for part in sizes for size in part)
+        tables = [joined(part.batches)["t"] for part in parts]
+        if self._spoil and one_by_one:
+            tables[-1] = tables[-1].slice(1)
+        return Ran(tuple(tables), self._late_rows if one_by_one else 0)
+
+    def batch(self, part: Part) -> pa.Table:
+        return joined(part.batches)["t"]
+
+    def close(self) -> None:
+        pass
+
+
+def case(text: str = SUITE) -> Case:
+    return loads(text, Path("some.case.yaml")).cases[0]
+
+
+def test_a_stream_is_run_as_written_then_in_the_ways_that_must_not_matter() -> None:
+    engine = Echo()
+    assert run(case(), engine, "stream").message == ""
+    assert engine.fed == [[[3]], [[1, 1, 1]], [[3]], [[1, 1], [1]]]
+    assert run(case(), Echo(), "batch").passed
+
+
+@pytest.mark.parametrize(
+    ("batches", "sizes"), [("one", [[3]]), ("row", [[1, 1, 1]]), ("[1]", [[1, 2]]), ("[1, 0, 2]", [[1, 0, 2]])]
+)
+def test_batches_as_written(batches: str, sizes: list[list[int]]) -> None:
+    engine = Echo()
+    assert run(case(SUITE.replace("    sql:", f"    batches: {batches}\n    sql:")), engine, "stream").passed
+    assert engine.fed[0] == sizes
+
+
+def test_a_case_with_late_rows_depends_on_its_batches() -> None:
+    engine = Echo(late_rows=1)
+    assert run(case(), engine, "stream").passed
+    assert len(engine.fed) == 2
+    engine = Echo()
+    assert run(case(SUITE.replace("    sql:", "    batches: row\n    sql:")), engine, "stream").passed
+    assert engine.fed == [[[1, 1, 1]], [[1], [1], [1]]]
+
+
+def test_a_variant_that_answers_otherwise_is_named() -> None:
+    message = run(case(), Echo(spoil=True), "stream").message
+    assert message == "with one row a batch:\n  k | n\n- a | 1\n  b | 2\n  c | 3"
+
+
+def test_steps_are_parts_and_are_compared_one_by_one() -> None:
+    steps = """\
+    sql: SELECT k, n FROM t
+    steps:
+      - expect: |
+          k | n
+          a | 1
+          b | 2
+          c | 3
+      - rows:
+          t: |
+            k | n
+            d | 4
+        expect: |
+          k | n
+          d | 5
+"""
+    head, _, _ = SUITE.partition("    sql:")
+    engine = Echo()
+    outcome = run(case(head + steps), engine, "stream")
+    assert outcome.message == "step 2:\n  k | n\n+ d | 4\n- d | 5"
+    assert engine.fed == [[[3], [1]]]
+
+
+WRONG = SqlError.of("unknown-column", "no column is named `x`", help="did you mean `n`?")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        ("error: unknown-column", ""),
+        ("error: {words: [no column, DID you mean]}", ""),
+        ("error: {code: unknown-column, words: no column is named}", ""),
+        ("error: unknown-table", "not the error that was expected (`unknown-table`), but"),
+        ("error: {words: no table}", "not the error that was expected (“no table”), but"),
+        ("not_yet: unknown-column", ""),
+        ("not_yet: unknown-table", "not the error `unknown-table`, but"),
+    ],
+)
+def test_errors(outcome: str, message: str) -> None:
+    text = SUITE.partition("    expect:")[0] + f"    {outcome}\n"
+    found = run(case(text), Echo(error=WRONG), "stream").message
+    assert found.startswith(message) if message else found == ""
+
+
+def test_an_error_that_does_not_come_and_a_gap_that_has_closed() -> None:
+    head = SUITE.partition("    expect:")[0]
+    assert "but the query answered" in run(case(head + "    error: unknown-column\n"), Echo(), "stream").message
+    closed = run(case(SUITE + "    not_yet: unknown-column\n"), Echo(), "stream").message
+    assert closed == "the gap `unknown-column` has closed: take `not_yet` out of the case"
+
+
+def test_rows_for_a_table_or_column_that_is_not_there_are_an_error_of_the_file() -> None:
+    assert "no CREATE TABLE names it" in run(case(SUITE.replace("  t: |", "  u: |")), Echo(), "stream").message
+    message = run(case(SUITE.replace("k | n\n    a", "k | m\n    a")), Echo(), "stream").message
+    assert "some.case.yaml:4:" in message
+    assert "table `t` has no column `m` to fill; it has k, n" in message
+    assert "some.case.yaml:6:" in run(case(SUITE.replace("b | 2", "b | x", 1)), Echo(), "stream").message
+
+
+def test_a_case_replaces_the_table_of_its_suite() -> None:
+    own = "    tables: CREATE TABLE t (k STRING, n INT);\n    sql:"
+    assert run(
+        case(SUITE.replace("(k STRING, n INT)", "(other INT)", 1).replace("    sql:", own)), Echo(), "stream"
+    ).passed
+
+
+def test_the_report_counts_and_places_failures() -> None:
+    good, bad = run(case(), Echo(), "stream"), run(case(), Echo(spoil=True), "stream")
+    assert report.summary([good, bad, good]) == "2 passed, 1 failed"
+    assert report.failure(bad).startswith("some.case.yaml:9: all (memory, stream)\n    with one row a batch:\n")
+    assert '"failed": 1' in report.to_json([good, bad])
