@@ -18,7 +18,7 @@ $(READY): pyproject.toml requirements.lock .ci/setup
 
 demo: $(READY) # run the main job: the window tables of six bids
 	@$(BIN)/everfold check-setup --quiet
-	@$(BIN)/everfold run examples/bids/windows.sql
+	@$(BIN)/everfold run examples/bids/demo.sql
 
 test: $(READY) # check everything that takes minutes: style, types, layers, every case in memory, some on Spark and Kafka
 	@$(BIN)/everfold check-setup --quiet

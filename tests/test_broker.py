@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 
 @pytest.mark.kafka
-def test_records_survive_a_stop_and_a_kill() -> None:
+def test_records_survive_a_kill() -> None:
     with KafkaBroker() as broker:
         broker.create_topic("bids", partitions=2)
         broker.produce("bids", [("a", "1", 1, 1_000, [("trace", b"x")]), (None, "2", 0, 2_000)])
@@ -20,11 +20,9 @@ def test_records_survive_a_stop_and_a_kill() -> None:
         assert broker.consume("bids") == expected
 
         address = broker.bootstrap_servers
-        broker.stop()
+        broker.kill()
         with pytest.raises(KafkaException):
             AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=0.5)
-        broker.start()
-        broker.kill()
         broker.start()
 
         assert broker.bootstrap_servers == address

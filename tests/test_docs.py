@@ -80,6 +80,11 @@ def test_sql_binds(page: Path) -> None:
             list(session.run("\n" * block.line + block.text, source=str(page)))
 
 
+def test_the_first_example_is_the_file_that_it_runs() -> None:
+    sql = next(block for block in blocks(ROOT / "README.md") if block.info == "sql")
+    assert sql.text in (ROOT / "examples" / "bids" / "tumble.sql").read_text(encoding="utf-8")
+
+
 @of("yaml case")
 def test_case_files_pass(block: Block) -> None:
     outcomes = list(run_file(loads(block.text, Path(block.id)), [MemoryEngine()]))

@@ -6,7 +6,7 @@
 
 A flight's time is the scheduled departure by New York's clocks: a cancelled flight has one too, and a day is a day at the airport. A row is
 written when the flight leaves, but no later than half an hour after its time; so the rows are a little out of order, as they would be from
-three airports, by no more than 75 minutes. Delays are NULL for a flight that was cancelled.
+three airports, by less than an hour. Delays are NULL for a flight that was cancelled.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def write_topic(flights: pl.DataFrame, servers: str, topic: str, partitions: int
     admin = AdminClient({"bootstrap.servers": servers})
     if topic not in admin.list_topics(timeout=10).topics:
         admin.create_topics([NewTopic(topic, partitions)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20})
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20, "log_level": 3})
     lines = flights.write_ndjson().splitlines()
     for plane, line in zip(flights["tailnum"], lines, strict=True):
         while True:

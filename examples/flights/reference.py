@@ -96,7 +96,7 @@ def answers(name: str, days: int = 365) -> pa.Table:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("raw", raw_flights())
         connection.execute(f"CREATE TABLE flights AS {_FLIGHTS}", {"days": days})
-        return connection.execute(f"SELECT * FROM ({QUERIES[name]}) ORDER BY ALL").to_arrow_table()
+        return connection.sql(f"SELECT * FROM ({QUERIES[name]}) ORDER BY ALL").to_arrow_table()
 
 
 def all_answers(days: int = 365) -> dict[str, pa.Table]:

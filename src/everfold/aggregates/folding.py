@@ -98,7 +98,7 @@ def fold_slots(
 
 def _fold(frame: pl.DataFrame, by: Sequence[str], exprs: Sequence[pl.Expr]) -> pl.DataFrame:
     if not by:
-        return frame.select(exprs)
+        return frame.select(exprs) if exprs else frame.head(1)
     return frame.group_by(by).agg(exprs)
 
 

@@ -21,4 +21,7 @@ def explain(script: Script, options: RunOptions) -> None:
         if not first:
             sys.stdout.write("\n")
         first = False
-        sys.stdout.write("\n\n".join(explained(root, streaming=action.settings.streaming).rstrip("\n") for root in action.roots) + "\n")
+        sys.stdout.write(
+            "\n\n".join(explained(root, streaming=action.settings.streaming).rstrip("\n") for root in action.roots)
+            + "\n"
+        )

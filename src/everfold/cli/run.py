@@ -94,9 +94,12 @@ def note(text: str) -> None:
 def run(script: Script, options: RunOptions) -> None:
     """Runs a script."""
     from everfold.sql.planner import Done, Show, Submit
+    from everfold.sql.script import parse_script
+    from everfold.sql.statements import Query
 
     engine = jobs(options.engine)
     session = session_of(options)
+    several = sum(isinstance(each, Query) for each in parse_script(script.text, script.source, options.dialect)) > 1
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
     for action in session.run(script.text, source=script.source):
         match action:
@@ -107,6 +110,9 @@ def run(script: Script, options: RunOptions) -> None:
                     click.echo(action.message, err=True)
             case Submit():
                 check_tables(action)
+                if several and options.format == "text" and isinstance(action.roots[0], Collect):
+                    # As the SQL client does with a script: each table under the query that it answers.
+                    click.echo(f"\n{action.text}", err=True)
                 if _run_job(engine, _request(action, script, options, folders), options):
                     return
 

@@ -74,13 +74,11 @@ class MemoryPipeline:
     def __init__(self, root: Root, settings: Settings, *, buckets: int = 1) -> None:
         self._root, self._settings, self._buckets = root, settings, buckets
         self._stages: list[_Stage] = []
-        self._nodes: dict[int, int] = {}
         self._dropped = 0
         self._started = False
         self._duck: Duck | None = None
         self._nth: dict[str, int] = {}
         self._constant = not any(isinstance(node, Scan) for node in walk_plan(root.input))
-        self._clocks = iter(())
         if not self._constant:
             self._build(root.input)
 

@@ -7,11 +7,8 @@ nobody wants is left out.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Any
 
 import polars as pl
 
@@ -19,10 +16,13 @@ from everfold.aggregates.folding import Fold
 from everfold.aggregates.registry import lookup
 from everfold.errors import StateError, UnsupportedFeature
 from everfold.operators.contract import InputColumn
-from everfold.plan.expressions import Call, Expr, InputRef, Literal, text_of
-from everfold.plan.nodes import AggCall, Plan, WindowAggregate, WindowTableFunction
+from everfold.plan.canonical import call_text, expr_text
+from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.plan.nodes import AggCall, WindowAggregate, WindowTableFunction
 from everfold.types import BIGINT, BOOLEAN, FloatingType, Schema, TimestampType, physical
 
+_PRESENT = "present"
+"""The only column of a page that has neither keys nor slots (SELECT DISTINCT window_start, window_end): it has rows."""
 _INSENSITIVE = frozenset({"MIN", "MAX"})
 """Functions for which DISTINCT makes no difference."""
 
@@ -46,7 +46,10 @@ class Layout:
 
     def to_page(self, frame: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
         """A frame as pages name it; `kept` are columns that go as they are."""
-        return frame.select(*kept, *(pl.col(name).alias(known) for name, known in self.page_names.items()))
+        columns = [pl.col(name).alias(known) for name, known in self.page_names.items()]
+        if not columns and not kept:
+            return frame.select(pl.repeat(True, pl.len()).alias(_PRESENT))
+        return frame.select(*kept, *columns)
 
     def from_page(self, page: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
         """A page as this query's frames name it."""
@@ -63,7 +66,7 @@ class Layout:
                     f"the state lacks the key `{known.removeprefix('key ')}`",
                     help="the state belongs to a query with other keys: start a new job, or reset the operator",
                 )
-        return page.select(columns)
+        return page.select(columns or page.columns[:1])
 
     def empty(self, kept: Mapping[str, pl.DataType]) -> pl.DataFrame:
         """A frame of `kept`, keys and slots without rows."""
@@ -76,7 +79,10 @@ def layout_of(node: WindowAggregate) -> Layout:
     inputs = [time_input(node)]
     keys = tuple(f"k{at}" for at in range(len(node.keys)))
     inputs += [InputColumn(name=name, expression=key, type=key.type) for name, key in zip(keys, node.keys, strict=True)]
-    names = {name: f"key {text}" for name, text in zip(keys, _distinct(key_texts(node)), strict=True)}
+    names = {
+        name: f"key {text}"
+        for name, text in zip(keys, _distinct([expr_text(key, node.input) for key in node.keys]), strict=True)
+    }
 
     columns: dict[Expr, str] = {}
     folds: list[Fold] = []
@@ -143,33 +149,6 @@ def arguments_of(call: AggCall) -> tuple[Expr, ...]:
 def _guarded(condition: Expr, value: Expr) -> Expr:
     kept = value.type.as_nullable()
     return Call(type=kept, function="CASE", args=(condition, value, Literal(type=kept, value=None)))
-
-
-def call_text(call: AggCall, below: Plan) -> str:
-    """Canonical text of a call: the same in every query in which it means the same."""
-    canonical = _canonical("call_text")
-    if canonical is not None:
-        return str(canonical(call, below))
-    names = below.schema.names
-    distinct = "DISTINCT " if call.distinct else ""
-    arguments = ", ".join(text_of(arg, names) for arg in call.args) or "*"
-    where = f" FILTER (WHERE {text_of(call.filter, names)})" if call.filter is not None else ""
-    return f"{call.function}({distinct}{arguments}){where}"
-
-
-def key_texts(node: WindowAggregate) -> list[str]:
-    """Canonical texts of the keys."""
-    canonical = _canonical("expr_text")
-    if canonical is not None:
-        return [str(canonical(key, node.input)) for key in node.keys]
-    return [text_of(key, node.input.schema.names) for key in node.keys]
-
-
-def _canonical(name: str) -> Callable[..., Any] | None:
-    if find_spec("everfold.plan.canonical") is None:
-        return None
-    found: Callable[..., Any] | None = getattr(importlib.import_module("everfold.plan.canonical"), name, None)
-    return found
 
 
 def _distinct(texts: Sequence[str]) -> list[str]:

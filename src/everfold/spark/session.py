@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +49,6 @@ LAUNCH_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    "spark.python.daemon.module": "everfold.spark.daemon",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.sql.warehouse.dir": "",
@@ -97,7 +98,10 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path) 
     java_options = (
         f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={tempfile.gettempdir()} -XX:+UseSerialGC"
     )
+    in_process = re.fullmatch(r"local(\[.*\])?", where) is not None
     settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {})}
+    if in_process:
+        settings["spark.python.daemon.module"] = "everfold.spark.daemon"
     settings["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "everfold-warehouse")
     settings["spark.driver.extraJavaOptions"] = " ".join(
         filter(None, [java_options, conf.get("spark.driver.extraJavaOptions")])
@@ -107,11 +111,25 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path) 
         builder = builder.config(key, value)
     try:
         with _output_to(log_file):
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
+            if not in_process:
+                _ship_package(session)
+            return session
     except Exception as error:
         raise UsageError.of(
             "spark-start", f"Spark did not start: {str(error).splitlines()[0]}", help=f"its own words are in {log_file}"
         ) from error
+
+
+def _ship_package(session: SparkSession) -> None:
+    """Gives the executors this very package; what it depends on has to be installed in their Python."""
+    package = Path(__file__).parents[1]
+    folder = Path(tempfile.mkdtemp(prefix="everfold-package-"))
+    archive = folder / "everfold.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+        for file in sorted(package.rglob("*.py")):
+            out.write(file, Path(package.name) / file.relative_to(package))
+    session.sparkContext.addPyFile(str(archive))
 
 
 @contextmanager

@@ -67,8 +67,8 @@ def columns(sql: str, *, batch: bool = False) -> str:
         ("SELECT 'abc', 1.5 FROM t UNION ALL SELECT 'abcd', 2 FROM t", "EXPR$0 VARCHAR(4), EXPR$1 DECIMAL(11, 1)"),
         ("WITH q (x, y) AS (SELECT a, b FROM t), w AS (SELECT x FROM q) SELECT * FROM w", "x INT"),
         ("SELECT 1, 3000000000, 0.05, .5, 1E2, 'abc', '', x'0aff', TRUE, DATE '2020-01-01', TIME '10:00:00.5'",
-         "EXPR$0 INT, EXPR$1 BIGINT, EXPR$2 DECIMAL(3, 2), EXPR$3 DECIMAL(1, 1), EXPR$4 DOUBLE, EXPR$5 CHAR(3), EXPR$6 CHAR(0), "
-         + "EXPR$7 BINARY(2), EXPR$8 BOOLEAN, EXPR$9 DATE, EXPR$10 TIME(1)"),
+         ("EXPR$0 INT, EXPR$1 BIGINT, EXPR$2 DECIMAL(3, 2), EXPR$3 DECIMAL(1, 1), EXPR$4 DOUBLE, EXPR$5 CHAR(3), EXPR$6 CHAR(0), "
+          "EXPR$7 BINARY(2), EXPR$8 BOOLEAN, EXPR$9 DATE, EXPR$10 TIME(1)")),
         ("SELECT -2147483648, -9223372036854775808, 2147483648", "EXPR$0 INT, EXPR$1 BIGINT, EXPR$2 BIGINT"),
         ("SELECT a, e FROM t CROSS JOIN UNNEST(tags) AS u (e)", "a INT, e STRING"),
         ("SELECT a, k, w FROM t, UNNEST(m) AS u (k, w)", "a INT, k STRING, w INT"),

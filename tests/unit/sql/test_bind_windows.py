@@ -33,9 +33,9 @@ MINUTE = 60_000
 Node = TypeVar("Node")
 
 
-def plan_of(sql: str, *, batch: bool = False, tables: str = BID, **options: str) -> Plan:
+def plan_of(sql: str, *, batch: bool = False, tables: str = BID, zone: str = "UTC") -> Plan:
     mode = {"execution.runtime-mode": "batch"} if batch else {}
-    session = SqlSession(options={**mode, **options})
+    session = SqlSession(options={**mode, "table.local-time-zone": zone})
     list(session.run(tables))
     *_, action = session.run(sql)
     assert isinstance(action, Submit)
@@ -125,7 +125,7 @@ def test_sessions_have_the_keys_of_their_partitions() -> None:
 
 def test_a_zone_belongs_to_local_time() -> None:
     sql = "SELECT window_start, COUNT(*) FROM TUMBLE(TABLE Local, DESCRIPTOR(ts), INTERVAL '1' DAY) GROUP BY window_start, window_end"
-    assert node_of(plan_of(sql, **{"table.local-time-zone": "Asia/Shanghai"}), WindowAggregate).zone == "Asia/Shanghai"
+    assert node_of(plan_of(sql, zone="Asia/Shanghai"), WindowAggregate).zone == "Asia/Shanghai"
     assert node_of(plan_of(sql), WindowAggregate).zone == "UTC"
 
 
@@ -206,6 +206,16 @@ def test_cascade() -> None:
     )
     outer, inner = (node for node in walk_plan(plan) if isinstance(node, WindowAggregate))
     assert (outer.window, inner.window) == (Tumble(size_ms=10 * MINUTE), Tumble(size_ms=5 * MINUTE))
+
+
+def test_a_name_of_with_can_have_windows() -> None:
+    plan = plan_of(
+        """WITH q (at, x) AS (SELECT bidtime, price FROM Bid)
+           SELECT window_start, SUM(x) AS s FROM TUMBLE(TABLE q, DESCRIPTOR(at), INTERVAL '1' DAY) AS w
+           WHERE w.x > 1 GROUP BY window_start, w.window_end"""
+    )
+    assert plan.schema.names == ("window_start", "s")
+    assert node_of(plan, WindowAggregate).time is TimeKind.ROWTIME
 
 
 def test_unnest_between_window_and_aggregate() -> None:

@@ -110,3 +110,11 @@ class Format(ABC):
     @abstractmethod
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """From one record to its rows. Raises BadValue."""
+
+    @abstractmethod
+    def line(self, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: a row (`c0…`) as a record of text."""
+
+    @abstractmethod
+    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
+        """From the values of a row, as Arrow gives them to Python, to a record."""

@@ -15,10 +15,24 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
 from everfold.connectors.formats.values import BadValue, TextRules, article, catalyst, converter, excerpt, identifier, quoted
+from everfold.connectors.formats.writing import sql_plain, text_of
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
-from everfold.errors import UnsupportedFeature
+from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
-from everfold.types import ArrayType, DataType, MapType, RowType, StringType
+from everfold.types import (
+    ArrayType,
+    BooleanType,
+    BytesType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    RowType,
+    StringType,
+    TimestampType,
+    TimeType,
+    physical,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,6 +52,9 @@ OPTIONS = OptionSet(
 )
 
 RULES = TextRules(time_minutes=True, loose_dates=True)
+MARK_WRITE = "everfold[csv-needs-quotes]: "
+_LONG = 24
+"""Longer texts are written in quotes."""
 _ASIDE = "\U0010ffff"
 _ESCAPES = (("n", "\n"), ("r", "\r"), ("t", "\t"))
 
@@ -225,6 +242,97 @@ class CsvFormat(Format):
         """Not well formed, or too many fields."""
         return f"{BAD} IS NOT NULL"
 
+    # -- encoding ------------------------------------------------------------------------------------------------------
+
+    def _must_quote(self) -> str:
+        """A regular expression for texts that are written in quotes: those that hold what could be special, and long ones (as Jackson)."""
+        special = [self.delimiter, self.quote or "", self.escape or "", "\r", "\n"]
+        highest = max(ord(each) for each in special if each)
+        return f"[\\x00-{_literal(chr(highest))}]" if highest < 128 else "[" + "".join(_literal(each) for each in special if each) + "\\s#]"
+
+    def line(self, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: the line of a row."""
+        return f"concat_ws({quoted(self.delimiter)}, {', '.join(self._field(column) for column in columns)})"
+
+    def _field(self, column: RecordColumn) -> str:
+        value = physical(column.position)
+        match column.type:
+            case ArrayType(element=element):
+                parts = f"transform({value}, x -> coalesce({sql_plain(element, 'x')}, ''))"
+                text = f"array_join({parts}, {quoted(self.element_delimiter)})"
+            case RowType(fields=fields):
+                parts = ", ".join(f"coalesce({sql_plain(part.type, f'{value}.{identifier(part.name)}')}, '')" for part in fields)
+                text = f"IF({value} IS NULL, NULL, array_join(array({parts}), {quoted(self.element_delimiter)}))"
+            case of:
+                text = sql_plain(of, value)
+        if isinstance(column.type, StringType | TimestampType | ArrayType | RowType | BytesType | DateType | TimeType):
+            text = self._quoted(text)
+        return f"coalesce({text}, {quoted(self.null_literal or '')})"
+
+    def _quoted(self, text: str) -> str:
+        if self.quote is not None:
+            body = text
+            if self.escape is not None:
+                body = f"replace({body}, {quoted(self.escape)}, {quoted(self.escape * 2)})"
+            body = f"replace({body}, {quoted(self.quote)}, {quoted(self.quote * 2)})"
+            inside = f"concat({quoted(self.quote)}, {body}, {quoted(self.quote)})"
+            return f"IF(length({text}) > {_LONG} OR rlike({text}, {quoted(self._must_quote())}), {inside}, {text})"
+        body = text
+        if self.escape is not None:
+            for special in (self.escape, self.delimiter):
+                body = f"replace({body}, {quoted(special)}, {quoted(self.escape + special)})"
+            for letter, means in _ESCAPES[:2]:
+                body = f"replace({body}, {quoted(means)}, {quoted(self.escape + letter)})"
+            return body
+        stop = f"raise_error(concat({quoted(MARK_WRITE)}, {text}))"
+        return f"IF(rlike({text}, {quoted('[' + _literal(self.delimiter) + chr(92) + 'r' + chr(92) + 'n]')}), {stop}, {text})"
+
+    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
+        """From the values of a row to its line."""
+        writers = [self._writer(column) for column in columns]
+        return lambda values: self.delimiter.join(write(value) for write, value in zip(writers, values, strict=True)).encode()
+
+    def _writer(self, column: RecordColumn) -> Callable[[object], str]:
+        must_quote = re.compile(self._must_quote())
+        always_bare = isinstance(column.type, BooleanType | NumericType)
+        text = self._plain_text(column.type)
+
+        def write(value: object) -> str:
+            if value is None:
+                return self.null_literal or ""
+            written = text(value)
+            if always_bare:
+                return written
+            if self.quote is not None:
+                if len(written) <= _LONG and must_quote.search(written) is None:
+                    return written
+                body = written if self.escape is None else written.replace(self.escape, self.escape * 2)
+                return self.quote + body.replace(self.quote, self.quote * 2) + self.quote
+            if self.escape is not None:
+                for special in (self.escape, self.delimiter):
+                    written = written.replace(special, self.escape + special)
+                return written.replace("\n", self.escape + "n").replace("\r", self.escape + "r")
+            if any(each in written for each in (self.delimiter, "\r", "\n")):
+                raise needs_quotes(written)
+            return written
+
+        return write
+
+    def _plain_text(self, of: DataType) -> Callable[[object], str]:
+        match of:
+            case ArrayType(element=element):
+                each = text_of(element)
+                return lambda value: self.element_delimiter.join(
+                    "" if part is None else each(part) for part in (value if isinstance(value, list) else [])
+                )
+            case RowType(fields=fields):
+                parts = [(part.name, text_of(part.type)) for part in fields]
+                return lambda value: self.element_delimiter.join(
+                    "" if not isinstance(value, dict) or value[name] is None else one(value[name]) for name, one in parts
+                )
+            case _:
+                return text_of(of)
+
     # -- decoding in Python --------------------------------------------------------------------------------------------
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
@@ -301,6 +409,15 @@ class CsvFormat(Format):
                 raise BadValue(f"field `{path}` is not {article(of)}: `{excerpt(text)}`", path) from None
 
         return read
+
+
+def needs_quotes(text: str) -> ConnectorError:
+    """The error of a text that a CSV without quotes and escapes cannot hold."""
+    return ConnectorError.of(
+        "csv-needs-quotes",
+        f"a text holds the field delimiter or a line break, and the table has no quote character: `{excerpt(text)}`",
+        help="set 'csv.escape-character', or leave out 'csv.disable-quote-character'",
+    )
 
 
 def _fields(count: int) -> str:

@@ -9,16 +9,29 @@ other fields then). An object or array in a STRING column keeps its text.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
 from everfold.connectors.formats.values import BadValue, TextRules, article, catalyst, converter, excerpt, identifier, quoted
+from everfold.connectors.formats.writing import sql_text, text_of
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
-from everfold.errors import UnsupportedFeature
+from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
-from everfold.types import ArrayType, DataType, DecimalType, MapType, RowType, StringType
+from everfold.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    IntervalType,
+    MapType,
+    NumericType,
+    RowType,
+    StringType,
+    physical,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -177,11 +190,33 @@ class JsonFormat(Format):
         again = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, map({options})).{BAD}"
         return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT startswith(ltrim({BAD}), '{{')))"
 
+    # -- encoding ------------------------------------------------------------------------------------------------------
+
+    def line(self, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: the object of a row."""
+        parts = ", ".join(f"{quoted(column.name)}, {_sql(column.type, physical(column.position), self.iso)}" for column in columns)
+        return f"to_json(named_struct({parts}), map('ignoreNullFields', '{'true' if self.ignore_nulls else 'false'}'))"
+
+    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
+        """From the values of a row to its object."""
+        names = [column.name for column in columns]
+        write = _object_writer([(column.name, column.type) for column in columns], self)
+        return lambda values: write(dict(zip(names, values, strict=True))).encode()
+
+    def key(self, key: object) -> str | None:
+        """A key of a MAP; None if its entry is to be left out. Raises ConnectorError `null-map-key`."""
+        if key is not None:
+            return str(key)
+        if self.null_key == "FAIL":
+            raise ConnectorError.of("null-map-key", "a MAP has a NULL key, which JSON cannot hold", help="set 'json.map-null-key.mode' = 'DROP' or 'LITERAL'")
+        return self.null_key_literal if self.null_key == "LITERAL" else None
+
     # -- decoding in Python --------------------------------------------------------------------------------------------
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """From one record to its rows (one, unless it is an array)."""
         fields = [(column.name, _reader(column.type, self.rules, column.name, self)) for column in columns]
+        plain = [column.name for column in columns if isinstance(column.type, StringType)]
         scan = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_no_constant, strict=False)
 
         def decode(record: bytes) -> Iterator[list[object]]:
@@ -205,9 +240,93 @@ class JsonFormat(Format):
                     for name, _ in fields:
                         if name not in row:
                             raise BadValue(f"field `{name}` is missing", name)
+                if any(isinstance(row.get(name), list | dict) for name in plain):
+                    row = {**row, **_members_as_written(text, plain)} if row is value else row
                 yield [read(row.get(name)) for name, read in fields]
 
         return decode
+
+
+def _members_as_written(text: str, names: Sequence[str]) -> dict[str, str]:
+    """The objects and arrays that are members of the object `text`, as they are written; the text is known to be JSON."""
+    scan = json.JSONDecoder(strict=False)
+    found: dict[str, str] = {}
+    at = 1
+    while True:
+        start = text.index('"', at)
+        name, at = json.decoder.scanstring(text, start + 1, False)
+        start = at = re.compile(r"[\s:]*").match(text, at).end()  # type: ignore[union-attr]
+        value, at = scan.raw_decode(text, start)
+        if name in names:
+            found.pop(name, None)
+            if isinstance(value, list | dict):
+                found[name] = text[start:at]
+        if text[re.compile(r"\s*").match(text, at).end()] == "}":  # type: ignore[union-attr]
+            return found
+        at += 1
+
+
+# --- encoding ---------------------------------------------------------------------------------------------------------
+
+
+def _sql(of: DataType, value: str, iso: bool, depth: int = 0) -> str:
+    """Spark SQL: a value as something that `to_json` writes as Flink does."""
+    item = f"x{depth}"
+    match of:
+        case ArrayType():
+            return f"transform({value}, {item} -> {_sql(of.element, item, iso, depth + 1)})"
+        case MapType():
+            return f"transform_values({value}, (k{depth}, {item}) -> {_sql(of.value, item, iso, depth + 1)})"
+        case RowType():
+            parts = ", ".join(
+                f"{quoted(part.name)}, {_sql(part.type, f'{value}.{identifier(part.name)}', iso, depth + 1)}" for part in of.fields
+            )
+            return f"IF({value} IS NULL, NULL, named_struct({parts}))"
+        case _:
+            return sql_text(of, value, iso=iso) or value
+
+
+def _writer(of: DataType, form: JsonFormat) -> Callable[[object], str]:
+    """The function from a value of Arrow to JSON."""
+    match of:
+        case ArrayType():
+            element = _writer(of.element, form)
+            return lambda value: "[" + ",".join(map(element, value)) + "]" if isinstance(value, list) else "null"
+        case MapType():
+            entry = _writer(of.value, form)
+
+            def mapping(value: object) -> str:
+                if not isinstance(value, list):
+                    return "null"
+                members = [(form.key(key), entry(each)) for key, each in value]
+                return "{" + ",".join(f"{_dump(key)}:{each}" for key, each in members if key is not None) + "}"
+
+            return mapping
+        case RowType():
+            return _object_writer([(part.name, part.type) for part in of.fields], form)
+        case _:
+            text = text_of(of, iso=form.iso)
+            bare = isinstance(of, BooleanType | NumericType | IntervalType)
+
+            def scalar(value: object) -> str:
+                if value is None:
+                    return "null"
+                written = text(value)
+                return written if bare and written not in ("NaN", "Infinity", "-Infinity") else json.dumps(written, ensure_ascii=False)
+
+            return scalar
+
+
+def _object_writer(fields: Sequence[tuple[str, DataType]], form: JsonFormat) -> Callable[[object], str]:
+    writers = [(name, _dump(name) + ":", _writer(of, form)) for name, of in fields]
+
+    def write(value: object) -> str:
+        if not isinstance(value, dict):
+            return "null"
+        members = [key + one(value[name]) for name, key, one in writers if not (form.ignore_nulls and value[name] is None)]
+        return "{" + ",".join(members) + "}"
+
+    return write
 
 
 class _Number(str):

@@ -16,7 +16,7 @@ from everfold.connectors.formats.values import BadValue, identifier, quoted
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
-from everfold.types import BooleanType, BytesType, IntegerType, StringType
+from everfold.types import BooleanType, BytesType, IntegerType, StringType, physical
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,6 +122,30 @@ class RawFormat(Format):
     def lost(self, columns: Sequence[RecordColumn]) -> str:
         """Of another width."""
         return f"{BAD} IS NOT NULL"
+
+    def line(self, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: the text of a row; only a STRING makes lines."""
+        return f"coalesce({physical(columns[0].position)}, '')"
+
+    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
+        """From the value to its bytes; NULL is no bytes at all."""
+        of = columns[0].type
+
+        def encode(values: Sequence[object]) -> bytes | None:
+            match values[0]:
+                case None:
+                    return None
+                case bytes() as data:
+                    return data
+                case str() as text:
+                    return text.encode(self.charset, "replace")
+                case bool() as flag:
+                    return b"\1" if flag else b"\0"
+                case value:
+                    assert isinstance(value, int) and isinstance(of, IntegerType)
+                    return value.to_bytes(of.bits // 8, "little" if self.little else "big", signed=True)
+
+        return encode
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """From bytes to the row."""

@@ -35,7 +35,9 @@ _DATE = r"\d{4}-\d\d-\d\d"
 _LOOSE_DATE = r"\d{4}-\d{1,2}-\d{1,2}"
 _MINUTES = r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?"
 _SECONDS = r"\d\d:\d\d:\d\d(\.\d{1,9})?"
-_FRACTIONAL = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_CUT = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"
+_BASE64 = r"[A-Za-z0-9+/]*={0,2}"
 _INTERVAL_BITS = {False: 64, True: 32}
 _MICROS = 6
 
@@ -112,13 +114,13 @@ def catalyst(text: str, of: DataType, rules: TextRules) -> str:
         case IntegerType() | IntervalType():
             whole = f"try_cast({text} AS {of.spark})"
             if rules.fractions and of.spark in ("INT", "BIGINT"):
-                cut = f"try_cast(try_cast({text} AS DOUBLE) AS {of.spark})"
-                return f"coalesce({whole}, IF(rlike({text}, {_whole(_FRACTIONAL)}), {cut}, NULL))"
+                cut = f"try_cast(try_cast({text} AS DECIMAL(38,10)) AS {of.spark})"
+                return f"coalesce({whole}, IF(rlike({text}, {_whole(_CUT)}), {cut}, NULL))"
             return whole
         case FloatingType() | DecimalType():
             return f"try_cast({text} AS {of.spark})"
         case BytesType():
-            return f"try_to_binary({text}, 'base64')"
+            return f"IF(rlike({text}, {_whole(_BASE64)}), try_to_binary({text}, 'base64'), NULL)"
         case DateType():
             return f"IF(rlike({text}, {_whole(rules.pattern(of))}), try_cast({text} AS DATE), NULL)"
         case TimeType():
@@ -181,8 +183,8 @@ def _integer(text: str, bits: int, cut: bool) -> int:
     text = text.strip()
     if re.fullmatch(r"[+-]?\d+", text, re.ASCII):
         value = int(text)
-    elif cut and re.fullmatch(_FRACTIONAL, text, re.ASCII):
-        value = int(float(text))
+    elif cut and re.fullmatch(_CUT, text, re.ASCII):
+        value = int(_decimal(text, 38, 10))
     else:
         raise ValueError(text)
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -193,7 +195,9 @@ def _integer(text: str, bits: int, cut: bool) -> int:
 def _double(text: str) -> float:
     if "_" in text:
         raise ValueError(text)
-    return float(text)
+    text = text.strip()
+    # Java's suffixes of a literal.
+    return float(text[:-1] if text[-1:] in ("d", "D", "f", "F") and text[-2:-1].isdigit() else text)
 
 
 def _single(text: str) -> float:
@@ -208,7 +212,7 @@ def _single(text: str) -> float:
 
 
 def _decimal(text: str, precision: int, scale: int) -> Decimal:
-    if re.fullmatch(_FRACTIONAL, text.strip(), re.ASCII) is None:
+    if re.fullmatch(_NUMBER, text.strip(), re.ASCII) is None:
         raise ValueError(text)
     with localcontext() as context:
         context.prec = 2000

@@ -269,13 +269,15 @@ class ExpressionBinder:
         if name in ("FLOOR", "CEIL", "CEILING") and len(args) == 2 and isinstance(args[1], exp.Var):
             name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
         bound = with_options(node, self._all(args), self._bind)
+        from everfold.sql.functions import names as scalar_names
+
         try:
             return self._build(name, bound, span)
         except SqlError as error:
-            found = error.diagnostics[0]
-            near = nearest(name, aggregate_names())
-            if error.code != "unknown-function" or near is None or found.help is not None:
+            if error.code != "unknown-function":
                 raise
+            found = error.diagnostics[0]
+            near = nearest(name, (*aggregate_names(), *scalar_names()))
             raise SqlError(Diagnostic(found.code, found.message, found.span, near)) from None
 
     def _aggregate(self, node: FunctionCall) -> Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from math import isinf
 
 from sqlglot import exp
 
@@ -87,6 +88,8 @@ def _number(node: exp.Literal, context: Context, *, negative: bool) -> Literal:
     value: object
     if "e" in written.lower():
         of, value = DOUBLE, float(written) * (-1 if negative else 1)
+        if isinf(value):
+            raise context.error("wrong-literal", f"`{written}` does not fit a DOUBLE", node)
     elif "." in written and not written.endswith("."):
         digits, scale = len(written) - 1, len(written) - written.index(".") - 1
         if digits > MAX_DECIMAL_PRECISION:

@@ -40,8 +40,7 @@ def bind_item(node: exp.Expression, context: Context) -> Relation:
         case exp.Table():
             relation = _table(node, context)
         case WindowTvf():
-            made = bind_window_function(node, bind_item(node.table, context), context)
-            relation = Relation.of(made)
+            relation = _windowed(node, bind_item(node.table, context), context)
         case exp.Subquery():
             relation = _query(node.this, context)
         case exp.Values():
@@ -56,6 +55,14 @@ def bind_item(node: exp.Expression, context: Context) -> Relation:
         case _:
             raise context.unsupported("unsupported-clause", f"`{context.sql(node)}` is not supported in FROM", node)
     return _aliased(relation, node.args.get("alias"), context)
+
+
+def _windowed(node: WindowTvf, data: Relation, context: Context) -> Relation:
+    """A window function's columns: those of its data, then the window's."""
+    made = bind_window_function(node, data, context)
+    width = len(data.plan.schema)
+    window = (ScopeColumn(name=field.name, position=width + at) for at, field in enumerate(made.schema.fields[width:]))
+    return Relation(plan=made, columns=(*(replace(column, relation=None) for column in data.shown), *window))
 
 
 def _aliased(relation: Relation, alias: exp.TableAlias | None, context: Context) -> Relation:

@@ -63,7 +63,8 @@ def _arithmetic(operator: str) -> Rule:
         if isinstance(common, IntegerType):
             return (converted(a, common), converted(b, common)), b.type if operator == "%" else common
         left, right = decimal_of(a.type), decimal_of(b.type)
-        assert left is not None and right is not None
+        assert left is not None
+        assert right is not None
         return (converted(a, left), converted(b, right)), _DECIMAL_RESULT[operator](left, right)
 
     return rule
@@ -76,7 +77,7 @@ def _not_zero(arg: Expr) -> bool:
 def _spark(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
     def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         a, b = texts
-        type, divisor = call.type, call.args[1]  # noqa: A001
+        type, divisor = call.type, call.args[1]
         if operator not in ("/", "%"):
             text = f"({a} {operator} {b})"
             return f"CAST({text} AS {type.spark})" if isinstance(type, DecimalType) else text
@@ -98,18 +99,22 @@ def _spark(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
 def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
     def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         a, b = texts
-        type, (left, right) = call.type, call.args  # noqa: A001
+        type, (left, right) = call.type, call.args
         if isinstance(type, FloatingType | IntervalType):
             return f"({a} {operator} {b})"
         if isinstance(type, IntegerType):
             if operator in ("/", "%"):
-                checked = b if _not_zero(right) else f"CASE {b} WHEN 0 THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
+                checked = (
+                    b if _not_zero(right) else f"CASE {b} WHEN 0 THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
+                )
                 wide = "HUGEINT" if isinstance(left.type, IntegerType) and left.type.bits == 64 else "BIGINT"
                 text = f"CAST({a} AS {wide}) {'//' if operator == '/' else '%'} {checked}"
                 return wrap(f"({text})", type) if operator == "/" else f"CAST(({text}) AS {type.duckdb})"
             wide = "HUGEINT" if type.bits == 64 else "BIGINT"
             return wrap(f"(CAST({a} AS {wide}) {operator} CAST({b} AS {wide}))", type)
-        assert isinstance(type, DecimalType) and isinstance(left.type, DecimalType) and isinstance(right.type, DecimalType)
+        assert isinstance(type, DecimalType)
+        assert isinstance(left.type, DecimalType)
+        assert isinstance(right.type, DecimalType)
         if operator in ("/", "%"):
             b_checked = b if _not_zero(right) else f"CASE {b} WHEN 0 THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
             if operator == "/":
@@ -131,7 +136,7 @@ def _unscaled(text: str) -> str:
     return f"CAST(replace(CAST({text} AS VARCHAR), '.', '') AS HUGEINT)"
 
 
-def _rescaled(text: str, type: DecimalType) -> str:  # noqa: A002
+def _rescaled(text: str, type: DecimalType) -> str:
     """The decimal of so many digits behind the point whose digits are a whole number; NULL if it has too many."""
     if type.scale == 0:
         return f"TRY_CAST({text} AS {type.duckdb})"
@@ -139,7 +144,7 @@ def _rescaled(text: str, type: DecimalType) -> str:  # noqa: A002
     return f"TRY_CAST(CAST({text} AS DECIMAL(38,0)) * {unit} AS {type.duckdb})"
 
 
-def _quotient(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:  # noqa: A002
+def _quotient(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
     shift = type.scale + right.scale - left.scale
     n, d, q = (writer.fresh() for _ in range(3))
     # Half up, away from zero: a remainder of at least half the divisor counts one more.
@@ -152,7 +157,7 @@ def _quotient(writer: Writer, type: DecimalType, left: DecimalType, right: Decim
     return writer.let(d, _unscaled(b), body if type.precision < MAX_DECIMAL_PRECISION else f"TRY({body})")
 
 
-def _product(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:  # noqa: A002
+def _product(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
     if left.precision + right.precision <= MAX_DECIMAL_PRECISION:
         return f"CAST({a} * {b} AS {type.duckdb})"
     drop = left.scale + right.scale - type.scale
@@ -163,8 +168,12 @@ def _product(writer: Writer, type: DecimalType, left: DecimalType, right: Decima
     tail = f"({middle} % {base} * {base} + {low} % {base})"
     high = f"({x} // {base} * ({y} // {base}) + {middle} // {base})"
     unit = f"{10**drop}::HUGEINT"
-    whole = f"({high} * {10 ** (38 - drop)}::HUGEINT + {tail} // {unit} + CASE WHEN {tail} % {unit} >= {unit} - {tail} % {unit} THEN 1 ELSE 0 END)"
-    if drop == 0:
+    whole = f"({high} * {10 ** max(38 - drop, 0)}::HUGEINT + {tail} // {unit} + CASE WHEN {tail} % {unit} >= {unit} - {tail} % {unit} THEN 1 ELSE 0 END)"
+    if drop > 38:
+        # All 38 low digits go, and some of the high ones.
+        over = f"{10 ** (drop - 38)}::HUGEINT"
+        whole = f"({high} // {over} + CASE WHEN {high} % {over} >= {over} - {high} % {over} THEN 1 ELSE 0 END)"
+    elif drop == 0:
         whole = f"({high} * {10**37}::HUGEINT * 10 + {tail})"
     sign = writer.fresh()
     body = writer.let(digits, f"{sign} * {whole}", _rescaled(digits, type))
@@ -183,7 +192,12 @@ def _sign(args: Args) -> Typed | Expr | None:
         return None
     arg = args[0]
     value = arg.value if isinstance(arg, Literal) else None
-    if value is not None and not isinstance(value, bool) and isinstance(arg.type, IntegerType) and isinstance(value, int):
+    if (
+        value is not None
+        and not isinstance(value, bool)
+        and isinstance(arg.type, IntegerType)
+        and isinstance(value, int)
+    ):
         limit = 1 << arg.type.bits - 1
         return Literal(value=-value, type=arg.type, span=arg.span) if value != -limit else arg
     return args, args[0].type

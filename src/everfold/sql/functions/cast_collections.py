@@ -23,7 +23,10 @@ def to_collection(writer: Writer, source: DataType, target: DataType, text: str,
                 return f"transform({text}, {item} -> {each})"
             return f"CAST(list_transform({text}, lambda {item}: {each}) AS {target.duckdb})"
         case (MapType(), MapType()):
-            key, value = convert(source.key, target.key, f"{item}.key"), convert(source.value, target.value, f"{item}.value")
+            key, value = (
+                convert(source.key, target.key, f"{item}.key"),
+                convert(source.value, target.value, f"{item}.value"),
+            )
             if writer.spark:
                 return f"map_from_entries(transform(map_entries({text}), {item} -> struct({key} AS key, {value} AS value)))"
             pairs = f"list_transform(map_entries({text}), lambda {item}: struct_pack(k := {key}, v := {value}))"

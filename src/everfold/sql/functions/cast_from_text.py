@@ -19,7 +19,9 @@ _TIMESTAMP = r"^[0-9]{1,4}-[0-9]{1,2}-[0-9]{1,2}( [0-9]{1,2}:[0-9]{1,2}:[0-9]{1,
 
 def matches(writer: Writer, text: str, pattern: str) -> str:
     """Whether the text matches."""
-    return f"({text} RLIKE {writer.text(pattern)})" if writer.spark else f"regexp_matches({text}, {writer.text(pattern)})"
+    return (
+        f"({text} RLIKE {writer.text(pattern)})" if writer.spark else f"regexp_matches({text}, {writer.text(pattern)})"
+    )
 
 
 def from_text(writer: Writer, source: StringType, target: DataType, text: str, try_: bool) -> str:

@@ -127,7 +127,7 @@ def _year_to_month(writer: Writer) -> str:
     return f"CASE WHEN \x03 IS NOT NULL THEN concat({sign}, {years}, '-', {months}) END"
 
 
-def _or_null(writer: Writer, type: DataType, text: str) -> str:  # noqa: A002
+def _or_null(writer: Writer, type: DataType, text: str) -> str:
     return f"coalesce({shown(writer, type, text)}, 'NULL')"
 
 

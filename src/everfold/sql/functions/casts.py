@@ -75,7 +75,7 @@ def castable(source: DataType, target: DataType) -> bool:
     return True
 
 
-def cast(expr: Expr, type: DataType, span: Span | None = None, *, try_: bool = False) -> Expr:  # noqa: A002
+def cast(expr: Expr, type: DataType, span: Span | None = None, *, try_: bool = False) -> Expr:
     """CAST(expr AS type), TRY_CAST with `try_`. SqlError `wrong-cast` if Flink refuses the pair."""
     source = expr.type
     if not castable(source, type):
@@ -104,7 +104,9 @@ def cast_text(writer: Writer, source: DataType, target: DataType, text: str, try
     if isinstance(target, StringType):
         return to_text(writer, source, target, text)
     if kind(target) in ("array", "map", "row"):
-        return to_collection(writer, source, target, text, lambda one, other, inner: cast_text(writer, one, other, inner, try_))
+        return to_collection(
+            writer, source, target, text, lambda one, other, inner: cast_text(writer, one, other, inner, try_)
+        )
     if isinstance(target, BytesType):
         return _sized_bytes(writer, source, target, text)
     if kind(source) in ("date", "time", "timestamp", "ltz"):
@@ -123,12 +125,13 @@ def _number(writer: Writer, source: DataType, target: DataType, text: str) -> st
     match kind(source), kind(target):
         case "boolean", "decimal":
             return f"TRY_CAST(CAST({text} AS INTEGER) AS {name})"
-        case ("integer" | "decimal"), "decimal":
+        case (("integer" | "decimal"), "decimal"):
             return f"TRY_CAST({text} AS {name})"
         case "floating", "decimal":
             return f"TRY_CAST(CAST({text} AS VARCHAR) AS {name})"
         case "integer", "integer":
-            assert isinstance(source, IntegerType) and isinstance(target, IntegerType)
+            assert isinstance(source, IntegerType)
+            assert isinstance(target, IntegerType)
             return f"CAST({text} AS {name})" if source.bits <= target.bits else wrap(f"CAST({text} AS HUGEINT)", target)
         case "decimal", "integer":
             assert isinstance(target, IntegerType)
@@ -139,11 +142,14 @@ def _number(writer: Writer, source: DataType, target: DataType, text: str) -> st
         case _, "floating" if source.sql == "DOUBLE":
             # What is too large for a FLOAT is infinite, not an error.
             infinite = f"sign(\x03) * CAST('Infinity' AS {name})"
-            return writer.once(text, f"CASE WHEN abs(\x03) >= 3.4028235677973366e38 AND NOT isnan(\x03) THEN {infinite} ELSE CAST(\x03 AS {name}) END")
+            return writer.once(
+                text,
+                f"CASE WHEN abs(\x03) >= 3.4028235677973366e38 AND NOT isnan(\x03) THEN {infinite} ELSE CAST(\x03 AS {name}) END",
+            )
     return f"CAST({text} AS {name})"
 
 
-def wrap(text: str, type: IntegerType) -> str:  # noqa: A002
+def wrap(text: str, type: IntegerType) -> str:
     """DuckDB: the low bits of a wider integer, as a machine keeps them."""
     half, mask = 1 << type.bits - 1, (1 << type.bits) - 1
     return f"CAST((({text} + {half}) & {mask}) - {half} AS {type.duckdb})"
@@ -185,7 +191,7 @@ def truncated(writer: Writer, text: str, precision: int) -> str:
     return writer.once(f"epoch_us({text})", f"make_timestamp(\x03 - ((\x03 % {step}) + {step}) % {step})")
 
 
-def _precision(type: DataType) -> int:  # noqa: A002
+def _precision(type: DataType) -> int:
     assert isinstance(type, TimestampType | TimeType)
     return min(type.precision, 6)
 
@@ -198,7 +204,11 @@ def _temporal(writer: Writer, source: DataType, target: DataType, text: str) -> 
             return text if _precision(source) <= _precision(target) or step == 1 else f"({text} - {text} % {step})"
         case "time":
             days = "TIMESTAMP_NTZ'1970-01-01 00:00:00'" if writer.spark else "TIMESTAMP '1970-01-01 00:00:00'"
-            wall = f"({days} + {text} * INTERVAL '0.001' SECOND)" if writer.spark else f"({days} + to_microseconds(CAST({text} AS BIGINT) * 1000))"
+            wall = (
+                f"({days} + {text} * INTERVAL '0.001' SECOND)"
+                if writer.spark
+                else f"({days} + to_microseconds(CAST({text} AS BIGINT) * 1000))"
+            )
             return wall if to == "timestamp" else writer.instant(wall)
         case "date":
             wall = f"CAST({text} AS {'TIMESTAMP_NTZ' if writer.spark else 'TIMESTAMP'})"

@@ -44,7 +44,7 @@ MIN_DIVISION_SCALE = 6
 """Digits behind the point that a quotient has at least, and that a product keeps when it must lose some."""
 
 
-def kind(type: DataType) -> str:  # noqa: A002
+def kind(type: DataType) -> str:
     """The family of a type, as casts and comparisons see it."""
     match type:
         case NullType():
@@ -82,7 +82,7 @@ def kind(type: DataType) -> str:  # noqa: A002
     raise AssertionError(type)
 
 
-def decimal_of(type: DataType) -> DecimalType | None:  # noqa: A002
+def decimal_of(type: DataType) -> DecimalType | None:
     """The DECIMAL that holds every value of an exact numeric type."""
     match type:
         case DecimalType():
@@ -130,7 +130,7 @@ def _wider_decimal(a: DecimalType, b: DecimalType) -> DecimalType:
     return DecimalType(precision=max(before + scale, 1), scale=scale)
 
 
-def _pair(a: DataType, b: DataType, first_float: bool) -> DataType | None:
+def _pair(a: DataType, b: DataType, calcite: bool) -> DataType | None:
     """The common type of two."""
     if a.same_as(b):
         return a
@@ -142,7 +142,7 @@ def _pair(a: DataType, b: DataType, first_float: bool) -> DataType | None:
         case (IntegerType(), IntegerType()):
             return a if a.bits >= b.bits else b
         case (FloatingType(), FloatingType()):
-            return a if first_float else DOUBLE
+            return a if calcite else DOUBLE
         case (FloatingType(), IntegerType()):
             return a
         case (IntegerType(), FloatingType()):
@@ -151,24 +151,27 @@ def _pair(a: DataType, b: DataType, first_float: bool) -> DataType | None:
             return DOUBLE
         case (NumericType(), NumericType()):
             left, right = decimal_of(a), decimal_of(b)
-            assert left is not None and right is not None
+            assert left is not None
+            assert right is not None
             return _wider_decimal(left, right)
         case (StringType(), StringType()):
             return StringType(length=max(a.length, b.length), fixed=a.fixed and b.fixed and a.length == b.length)
         case (BytesType(), BytesType()):
             return BytesType(length=max(a.length, b.length), fixed=a.fixed and b.fixed and a.length == b.length)
         case (TimestampType(), TimestampType()):
-            return TimestampType(precision=max(a.precision, b.precision), local_zone=a.local_zone)
+            # Calcite takes the first kind, Flink itself the instant.
+            local_zone = a.local_zone if calcite else a.local_zone or b.local_zone
+            return TimestampType(precision=max(a.precision, b.precision), local_zone=local_zone)
         case (TimeType(), TimeType()):
             return TimeType(precision=max(a.precision, b.precision))
         case (ArrayType(), ArrayType()):
-            element = _pair(a.element, b.element, first_float)
+            element = _pair(a.element, b.element, calcite)
             return None if element is None else ArrayType(element=element)
         case (MapType(), MapType()):
-            key, value = _pair(a.key, b.key, first_float), _pair(a.value, b.value, first_float)
+            key, value = _pair(a.key, b.key, calcite), _pair(a.value, b.value, calcite)
             return None if key is None or value is None else replace(a, key=key, value=value)
         case (RowType(), RowType()) if len(a.fields) == len(b.fields):
-            types = [_pair(one.type, two.type, first_float) for one, two in zip(a.fields, b.fields, strict=True)]
+            types = [_pair(one.type, two.type, calcite) for one, two in zip(a.fields, b.fields, strict=True)]
             if all(types):
                 names = [field.name for field in a.fields]
                 return RowType(
@@ -177,18 +180,18 @@ def _pair(a: DataType, b: DataType, first_float: bool) -> DataType | None:
     return None
 
 
-def _all(types: Iterable[DataType], first_float: bool) -> DataType | None:
+def _all(types: Iterable[DataType], calcite: bool) -> DataType | None:
     common: DataType | None = NULL
     nullable = False
     for each in types:
         nullable = nullable or each.nullable
-        common = common and _pair(common, each, first_float)
+        common = common and _pair(common, each, calcite)
     return common.as_nullable(nullable) if common is not None else None
 
 
 def least_restrictive(types: Iterable[DataType]) -> DataType | None:
     """The type of CASE, of a column of UNION and of VALUES: all fit into it. None if there is no such type."""
-    return _all(types, first_float=True)
+    return _all(types, calcite=True)
 
 
 def common_type(types: Iterable[DataType]) -> DataType | None:
@@ -196,7 +199,7 @@ def common_type(types: Iterable[DataType]) -> DataType | None:
     types = list(types)
     if {kind(each) for each in types} == {"date", "timestamp"}:
         return None
-    return _all(types, first_float=False)
+    return _all(types, calcite=False)
 
 
 def fits_implicitly(source: DataType, target: DataType) -> bool:
@@ -227,7 +230,7 @@ def fits_implicitly(source: DataType, target: DataType) -> bool:
     return False
 
 
-def converted(expr: Expr, type: DataType) -> Expr:  # noqa: A002
+def converted(expr: Expr, type: DataType) -> Expr:
     """The expression as a value of a type into which its own fits; constants are converted here and now, where that is exact."""
     if expr.type.same_as(type):
         return expr
@@ -238,7 +241,7 @@ def converted(expr: Expr, type: DataType) -> Expr:  # noqa: A002
     return Call(function="CAST", args=(expr,), type=type.as_nullable(expr.type.nullable), span=expr.span)
 
 
-def _folded(expr: Literal, type: DataType) -> Literal | None:  # noqa: A002
+def _folded(expr: Literal, type: DataType) -> Literal | None:
     value = expr.value
     nullable = expr.type.nullable
     if value is None:
@@ -246,7 +249,9 @@ def _folded(expr: Literal, type: DataType) -> Literal | None:  # noqa: A002
     if isinstance(value, bool) or not isinstance(value, int | Decimal | float | str):
         return None
     match expr.type, type:
-        case (IntegerType(), IntegerType()) if isinstance(value, int) and -(1 << type.bits - 1) <= value < 1 << type.bits - 1:
+        case (IntegerType(), IntegerType()) if (
+            isinstance(value, int) and -(1 << type.bits - 1) <= value < 1 << type.bits - 1
+        ):
             return replace(expr, type=type.as_nullable(nullable))
         case (IntegerType() | DecimalType(), DecimalType()) if isinstance(value, int | Decimal):
             exact = Decimal(value)
@@ -269,7 +274,7 @@ def _rescaled(value: Decimal, scale: int) -> Decimal:
     return Decimal((sign, (*digits, *[0] * (scale + exponent)), -scale))
 
 
-def implicit_cast(expr: Expr, type: DataType) -> Expr:  # noqa: A002
+def implicit_cast(expr: Expr, type: DataType) -> Expr:
     """The expression as Flink converts it unasked to `type`; SqlError `wrong-cast` if it does not do that."""
     if not fits_implicitly(expr.type, type):
         raise SqlError.of(
@@ -295,7 +300,12 @@ def literal_types(value: object) -> DataType:
         case int() if -(1 << 63) <= value < 1 << 63:
             return types.BigIntType(nullable=False)
         case int():
-            raise SqlError.of("wrong-literal", f"the number {value} is out of range", None, "write it as a DECIMAL: CAST('…' AS DECIMAL(38, 0))")
+            raise SqlError.of(
+                "wrong-literal",
+                f"the number {value} is out of range",
+                None,
+                "write it as a DECIMAL: CAST('…' AS DECIMAL(38, 0))",
+            )
         case Decimal():
             _, digits, exponent = value.as_tuple()
             assert isinstance(exponent, int)
@@ -313,7 +323,7 @@ def literal_types(value: object) -> DataType:
     raise AssertionError(value)
 
 
-def is_temporal(type: DataType) -> bool:  # noqa: A002
+def is_temporal(type: DataType) -> bool:
     """Whether the type is a date, a time or a timestamp."""
     return isinstance(type, TemporalType)
 

@@ -15,7 +15,20 @@ from everfold.sql.functions.entry import Args, Function, Rule, Typed
 from everfold.sql.functions.render import Writer
 from everfold.types import BOOLEAN, DataType, DecimalType, FloatingType
 
-ORDERED = ("boolean", "integer", "decimal", "floating", "string", "bytes", "date", "time", "timestamp", "ltz", "millis", "months")
+ORDERED = (
+    "boolean",
+    "integer",
+    "decimal",
+    "floating",
+    "string",
+    "bytes",
+    "date",
+    "time",
+    "timestamp",
+    "ltz",
+    "millis",
+    "months",
+)
 _NUMBERS = ("integer", "decimal", "floating")
 _POINTS = ("date", "time", "timestamp", "ltz")
 _NAN_SIDE = {"=": 0, "<>": 0, ">": 0, ">=": 0, "<": 1, "<=": 1, "IS DISTINCT FROM": 0, "IS NOT DISTINCT FROM": 0}
@@ -26,7 +39,7 @@ def meet(a: Expr, b: Expr, equality: bool) -> tuple[Expr, Expr] | None:
     """Both operands in the type in which they are compared; None if they are not comparable."""
     left, right = kind(a.type), kind(b.type)
     if left == "null" or right == "null":
-        return converted(a, b.type), converted(b, a.type) if left != "null" else b
+        return (converted(a, b.type) if left == "null" else a), (converted(b, a.type) if left != "null" else b)
     if left == "string" and right != "string":
         other = _from_text(a, b.type, equality)
         return None if other is None else (other, b)

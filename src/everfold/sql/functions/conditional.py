@@ -36,7 +36,9 @@ def _null() -> Expr:
 
 
 def _case_text(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    arms = " ".join(f"WHEN {condition} THEN {value}" for condition, value in zip(texts[:-1:2], texts[1::2], strict=True))
+    arms = " ".join(
+        f"WHEN {condition} THEN {value}" for condition, value in zip(texts[:-1:2], texts[1::2], strict=True)
+    )
     return f"CASE {arms} ELSE {texts[-1]} END"
 
 

@@ -62,7 +62,7 @@ def timestamp_text(value: datetime) -> str:
     return f"{value.year:04d}-{value.month:02d}-{value.day:02d} {value:%H:%M:%S.%f}"
 
 
-def spark_literal(value: object, type: DataType) -> str:  # noqa: A002
+def spark_literal(value: object, type: DataType) -> str:
     """A constant of Spark SQL. The session's zone is UTC, so a TIMESTAMP literal is one in UTC."""
     if value is None:
         return "NULL" if isinstance(type, NullType) else f"CAST(NULL AS {type.spark})"
@@ -88,7 +88,11 @@ def spark_literal(value: object, type: DataType) -> str:  # noqa: A002
             return f"DATE'{value.year:04d}-{value.month:02d}-{value.day:02d}'"
         case TimestampType():
             assert isinstance(value, datetime)
-            return f"TIMESTAMP_LTZ'{timestamp_text(value)}'" if type.local_zone else f"TIMESTAMP_NTZ'{timestamp_text(value)}'"
+            return (
+                f"TIMESTAMP_LTZ'{timestamp_text(value)}'"
+                if type.local_zone
+                else f"TIMESTAMP_NTZ'{timestamp_text(value)}'"
+            )
     assert isinstance(value, int), (value, type)
     if type.spark == "BIGINT" and value == -(1 << 63):
         return "(-9223372036854775807L - 1L)"
@@ -96,7 +100,7 @@ def spark_literal(value: object, type: DataType) -> str:  # noqa: A002
     return f"({text})" if value < 0 else text
 
 
-def duckdb_literal(value: object, type: DataType) -> str:  # noqa: A002
+def duckdb_literal(value: object, type: DataType) -> str:
     """A constant of DuckDB SQL."""
     if value is None:
         return "NULL" if isinstance(type, NullType) else f"CAST(NULL AS {type.duckdb})"
@@ -122,6 +126,6 @@ def duckdb_literal(value: object, type: DataType) -> str:  # noqa: A002
             assert isinstance(value, datetime)
             return f"TIMESTAMP '{timestamp_text(value)}'"
     assert isinstance(value, int), (value, type)
-    if type.duckdb == "INTEGER" and -(1 << 31) < value:
+    if type.duckdb == "INTEGER" and value > -(1 << 31):
         return f"({value})" if value < 0 else str(value)
     return f"CAST({value} AS {type.duckdb})" if value >= 0 else f"CAST('{value}' AS {type.duckdb})"

@@ -15,7 +15,7 @@ from everfold.types import INT, DataType, DecimalType, FloatingType, IntegerType
 Write = Callable[[Writer, Call, Sequence[str]], str]
 
 
-def _whole(type: DataType) -> DataType:  # noqa: A002
+def _whole(type: DataType) -> DataType:
     return DecimalType(precision=type.precision, scale=0) if isinstance(type, DecimalType) else type
 
 
@@ -48,10 +48,9 @@ def _digits_rule(args: Args) -> Typed | None:
         return None
     args, result = typed
     digits = args[1].value if len(args) > 1 and isinstance(args[1], Literal) else 0 if len(args) == 1 else None
-    if isinstance(result, DecimalType) and isinstance(digits, int):
-        if digits < result.scale:
-            kept = max(digits, 0)
-            result = DecimalType(precision=min(result.precision - result.scale + 1 + kept, 38), scale=kept)
+    if isinstance(result, DecimalType) and isinstance(digits, int) and digits < result.scale:
+        kept = max(digits, 0)
+        result = DecimalType(precision=min(result.precision - result.scale + 1 + kept, 38), scale=kept)
     if len(args) == 1:
         args = (*args, converted(Literal(value=0, type=INT), INT))
     return args, result
@@ -77,7 +76,7 @@ def _round(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"CAST(round({value}, {constant}) AS {name})"
 
 
-def _by_unit(writer: Writer, type: IntegerType, value: str, unit: int, half: bool) -> str:  # noqa: A002
+def _by_unit(writer: Writer, type: IntegerType, value: str, unit: int, half: bool) -> str:
     """An integer rounded or cut to a multiple of the unit."""
     if unit > 10**18:
         return f"({value} * 0)"
@@ -115,8 +114,12 @@ def _truncate(writer: Writer, call: Call, texts: Sequence[str]) -> str:
             return f"CAST({value} AS {name})"
         cut = f"CASE WHEN {value} < 0 THEN ceil({value}, {constant}) ELSE floor({value}, {constant}) END"
         if not writer.spark:
-            unit = f"CAST('{10 ** -constant if constant < 0 else 1}' AS DECIMAL(38,0))"
-            cut = f"(CAST(trunc({value} / {unit}) AS DECIMAL(38,0)) * {unit})" if constant < 0 else f"trunc({value}, {constant})"
+            unit = f"CAST('{10**-constant if constant < 0 else 1}' AS DECIMAL(38,0))"
+            cut = (
+                f"(CAST(trunc({value} / {unit}) AS DECIMAL(38,0)) * {unit})"
+                if constant < 0
+                else f"trunc({value}, {constant})"
+            )
         return f"CAST({cut} AS {name})"
     text = "STRING" if writer.spark else "VARCHAR"
     scale = min(max(constant, 0), 17)
@@ -127,7 +130,7 @@ def _truncate(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     elif constant >= 0:
         cut = f"trunc({exact}, {constant})"
     else:
-        cut = f"(CAST(trunc({value} / {10 ** -constant}) AS DOUBLE) * {10 ** -constant})"
+        cut = f"(CAST(trunc({value} / {10**-constant}) AS DOUBLE) * {10**-constant})"
     finite = f"abs({value}) < 1e18" if not writer.spark else f"abs({value}) < 1e18D"
     return f"CASE WHEN {finite} THEN coalesce(CAST({cut} AS {name}), {value}) ELSE {value} END"
 

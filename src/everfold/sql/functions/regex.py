@@ -43,7 +43,12 @@ def _similar_rule(args: Args) -> Typed | None:
         return None
     constants = [arg.value if isinstance(arg, Literal) else None for arg in args[1:]]
     if not all(isinstance(value, str) for value in constants):
-        raise SqlError.of("wrong-arguments", "SIMILAR TO takes a constant pattern", args[1].span, "use REGEXP for patterns from columns")
+        raise SqlError.of(
+            "wrong-arguments",
+            "SIMILAR TO takes a constant pattern",
+            args[1].span,
+            "use REGEXP for patterns from columns",
+        )
     pattern = _similar_pattern(str(constants[0]), str(constants[1]) if len(constants) > 1 else None)
     return (args[0], Literal(value=pattern, type=STRING, span=args[1].span)), BOOLEAN
 
@@ -93,7 +98,9 @@ def _map_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     has = f"regexp_matches({item}, {between})"
     key = f"CASE WHEN {has} THEN {found} ELSE {item} END"
     value = f"CASE WHEN {has} THEN regexp_replace({item}, '^(.*?)(?:' || {between} || ')', '') END"
-    pairs = f"list_transform(string_split_regex({texts[0]}, {pair}), lambda {item}: struct_pack(k := {key}, v := {value}))"
+    pairs = (
+        f"list_transform(string_split_regex({texts[0]}, {pair}), lambda {item}: struct_pack(k := {key}, v := {value}))"
+    )
     return f"CASE WHEN {texts[0]} IS NOT NULL THEN map_from_entries({pairs}) END"
 
 

@@ -8,9 +8,11 @@ from everfold.errors import Span, SqlError, nearest
 from everfold.plan.expressions import Call, Expr, Literal
 from everfold.sql.functions import (
     arithmetic,
+    collections,
     comparison,
     conditional,
     encoding,
+    json,
     logic,
     numeric,
     regex,
@@ -33,6 +35,8 @@ _FAMILIES = (
     regex.FUNCTIONS,
     temporal.FUNCTIONS,
     encoding.FUNCTIONS,
+    json.FUNCTIONS,
+    collections.FUNCTIONS,
 )
 
 

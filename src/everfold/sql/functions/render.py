@@ -63,7 +63,7 @@ class Writer:
         """Whether the engine is Spark."""
         return self.engine == "Spark"
 
-    def type(self, type: DataType) -> str:  # noqa: A002
+    def type(self, type: DataType) -> str:
         """The engine's name of a type."""
         return type.spark if self.spark else type.duckdb
 
@@ -71,7 +71,7 @@ class Writer:
         """A text literal."""
         return spark_text(value) if self.spark else duckdb_text(value)
 
-    def literal(self, value: object, type: DataType) -> str:  # noqa: A002
+    def literal(self, value: object, type: DataType) -> str:
         """A literal of a type."""
         return spark_literal(value, type) if self.spark else duckdb_literal(value, type)
 
@@ -143,7 +143,9 @@ class Writer:
 
     def unsupported(self, call: Call, why: str) -> UnsupportedFeature:
         """The refusal of a function (or a form of it) that the engine lacks."""
-        found = UnsupportedFeature.of("unsupported-function", f"`{call.function}` is not supported on {self.engine}: {why}", call.span)
+        found = UnsupportedFeature.of(
+            "unsupported-function", f"`{call.function}` is not supported on {self.engine}: {why}", call.span
+        )
         assert isinstance(found, UnsupportedFeature)
         return found
 
@@ -166,7 +168,7 @@ class Writer:
 
     def bound(self, body: str, texts: Sequence[str]) -> str:
         """The body with its marks replaced; a long text that stands there several times is bound to a variable."""
-        count = {at: 0 for at in range(len(texts))}
+        count = dict.fromkeys(range(len(texts)), 0)
         for mark in _MARK.finditer(body):
             count[int(mark.group(1))] += 1
         names = {}
@@ -204,7 +206,7 @@ def to_duckdb(expr: Expr, columns: Sequence[str], context: RenderContext | None 
     return Writer("DuckDB", columns, context or RenderContext()).write(expr)
 
 
-def time_text(value: int, type: TimeType) -> str:  # noqa: A002
+def time_text(value: int, type: TimeType) -> str:
     """A TIME as Flink shows it."""
     seconds, millis = divmod(value, 1000)
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

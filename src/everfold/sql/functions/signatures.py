@@ -18,7 +18,7 @@ from everfold.types import DataType, IntegerType, NumericType, StringType
 Accept = Callable[[Expr], "Expr | None"]
 
 
-def _to(type: DataType, *kinds: str) -> Accept:  # noqa: A002
+def _to(type: DataType, *kinds: str) -> Accept:
     def accept(arg: Expr) -> Expr | None:
         return converted(arg, type) if kind(arg.type) in (*kinds, "null") else None
 
@@ -34,7 +34,7 @@ def _is(*kinds: str, null: DataType | None = None) -> Accept:
     return accept
 
 
-def _integer(type: IntegerType) -> Accept:  # noqa: A002
+def _integer(type: IntegerType) -> Accept:
     def accept(arg: Expr) -> Expr | None:
         if kind(arg.type) == "null" or (isinstance(arg.type, IntegerType) and arg.type.bits <= type.bits):
             return converted(arg, type)

@@ -20,9 +20,12 @@ def _joined(args: Args) -> Typed | None:
     if len(args) != 2 or any(kind(arg.type) not in ("string", "null") for arg in args):
         return None
     a, b = (converted(arg, STRING) if kind(arg.type) == "null" else arg for arg in args)
-    assert isinstance(a.type, StringType) and isinstance(b.type, StringType)
+    assert isinstance(a.type, StringType)
+    assert isinstance(b.type, StringType)
     length = min(a.type.length + b.type.length, MAX_VARCHAR)
-    return (a, b), StringType(length=length, fixed=a.type.fixed and b.type.fixed, nullable=a.type.nullable or b.type.nullable)
+    return (a, b), StringType(
+        length=length, fixed=a.type.fixed and b.type.fixed, nullable=a.type.nullable or b.type.nullable
+    )
 
 
 def _overlaid(args: Args) -> Typed | None:
@@ -30,7 +33,8 @@ def _overlaid(args: Args) -> Typed | None:
     if not isinstance(typed, tuple):
         return None
     first, second = typed[0][0].type, typed[0][1].type
-    assert isinstance(first, StringType) and isinstance(second, StringType)
+    assert isinstance(first, StringType)
+    assert isinstance(second, StringType)
     return typed[0], StringType(length=min(first.length + second.length, MAX_VARCHAR))
 
 
@@ -95,7 +99,11 @@ def _length(writer: Writer) -> str:
 def _side(name: str) -> Write:
     def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         count = _constant(call.args[1])
-        size = texts[1] if writer.spark or (count is not None and count >= 0) else f"CASE WHEN {texts[1]} < 0 THEN 0 ELSE {texts[1]} END"
+        size = (
+            texts[1]
+            if writer.spark or (count is not None and count >= 0)
+            else f"CASE WHEN {texts[1]} < 0 THEN 0 ELSE {texts[1]} END"
+        )
         return f"{name}({texts[0]}, {size})"
 
     return write
@@ -154,7 +162,9 @@ def quoted_pattern(writer: Writer, arg: Expr, text: str) -> str:
     """A text as a Java pattern that matches just it."""
     if isinstance(arg, Literal) and isinstance(arg.value, str):
         value = arg.value
-        return writer.text(value if value.isalnum() or value in ("", ",", " ", ";", ":", "-", "=", "/") else f"\\Q{value}\\E")
+        return writer.text(
+            value if value.isalnum() or value in ("", ",", " ", ";", ":", "-", "=", "/") else f"\\Q{value}\\E"
+        )
     quoted = f"concat({writer.text(chr(92) + 'Q')}, {text}, {writer.text(chr(92) + 'E')})"
     return f"IF({text} = '', '', {quoted})"
 
@@ -191,7 +201,9 @@ def _like_rule(args: Args) -> Typed | Expr | None:
 def _like(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     """Without ESCAPE no character escapes; Spark takes the backslash unless another is named."""
     escape = call.args[2] if len(texts) > 2 else None
-    if escape is not None and not (isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) == 1):
+    if escape is not None and not (
+        isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) == 1
+    ):
         raise writer.unsupported(call, "ESCAPE takes one constant character")
     if escape is None:
         return f"({texts[0]} LIKE {texts[1]}" + (" ESCAPE '\\u0001')" if writer.spark else ")")
@@ -212,7 +224,9 @@ def _same(name: str, takes: str, text: str, doc: str, *aliases: str, duckdb: str
     )
 
 
-def _coded(name: str, takes: str | Callable[[Args], Typed | Expr | None], write: Write, doc: str, usage: str, *aliases: str) -> Function:
+def _coded(
+    name: str, takes: str | Callable[[Args], Typed | Expr | None], write: Write, doc: str, usage: str, *aliases: str
+) -> Function:
     """A function whose text is computed."""
     rule = signature(takes) if isinstance(takes, str) else takes
     return Function(name=name, rule=rule, spark=write, duckdb=write, doc=doc, usage=usage, aliases=aliases)
@@ -261,8 +275,9 @@ FUNCTIONS = (
              usage="INSTR(<STRING>, <STRING sought>)"),
     _same("REVERSE", "STRING -> STRING", "reverse({0})", "Backwards."),
     _same("REPEAT", "STRING INT -> STRING", "repeat({0}, {1})", "So many times, one behind the other.", duckdb="CASE WHEN {1} < 0 THEN '' ELSE repeat({0}, {1}) END"),
-    _same("ASCII", "STRING -> INT", "CASE WHEN {0} = '' THEN 0 ELSE CAST(CAST(conv(hex(left({0}, 1)), 16, 10) AS INT) AS INT) END",
-          "The code of the first character, of which only ASCII is asked.", duckdb="CASE WHEN {0} = '' THEN 0 ELSE ord(left({0}, 1)) END"),
+    _same("ASCII", "STRING -> INT", "CASE WHEN {0} = '' THEN 0 ELSE CAST(CAST(CAST(conv(left(hex({0}), 2), 16, 10) AS INT) AS TINYINT) AS INT) END",
+          "The first byte of the text.", duckdb="CASE WHEN {0} = '' THEN 0 WHEN ord(left({0}, 1)) < 128 THEN ord(left({0}, 1)) "
+          "ELSE CAST(('0x' || left(hex(encode({0})), 2)) AS INTEGER) - 256 END"),
     _same("CHR", "BIGINT -> STRING", "chr({0})", "The character of a code (modulo 256).",
           duckdb="CASE WHEN {0} < 0 THEN '' ELSE chr(CAST({0} % 256 AS INTEGER)) END"),
     _coded("SPLIT_INDEX", _split_index_rule, _split_index, "The part at an index (from 0) between separators; NULL if there is none.",

@@ -22,7 +22,6 @@ from everfold.types import (
     INT,
     STRING,
     TIMESTAMP3,
-    TIMESTAMP_LTZ3,
     DataType,
     FloatingType,
     IntegerType,
@@ -69,7 +68,7 @@ def word(arg: Expr) -> str:
     return str(arg.value) if isinstance(arg, Literal) else ""
 
 
-def wall_of(writer: Writer, type: DataType, text: str) -> str:  # noqa: A002
+def wall_of(writer: Writer, type: DataType, text: str) -> str:
     """The wall clock time of a point in time, in the session's zone for an instant."""
     return writer.local(text) if kind(type) == "ltz" else text
 
@@ -93,7 +92,7 @@ def _extract(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         size, modulus = parts[unit]
         whole = f"({texts[1]} {'div' if writer.spark else '//'} {size})"
         return f"CAST({whole if not modulus else f'({whole} % {modulus})'} AS {big})"
-    wall = texts[1] if unit == "EPOCH" else wall_of(writer, source, texts[1])
+    wall = wall_of(writer, source, texts[1])
     return f"CAST({(_SPARK_PARTS if writer.spark else _DUCKDB_PARTS)[unit].format(w=wall)} AS {big})"
 
 
@@ -186,15 +185,21 @@ def _diff_rule(args: Args) -> Typed | None:
         return None
     a, b = args[1:]
     if kind(a.type) != kind(b.type):
-        target = TIMESTAMP_LTZ3 if "ltz" in (kind(a.type), kind(b.type)) else TIMESTAMP3
-        a, b = (converted(each, target) if kind(each.type) != kind(target) else each for each in (a, b))
+        if "ltz" in (kind(a.type), kind(b.type)):
+            return None
+        a, b = (converted(each, TIMESTAMP3) if kind(each.type) == "date" else each for each in (a, b))
     return (args[0], a, b), INT
 
 
 def _diff(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     unit, source = word(call.args[0]), call.args[1].type
     if unit in MONTHS:
-        months = _months_between(writer, wall_of(writer, source, texts[1]), wall_of(writer, call.args[2].type, texts[2]), kind(source) == "date")
+        months = _months_between(
+            writer,
+            wall_of(writer, source, texts[1]),
+            wall_of(writer, call.args[2].type, texts[2]),
+            kind(source) == "date",
+        )
         whole = "div" if writer.spark else "//"
         return f"CAST({months if MONTHS[unit] == 1 else f'({months} {whole} {MONTHS[unit]})'} AS {writer.type(INT)})"
     if kind(source) == "date":
@@ -213,7 +218,11 @@ def _months_between(writer: Writer, start: str, end: str, dates: bool) -> str:
     day = [f"CAST({each} AS DATE)" for each in (a, b)]
 
     def later(date: str, count: str) -> str:
-        return f"add_months({date}, CAST({count} AS INT))" if writer.spark else f"CAST({date} + to_months(CAST({count} AS INTEGER)) AS DATE)"
+        return (
+            f"add_months({date}, CAST({count} AS INT))"
+            if writer.spark
+            else f"CAST({date} + to_months(CAST({count} AS INTEGER)) AS DATE)"
+        )
 
     apart = f"((year({b}) - year({a})) * 12 + month({b}) - month({a}))"
     short = f"CASE WHEN {day[0]} <= {day[1]} THEN CASE WHEN {later(day[0], apart)} > {day[1]} THEN 1 ELSE 0 END "
@@ -241,7 +250,9 @@ def _parsed(writer: Writer, call: Call, text: str, pattern: Expr | None, pattern
     else:
         words = parse_format(constant) if constant is not None else None
         if words is None:
-            raise writer.unsupported(call, "the pattern must be a constant of plain letters (yyyy MM dd HH mm ss SSS a E)")
+            raise writer.unsupported(
+                call, "the pattern must be a constant of plain letters (yyyy MM dd HH mm ss SSS a E)"
+            )
         parsed = f"try_strptime({text}, {writer.text(words)})"
     return truncated(writer, parsed, 3) if constant is None or "S" in constant else parsed
 
@@ -295,7 +306,8 @@ def _to_ltz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     source = call.args[0].type
     if not isinstance(source, StringType):
         digits = call.args[1]
-        assert isinstance(digits, Literal) and isinstance(digits.value, int)
+        assert isinstance(digits, Literal)
+        assert isinstance(digits.value, int)
         factor = 10 ** (6 - digits.value)
         if isinstance(source, IntegerType):
             micros = f"({texts[0]} * {factor}{'L' if writer.spark else ''})"
@@ -307,6 +319,9 @@ def _to_ltz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
             micros = f"(CAST({cut} AS BIGINT) * {factor})"
         return f"timestamp_micros({micros})" if writer.spark else f"make_timestamp({micros})"
     wall = _parsed(writer, call, texts[0], *_optional(call, texts, 1))
+    # Unlike TO_TIMESTAMP, Flink fails here on a text that holds no time.
+    failed = f"CASE WHEN {texts[0]} IS NOT NULL THEN {writer.fail('cast-failed: a text holds no TIMESTAMP_LTZ')} END"
+    wall = f"coalesce({wall}, CAST({failed} AS {writer.type(TIMESTAMP3)}))"
     if len(texts) < 3:
         return f"CAST({wall} AS TIMESTAMP)" if writer.spark else wall
     if writer.spark:
@@ -391,7 +406,12 @@ def _text_entry(name: str, rule: Rule, write: Write, doc: str, usage: str) -> Fu
 
 def _part_entry(name: str, unit: str) -> Function:
     return Function(
-        name=name, rule=_part(unit), spark="", duckdb="", doc=f"EXTRACT({unit} FROM …).", usage=f"{name}(<DATE, TIMESTAMP, TIMESTAMP_LTZ>)"
+        name=name,
+        rule=_part(unit),
+        spark="",
+        duckdb="",
+        doc=f"EXTRACT({unit} FROM …).",
+        usage=f"{name}(<DATE, TIMESTAMP, TIMESTAMP_LTZ>)",
     )
 
 

@@ -1,0 +1,72 @@
+"""Makes the input of the benchmarks: Parquet files of a stream whose event time goes on by one millisecond a row.
+
+    python make_data.py --out ../scratch/bench/1k --rows 10000000 --keys 1000
+    python make_data.py --out ../scratch/bench/1m --rows 5000000 --keys 1000000
+
+Columns: `a` the key, `b` one of 100 groups, `c` an amount below a million, all BIGINT and uniform, and `ts` TIMESTAMP. The files follow each other in
+time, by name and by time of change. The same seed makes the same rows, whatever the number of files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+START_MS = 1_767_225_600_000  # 2026-01-01 00:00:00 UTC
+FIRST_FILE_TIME = START_MS // 1000
+GROUPS = 100
+AMOUNTS = 1_000_000
+CHUNK_ROWS = 100_000
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+
+
+def make_rows(first: int, count: int, keys: int, seed: int) -> pa.Table:
+    """Rows `first` to `first + count` of the stream; a chunk's draws depend on its place only."""
+    chunks = [
+        _make_chunk(start, min(start + CHUNK_ROWS, first + count) - start, keys, seed)
+        for start in range(first, first + count, CHUNK_ROWS)
+    ]
+    return pa.concat_tables(chunks)
+
+
+def _make_chunk(first: int, count: int, keys: int, seed: int) -> pa.Table:
+    random = np.random.default_rng((seed, first))
+    micros = (START_MS + np.arange(first, first + count, dtype=np.int64)) * 1000
+    columns = [random.integers(0, bound, CHUNK_ROWS, dtype=np.int64)[:count] for bound in (keys, GROUPS, AMOUNTS)]
+    return pa.table([*columns, pa.array(micros).cast(SCHEMA.field("ts").type)], schema=SCHEMA)
+
+
+def write_files(folder: Path, *, rows: int, keys: int, files: int, seed: int) -> None:
+    """Write the stream as `files` files, each a whole number of chunks but the last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chunks = -(-rows // CHUNK_ROWS)
+    for number in range(files):
+        start, end = (min(chunks * edge // files * CHUNK_ROWS, rows) for edge in (number, number + 1))
+        path = folder / f"part-{number:04}.parquet"
+        pq.write_table(make_rows(start, end - start, keys, seed), path, compression="snappy")
+        os.utime(path, (FIRST_FILE_TIME + number, FIRST_FILE_TIME + number))
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description="Make the input of the benchmarks.")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--keys", type=int, default=1000)
+    parser.add_argument("--files", type=int, help="default: a million rows a file")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    files = options.files or max(1, round(options.rows / 1_000_000))
+    if files > -(-options.rows // CHUNK_ROWS):
+        parser.error(f"a file holds at least {CHUNK_ROWS} rows")
+    write_files(options.out, rows=options.rows, keys=options.keys, files=files, seed=options.seed)
+    print(f"{options.rows} rows over {options.keys} keys in {files} files in {options.out}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,63 @@
+"""What every engine's script prints: one JSON line a query, and how the result of a check run is summed up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What a run put out. `until_ms` bounds it where an engine keeps the windows that end after its last watermark."""
+
+    rows_out: int
+    sum: int
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One whole run of one query, from its start to the end of its input."""
+
+    engine: str
+    query: str
+    data: str
+    rows: int
+    seconds: float
+    rows_per_s: int
+    check: Check
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def measured(*, engine: str, query: str, data: Path, seconds: float, check: Check) -> Measurement:
+    """A measurement over all rows of a data folder."""
+    rows = count_rows(data)
+    return Measurement(
+        engine=engine,
+        query=query,
+        data=data.name,
+        rows=rows,
+        seconds=round(seconds, 3),
+        rows_per_s=int(rows / seconds),
+        check=check,
+    )
+
+
+def count_rows(data: Path) -> int:
+    """The rows of a folder of Parquet files, read from their footers."""
+    return sum(pq.read_metadata(file).num_rows for file in sorted(data.glob("*.parquet")))
+
+
+def check_files(folder: Path, column: str) -> Check:
+    """Count the rows of a run that wrote Parquet files, and sum one column."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))]
+    columns = [pq.ParquetFile(file).read([column]).column(column) for file in files]
+    return Check(
+        rows_out=sum(len(values) for values in columns), sum=sum(pc.sum(values).as_py() or 0 for values in columns)
+    )

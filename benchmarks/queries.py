@@ -1,0 +1,71 @@
+"""The measured queries, in the SQL that everfold and Flink share, and the parts of a script around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One query over the stream `src`, with the columns of its result; the sum of column `checksum` tells right from wrong."""
+
+    name: str
+    columns: str
+    checksum: str
+    select: str
+
+
+QUERIES = {
+    query.name: query
+    for query in (
+        Query(
+            name="tumble",
+            columns="ws TIMESTAMP(3), a BIGINT, s BIGINT, n BIGINT",
+            checksum="s",
+            select="SELECT window_start, a, SUM(c), COUNT(*) FROM TUMBLE(TABLE src, DESCRIPTOR(ts), INTERVAL '10' SECONDS) "
+            "GROUP BY window_start, window_end, a",
+        ),
+        Query(
+            name="hop",
+            columns="ws TIMESTAMP(3), a BIGINT, s BIGINT, n BIGINT",
+            checksum="s",
+            select="SELECT window_start, a, SUM(c), COUNT(*) "
+            "FROM HOP(TABLE src, DESCRIPTOR(ts), INTERVAL '10' SECONDS, INTERVAL '60' SECONDS) "
+            "GROUP BY window_start, window_end, a",
+        ),
+        Query(
+            name="cumulate",
+            columns="ws TIMESTAMP(3), we TIMESTAMP(3), a BIGINT, n BIGINT",
+            checksum="n",
+            select="SELECT window_start, window_end, a, COUNT(*) "
+            "FROM CUMULATE(TABLE src, DESCRIPTOR(ts), INTERVAL '60' SECONDS, INTERVAL '10' MINUTES) "
+            "GROUP BY window_start, window_end, a",
+        ),
+        Query(
+            name="session",
+            columns="ws TIMESTAMP(3), a BIGINT, n BIGINT",
+            checksum="n",
+            select="SELECT window_start, a, COUNT(*) FROM SESSION(TABLE src PARTITION BY a, DESCRIPTOR(ts), INTERVAL '2' SECONDS) "
+            "GROUP BY window_start, window_end, a",
+        ),
+    )
+}
+
+
+def source_ddl(data: Path) -> str:
+    """The stream as a table; times are UTC, a second of disorder is allowed for."""
+    return (
+        "CREATE TABLE src (a BIGINT, b BIGINT, c BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{data.resolve().as_uri()}', 'format' = 'parquet')"
+    )
+
+
+def sink_ddl(query: Query, files: Path | None) -> str:
+    """A sink that drops every row, or one of Parquet files whose rows can be counted."""
+    if files is None:
+        return f"CREATE TABLE snk ({query.columns}) WITH ('connector' = 'blackhole')"
+    return (
+        f"CREATE TABLE snk ({query.columns}) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{files.resolve().as_uri()}', 'format' = 'parquet')"
+    )

@@ -1,0 +1,66 @@
+"""Measures Apache Flink SQL on the benchmark queries; runs in the environment that `flink_environment.py` makes.
+
+    .venv-flink/bin/python run_flink.py --data ../scratch/bench/1k --jars JAR[:JAR…] tumble hop cumulate session
+
+Each query runs twice: into a sink that drops every row, which is the run that is timed, and into Parquet files, which is the run that is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measurement import check_files, measured
+from pyflink.common import Configuration
+from pyflink.table import EnvironmentSettings, TableEnvironment
+from queries import QUERIES, Query, sink_ddl, source_ddl
+
+
+def table_environment(jars: str, parallelism: int) -> TableEnvironment:
+    """A fresh streaming environment in this process."""
+    settings = {
+        "parallelism.default": str(parallelism),
+        "pipeline.jars": ";".join(Path(jar).resolve().as_uri() for jar in jars.split(":")),
+        "table.local-time-zone": "UTC",
+    }
+    configuration = Configuration()
+    for key, value in settings.items():
+        configuration.set_string(key, value)
+    return TableEnvironment.create(
+        EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
+    )
+
+
+def run(query: Query, options: argparse.Namespace, sink_files: Path | None) -> float:
+    """Run a query to the end of its input; the answer is the seconds from its submission on."""
+    environment = table_environment(options.jars, options.parallelism)
+    environment.execute_sql(source_ddl(options.data))
+    environment.execute_sql(sink_ddl(query, sink_files))
+    start = time.perf_counter()
+    environment.execute_sql(f"INSERT INTO snk {query.select}").wait()
+    return time.perf_counter() - start
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description="Measure Apache Flink SQL.")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--jars", required=True, help="jars for Parquet, separated by colons")
+    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("queries", nargs="+", choices=QUERIES)
+    options = parser.parse_args(arguments)
+    for query in (QUERIES[name] for name in options.queries):
+        with tempfile.TemporaryDirectory() as folder:
+            run(query, options, Path(folder))
+            check = check_files(Path(folder), query.checksum)
+        seconds = run(query, options, None)
+        print(
+            measured(engine="flink", query=query.name, data=options.data, seconds=seconds, check=check).to_json(),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

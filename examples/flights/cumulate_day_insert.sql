@@ -1,0 +1,45 @@
+-- The day so far at each airport, told every hour. From files into files.
+
+CREATE TABLE flights (
+  flight_time TIMESTAMP(3),
+  carrier STRING,
+  flight INT,
+  tailnum STRING,
+  origin STRING,
+  dest STRING,
+  dep_delay INT,
+  arr_delay INT,
+  air_time INT,
+  distance INT,
+  WATERMARK FOR flight_time AS flight_time - INTERVAL '1' HOUR
+) WITH (
+  'connector' = 'filesystem',
+  'path' = 'data',
+  'format' = 'json'
+);
+
+CREATE TABLE cumulate_day (
+  window_start TIMESTAMP(3),
+  window_end TIMESTAMP(3),
+  origin STRING,
+  scheduled BIGINT,
+  departures BIGINT,
+  late BIGINT,
+  worst_delay INT
+) WITH (
+  'connector' = 'filesystem',
+  'path' = 'out/cumulate_day',
+  'format' = 'json'
+);
+
+INSERT INTO cumulate_day
+SELECT
+  window_start,
+  window_end,
+  origin,
+  COUNT(*) AS scheduled,
+  COUNT(dep_delay) AS departures,
+  COUNT(*) FILTER (WHERE dep_delay > 15) AS late,
+  MAX(dep_delay) AS worst_delay
+FROM CUMULATE(TABLE flights, DESCRIPTOR(flight_time), INTERVAL '1' HOUR, INTERVAL '1' DAY)
+GROUP BY window_start, window_end, origin;

@@ -1,0 +1,30 @@
+-- Departures, mean and worst delay of each carrier, day by day.
+
+CREATE TABLE flights (
+  flight_time TIMESTAMP(3),
+  carrier STRING,
+  flight INT,
+  tailnum STRING,
+  origin STRING,
+  dest STRING,
+  dep_delay INT,
+  arr_delay INT,
+  air_time INT,
+  distance INT,
+  WATERMARK FOR flight_time AS flight_time - INTERVAL '1' HOUR
+) WITH (
+  'connector' = 'filesystem',
+  'path' = 'data',
+  'format' = 'json'
+);
+
+SELECT
+  window_start,
+  window_end,
+  carrier,
+  COUNT(dep_delay) AS departures,
+  COUNT(*) - COUNT(dep_delay) AS cancelled,
+  AVG(dep_delay) AS mean_delay,
+  MAX(dep_delay) AS worst_delay
+FROM TUMBLE(TABLE flights, DESCRIPTOR(flight_time), INTERVAL '1' DAY)
+GROUP BY window_start, window_end, carrier;

@@ -1,0 +1,33 @@
+-- A plane's day: its departures from New York with no pause of more than six hours.
+
+CREATE TABLE flights (
+  flight_time TIMESTAMP(3),
+  carrier STRING,
+  flight INT,
+  tailnum STRING,
+  origin STRING,
+  dest STRING,
+  dep_delay INT,
+  arr_delay INT,
+  air_time INT,
+  distance INT,
+  WATERMARK FOR flight_time AS flight_time - INTERVAL '1' HOUR
+) WITH (
+  'connector' = 'filesystem',
+  'path' = 'data',
+  'format' = 'json'
+);
+
+-- Cancelled flights have no delay, and some of them no plane.
+CREATE VIEW departed AS
+SELECT * FROM flights WHERE tailnum IS NOT NULL AND dep_delay IS NOT NULL;
+
+SELECT
+  window_start,
+  window_end,
+  tailnum,
+  COUNT(*) AS departures,
+  SUM(dep_delay) AS total_delay,
+  SUM(distance) AS miles
+FROM SESSION(TABLE departed PARTITION BY tailnum, DESCRIPTOR(flight_time), INTERVAL '6' HOURS)
+GROUP BY window_start, window_end, tailnum;

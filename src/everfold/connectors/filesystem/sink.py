@@ -1,0 +1,257 @@
+"""Writes files, each row once, for every reader, whenever the job is killed.
+
+A batch goes in four steps, each of which can be the last before a crash:
+
+1. tasks write hidden files (`parts`) and report them;
+2. the driver writes the commit record `<records>/<epoch>-<batch>.json`: one atomic write, from here on the batch is decided;
+3. the files get their visible names;
+4. the record is marked done.
+
+A batch that comes again without a record is written anew, with whatever tasks; one with a record is run without writing, after
+step 3 has been brought to its end. Hidden files that no record names are removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everfold.connectors.contract import BatchId, ClusterSink, OptionValues, Role, SinkContext
+from everfold.connectors.filesystem.connector import record_columns
+from everfold.connectors.filesystem.parts import FAILED, FOLDER, REPORT, PartWriter
+from everfold.connectors.filesystem.paths import escape, resolve
+from everfold.connectors.formats.csv import MARK_WRITE, needs_quotes
+from everfold.connectors.formats.registry import format_of
+from everfold.connectors.formats.values import quoted
+from everfold.connectors.formats.writing import sql_plain
+from everfold.errors import ConnectorError, StateError
+from everfold.types import DataType, TimeType, physical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_KEPT_RECORDS = 50
+_EXTENSIONS = {"json": "json", "csv": "csv", "parquet": "parquet", "raw": "txt"}
+
+
+class FileSink(ClusterSink):
+    """The files of a table."""
+
+    def __init__(self, context: SinkContext, options: OptionValues) -> None:
+        super().__init__(context, options)
+        self.root = resolve(options.text("path"), context.base_folder)
+        self.records = context.records or self.root / ".everfold" / context.name
+        self._swept: set[str] = set()
+        self._columns = record_columns(context.table, Role.SINK)
+
+    # -- the batch -----------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Makes the folder, and gives their names to the files of a batch that was decided before a crash."""
+        said = self.options.text("path")
+        job = self.context.job_folder
+        if job is not None and (self.root == job.resolve() or job.resolve() in self.root.parents):
+            raise ConnectorError.of("target-in-job", f"table `{self.table.name}`: `{said}` lies in the job's own folder", help="give it another path")
+        if self.root.is_dir() and all((self.root / name).exists() for name in ("metadata", "offsets", "commits")):
+            raise ConnectorError.of("target-in-checkpoint", f"table `{self.table.name}`: `{said}` is a checkpoint of Spark")
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.records.mkdir(parents=True, exist_ok=True)
+            for path in sorted(self.records.glob("*.json")):
+                record = json.loads(path.read_text())
+                if not record["done"]:
+                    self._publish(path, record)
+        except OSError as wrong:
+            raise self._failed(wrong) from wrong
+        if not os.access(self.root, os.W_OK | os.X_OK):
+            raise self._failed(PermissionError(errno.EACCES, "Permission denied"))
+
+    def write(self, frame: DataFrame, batch: BatchId) -> int | None:
+        """Writes the batch, or finishes it and runs the frame for nothing."""
+        path = self.records / f"{batch.epoch}-{batch.batch}.json"
+        try:
+            if path.exists():
+                record = json.loads(path.read_text())
+                if record["job"] == batch.job:
+                    if not record["done"]:
+                        self._publish(path, record)
+                    frame.write.format("noop").mode("overwrite").save()
+                    return int(record["rows"])
+            identity = _identity(batch)
+            self._sweep(identity)
+            files = self._run(frame, f"{identity}-{batch.epoch}-{batch.batch}")
+            record = {"job": batch.job, "done": False, "rows": sum(rows for _, _, rows in files), "files": [each[:2] for each in files]}
+            if files:
+                _write_atomically(path, record)
+                self._publish(path, record)
+                self._prune()
+            return int(record["rows"])
+        except OSError as wrong:
+            raise self._failed(wrong) from wrong
+
+    def _run(self, frame: DataFrame, stem: str) -> list[tuple[str, str, int]]:
+        """The tasks: what they have written."""
+        name = self.options.text("format")
+        schema: bytes | None = None
+        if name == "parquet":
+            columns = [physical(column.position) for column in self._columns]
+            schema = self._parquet_schema().serialize().to_pybytes()
+        else:
+            line = format_of(name, self.table, self.options, f"{name}.").line(self._columns)
+            columns = [f"concat({line}, '\\n') AS line"]
+        if self.table.partition_keys:
+            columns.append(f"{self._folder()} AS {FOLDER}")
+        frame = frame.selectExpr(*columns)
+        if self.table.partition_keys:
+            # One open file a task: a folder's rows come together.
+            if self.options.flag("sink.shuffle-by-partition.enable"):
+                frame = frame.repartition(FOLDER)
+            frame = frame.sortWithinPartitions(FOLDER)
+        compression = self.options.text("parquet.compression").lower() if name == "parquet" else ""
+        writer = PartWriter(str(self.root), stem, _EXTENSIONS[name], schema, compression)
+        try:
+            written = frame.mapInArrow(_task(writer), REPORT).collect()
+        except Exception as error:
+            known = self.failure(str(error))
+            if known is not None:
+                raise known from None
+            raise
+        return [(row["temporary"], row["final"], row["rows"]) for row in written]
+
+    def _folder(self) -> str:
+        """Spark SQL: the folder of a row, as `dt=2020-04-15/kind=a%2Fb`."""
+        parts: list[str] = []
+        positions = {column.name: (at, column.type) for at, column in enumerate(self.table.columns)}
+        for key in self.table.partition_keys:
+            at, of = positions[key]
+            text = sql_plain(of, physical(at))
+            for character in _escaped_characters():
+                text = f"replace({text}, {quoted(character)}, {quoted(escape(character))})"
+            null_name = quoted(self.options.text("partition.default-name"))
+            dots = f"rlike({text}, '^[.]+$')"
+            safe = f"IF({dots}, replace({text}, '.', '%2E'), {text})"
+            parts.append(f"concat({quoted(escape(key) + '=')}, coalesce(nullif({safe}, ''), {null_name}))")
+        return f"concat_ws('/', {', '.join(parts)})"
+
+    def _parquet_schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([pa.field(column.name, _stored(column.type)) for column in self._columns])
+
+    # -- the record ----------------------------------------------------------------------------------------------------
+
+    def _publish(self, path: Path, record: dict[str, Any]) -> None:
+        """Gives the files of a record their names; then the record is done."""
+        folders: set[Path] = set()
+        for temporary, final in record["files"]:
+            hidden, visible = self.root / temporary, self.root / final
+            if hidden.exists():
+                os.replace(hidden, visible)
+            elif not visible.exists():
+                raise StateError.of(
+                    "lost-file",
+                    f"table `{self.table.name}`: the file `{final}` of a finished batch is gone",
+                    help="somebody removed it between two runs: its rows cannot be written again",
+                )
+            folders.add(visible.parent)
+        for folder in folders:
+            _sync_folder(folder)
+        _write_atomically(path, {**record, "done": True, "files": []})
+
+    def _sweep(self, identity: str) -> None:
+        """Removes hidden files that an earlier attempt left: once in a run, as later ones clean up after themselves."""
+        if identity in self._swept:
+            return
+        for folder, _, names in os.walk(self.root):
+            for name in names:
+                if name.startswith(f".part-{identity}-") and name.endswith(".inprogress"):
+                    os.unlink(os.path.join(folder, name))
+        self._swept.add(identity)
+
+    def _prune(self) -> None:
+        """Removes old records: only the newest batch can come again."""
+        found = [(path.stat().st_mtime_ns, path) for path in self.records.glob("*.json")]
+        for _, path in sorted(found)[:-_KEPT_RECORDS]:
+            path.unlink(missing_ok=True)
+
+    # -- failures ------------------------------------------------------------------------------------------------------
+
+    def failure(self, error_text: str) -> ConnectorError | None:
+        """What the text of Spark's error means, if it is this sink's."""
+        self._swept.clear()
+        at = error_text.find(FAILED)
+        if at >= 0:
+            said, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
+            number = getattr(errno, said["errno"] or "EIO", errno.EIO)
+            return self._failed(OSError(number, said["text"]))
+        at = error_text.find(MARK_WRITE)
+        if at >= 0:
+            return needs_quotes(error_text[at + len(MARK_WRITE) :].split("\n")[0])
+        return None
+
+    def _failed(self, wrong: OSError) -> ConnectorError:
+        self._swept.clear()
+        where = f"table `{self.table.name}`: cannot write to `{self.options.text('path')}`"
+        nothing = "nothing of the batch is visible; start again and it is written"
+        match wrong.errno:
+            case errno.ENOSPC | errno.EDQUOT:
+                return ConnectorError.of("disk-full", f"{where}: the disk is full", help=f"make room: {nothing}")
+            case errno.EACCES | errno.EPERM | errno.EROFS:
+                return ConnectorError.of("no-permission", f"{where}: no permission", help=nothing)
+            case errno.ENOTDIR | errno.EEXIST:
+                return ConnectorError.of("not-a-folder", f"{where}: it is no folder")
+            case _:
+                return ConnectorError.of("write-failed", f"{where}: {wrong.strerror or wrong}", help=nothing)
+
+
+def _task(writer: PartWriter) -> Any:
+    """A plain function for Spark, which looks at its name and signature."""
+
+    def write_parts(batches: Any) -> Any:
+        return writer(batches)
+
+    return write_parts
+
+
+def _stored(of: DataType) -> pa.DataType:
+    """The Arrow type that a column has in a Parquet file."""
+    import pyarrow as pa
+
+    return pa.time32("ms") if isinstance(of, TimeType) else of.arrow
+
+
+def _escaped_characters() -> list[str]:
+    """What is escaped in a folder's name, `%` first."""
+    found = [chr(code) for code in range(1, 128) if escape(chr(code)) != chr(code) and chr(code) not in ".%"]
+    return ["%", *found]
+
+
+def _identity(batch: BatchId) -> str:
+    """Names the job and sink in the names of files."""
+    return hashlib.sha256(f"{batch.job}\0{batch.sink}".encode()).hexdigest()[:8]
+
+
+def _write_atomically(path: Path, record: dict[str, Any]) -> None:
+    """Either the old content or the new one, whatever happens."""
+    fresh = path.with_name(f".{path.name}")
+    with open(fresh, "w") as file:
+        json.dump(record, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+

@@ -1,0 +1,420 @@
+"""Arrays, maps and rows: how they are made, and the functions on them. Indexes count from 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from everfold.errors import SqlError, nearest
+from everfold.plan.expressions import Call, Expr, Literal
+from everfold.sql.functions.cast_to_text import quoted
+from everfold.sql.functions.coercion import common_type, converted, kind, types_of
+from everfold.sql.functions.entry import Args, Function, Rule, Typed
+from everfold.sql.functions.render import Writer
+from everfold.sql.functions.signatures import signature
+from everfold.types import (
+    BOOLEAN,
+    INT,
+    STRING,
+    ArrayType,
+    DataType,
+    IntegerType,
+    MapType,
+    RowField,
+    RowType,
+    StringType,
+)
+
+Write = Callable[[Writer, Call, Sequence[str]], str]
+_START = "wrong-index: an array element has an index of at least 1"
+
+
+# --- making ---
+
+
+def _array_rule(args: Args) -> Typed | None:
+    element = common_type(types_of(args)) if args else None
+    if element is None or kind(element) == "null":
+        return None
+    return tuple(converted(arg, element) for arg in args), ArrayType(element=element, nullable=False)
+
+
+def _map_rule(args: Args) -> Typed | None:
+    if not args or len(args) % 2:
+        return None
+    key, value = common_type(types_of(args[::2])), common_type(types_of(args[1::2]))
+    if key is None or value is None or "null" in (kind(key), kind(value)):
+        return None
+    return tuple(converted(arg, value if at % 2 else key) for at, arg in enumerate(args)), MapType(
+        key=key, value=value, nullable=False
+    )
+
+
+def _map(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    if writer.spark:
+        return f"map({', '.join(texts)})"
+    return f"map([{', '.join(texts[::2])}], [{', '.join(texts[1::2])}])"
+
+
+def _row_rule(args: Args) -> Typed | None:
+    if not args or any(kind(arg.type) == "null" for arg in args):
+        return None
+    fields = tuple(RowField(name=f"EXPR${at}", type=arg.type) for at, arg in enumerate(args))
+    return args, RowType(fields=fields, nullable=False)
+
+
+def _row(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    assert isinstance(call.type, RowType)
+    names = [quoted(writer, field.name) for field in call.type.fields]
+    if writer.spark:
+        return "struct(" + ", ".join(f"{text} AS {name}" for name, text in zip(names, texts, strict=True)) + ")"
+    return "struct_pack(" + ", ".join(f"{name} := {text}" for name, text in zip(names, texts, strict=True)) + ")"
+
+
+# --- taking apart ---
+
+
+def _item_rule(args: Args) -> Typed | None:
+    if len(args) != 2:
+        return None
+    of, at = args
+    match of.type:
+        case ArrayType() if isinstance(at.type, IntegerType):
+            constant = at.value if isinstance(at, Literal) else None
+            if isinstance(constant, int) and constant < 1:
+                raise SqlError.of(
+                    "wrong-arguments", f"an array element has an index of at least 1, not {constant}", at.span
+                )
+            return args, of.type.element.as_nullable()
+        case MapType():
+            key = _fitting(at, of.type.key)
+            return None if key is None else ((of, key), of.type.value.as_nullable())
+    return None
+
+
+def _fitting(arg: Expr, type: DataType) -> Expr | None:
+    """The argument as a value of the elements' type, None if it is none of that kind."""
+    common = common_type([arg.type, type])
+    if common is None or kind(common) != kind(type):
+        return None
+    return arg if kind(type) == "string" and kind(arg.type) == "string" else converted(arg, type)
+
+
+def _item(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    of, at = call.args
+    if isinstance(of.type, MapType):
+        return f"element_at({texts[0]}, {texts[1]})" if writer.spark else f"{texts[0]}[{texts[1]}]"
+    if isinstance(at, Literal):
+        return f"get({texts[0]}, {texts[1]} - 1)" if writer.spark else f"{texts[0]}[{texts[1]}]"
+    index = f"CASE WHEN {texts[1]} < 1 THEN {writer.fail(_START)} ELSE {texts[1]} END"
+    return f"get({texts[0]}, CAST({index} AS INT) - 1)" if writer.spark else f"{texts[0]}[{index}]"
+
+
+def _field_rule(args: Args) -> Typed | None:
+    if len(args) != 2 or not isinstance(args[0].type, RowType) or not isinstance(args[1], Literal):
+        return None
+    row, name = args[0].type, str(args[1].value)
+    found = next((field for field in row.fields if field.name == name), None)
+    if found is None:
+        names = [field.name for field in row.fields]
+        raise SqlError.of("unknown-field", f"the row has no field `{name}`", args[1].span, nearest(name, names))
+    return args, found.type.as_nullable(found.type.nullable or row.nullable)
+
+
+def _field(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    name = call.args[1]
+    assert isinstance(name, Literal)
+    return (
+        f"({texts[0]}).{quoted(writer, str(name.value))}"
+        if not writer.spark
+        else f"{texts[0]}.{quoted(writer, str(name.value))}"
+    )
+
+
+# --- arrays ---
+
+
+def _array_and(*more: str, result: str = "array") -> Rule:
+    """A rule for (array, …): `element` is a value of its elements' type, `array` one of the same type, INT and the like as they are."""
+
+    def rule(args: Args) -> Typed | None:
+        if not args or not isinstance(args[0].type, ArrayType):
+            return None
+        least = sum(not word.endswith("?") for word in more) + 1
+        repeats = bool(more) and more[-1].endswith("+")
+        if len(args) < least or (not repeats and len(args) > len(more) + 1):
+            return None
+        array = args[0].type
+        if repeats and "array+" in more:
+            # Several arrays meet in one type.
+            common = common_type(types_of(args))
+            if not isinstance(common, ArrayType):
+                return None
+            return tuple(
+                converted(arg, common) if kind(arg.type) == "null" else arg for arg in args
+            ), common.as_nullable()
+        taken: list[Expr] = [args[0]]
+        nullable = False
+        for at, arg in enumerate(args[1:]):
+            word = more[min(at, len(more) - 1)].rstrip("?+")
+            accepted = _accept(word, arg, array)
+            if accepted is None:
+                return None
+            nullable = nullable or (word == "element" and accepted.type.nullable)
+            taken.append(accepted)
+        return tuple(taken), _array_result(result, array, nullable)
+
+    return rule
+
+
+def _accept(word: str, arg: Expr, array: ArrayType) -> Expr | None:
+    if word == "element":
+        return _fitting(arg, array.element)
+    if word == "array":
+        return arg if isinstance(arg.type, ArrayType) and common_type([arg.type, array]) is not None else None
+    typed = signature(f"{word} -> INT")((arg,))
+    return typed[0][0] if isinstance(typed, tuple) else None
+
+
+def _array_result(result: str, array: ArrayType, nullable: bool) -> DataType:
+    if result == "array":
+        return array.as_nullable()
+    if result == "array+":
+        element = array.element.as_nullable(array.element.nullable or nullable)
+        return ArrayType(element=element)
+    if result == "element":
+        return array.element.as_nullable()
+    return {"INT": INT, "BOOLEAN": BOOLEAN, "STRING": STRING}[result]
+
+
+def _union_rule(args: Args) -> Typed | None:
+    if len(args) != 2:
+        return None
+    return _array_and("array+")(args)  # type: ignore[return-value]
+
+
+def _same_array(args: Args) -> Typed | None:
+    typed = _array_and("array")(args)
+    return typed if isinstance(typed, tuple) else None
+
+
+def _join_rule(args: Args) -> Typed | None:
+    typed = _array_and("STRING", "STRING?", result="STRING")(args)
+    if (
+        not isinstance(typed, tuple)
+        or not isinstance(args[0].type, ArrayType)
+        or not isinstance(args[0].type.element, StringType)
+    ):
+        return None
+    return typed
+
+
+def _contains(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    item = writer.fresh()
+    if writer.spark:
+        return f"exists({texts[0]}, {item} -> {item} <=> {texts[1]})"
+    same = f"list_filter({texts[0]}, lambda {item}: {item} IS NOT DISTINCT FROM {texts[1]})"
+    return f"(length({same}) > 0)"
+
+
+def _filtered(writer: Writer, text: str, item: str, test: str) -> str:
+    return f"filter({text}, {item} -> {test})" if writer.spark else f"list_filter({text}, lambda {item}: {test})"
+
+
+def _remove(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    item = writer.fresh()
+    test = f"NOT ({item} <=> {texts[1]})" if writer.spark else f"{item} IS DISTINCT FROM {texts[1]}"
+    return _filtered(writer, texts[0], item, test)
+
+
+def _distinct_text(writer: Writer, text: str) -> str:
+    """The elements without repeats, in the order of their first."""
+    if writer.spark:
+        return f"array_distinct({text})"
+    item, at, array = writer.fresh(), writer.fresh(), writer.fresh()
+    first = f"length(list_filter({array}[1:{at} - 1], lambda {item}_: {item}_ IS NOT DISTINCT FROM {item})) = 0"
+    return writer.let(array, text, f"list_filter({array}, lambda {item}, {at}: {first})")
+
+
+def _distinct(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    return _distinct_text(writer, texts[0])
+
+
+def _union(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    return (
+        f"array_union({texts[0]}, {texts[1]})" if writer.spark else _distinct_text(writer, _concat_text(writer, texts))
+    )
+
+
+def _within(keep: bool) -> Write:
+    def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+        if writer.spark:
+            return f"array_{'intersect' if keep else 'except'}({texts[0]}, {texts[1]})"
+        item, other = writer.fresh(), writer.fresh()
+        known = f"length(list_filter({texts[1]}, lambda {other}: {other} IS NOT DISTINCT FROM {item})) {'>' if keep else '='} 0"
+        kept = f"list_filter({texts[0]}, lambda {item}: {known})"
+        return f"CASE WHEN {texts[1]} IS NOT NULL THEN {_distinct_text(writer, kept)} END"
+
+    return write
+
+
+def _concat_text(writer: Writer, texts: Sequence[str]) -> str:
+    if writer.spark:
+        return f"concat({', '.join(texts)})"
+    known = " AND ".join(f"{text} IS NOT NULL" for text in texts)
+    return f"CASE WHEN {known} THEN list_concat({', '.join(texts)}) END"
+
+
+def _concat(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    return _concat_text(writer, texts)
+
+
+def _element(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    size = f"{'cardinality' if writer.spark else 'length'}({texts[0]})"
+    fail = writer.fail("wrong-size: an array has more than one element")
+    one = f"get({texts[0]}, 0)" if writer.spark else f"{texts[0]}[1]"
+    return f"CASE WHEN {size} > 1 THEN {fail} ELSE {one} END"
+
+
+def _slice(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """From start to end, both included; negative ones count from the end."""
+    array, start = texts[:2]
+    size = f"{'cardinality' if writer.spark else 'length'}({array})"
+    end = texts[2] if len(texts) > 2 else size
+
+    def place(text: str, least: int) -> str:
+        bound = f"CASE WHEN {text} < 0 THEN {size} + {text} + 1 ELSE {text} END"
+        return f"greatest({bound}, {least})" if least else f"({bound})"
+
+    known = f"{array} IS NOT NULL AND {start} IS NOT NULL AND {end} IS NOT NULL"
+    first, last = place(start, 1), f"least({place(end, 0)}, {size})"
+    if writer.spark:
+        return f"CASE WHEN {known} THEN slice({array}, CAST({first} AS INT), CAST(greatest({last} - {first} + 1, 0) AS INT)) END"
+    return f"CASE WHEN {known} THEN CASE WHEN {last} >= {first} THEN {array}[{first}:{last}] ELSE {array}[1:0] END END"
+
+
+def _sort(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """Ascending with NULLs first unless told otherwise."""
+    words = []
+    for arg in call.args[1:]:
+        if not isinstance(arg, Literal) or arg.value is None:
+            raise writer.unsupported(call, "the order must be TRUE or FALSE")
+        words.append(bool(arg.value))
+    ascending = words[0] if words else True
+    nulls_first = words[1] if len(words) > 1 else ascending
+    if not writer.spark:
+        order, nulls = ("ASC" if ascending else "DESC"), ("NULLS FIRST" if nulls_first else "NULLS LAST")
+        return f"list_sort({texts[0]}, '{order}', '{nulls}')"
+    item = writer.fresh()
+    ordered = f"sort_array(filter({texts[0]}, {item} -> {item} IS NOT NULL), {'true' if ascending else 'false'})"
+    nulls = f"filter({texts[0]}, {item} -> {item} IS NULL)"
+    return f"concat({nulls}, {ordered})" if nulls_first else f"concat({ordered}, {nulls})"
+
+
+def _known(writer: Writer, texts: Sequence[str]) -> str:
+    """The texts that are joined: with NULLs replaced, or without them."""
+    item = writer.fresh()
+    if len(texts) > 2:
+        return f"list_transform({texts[0]}, lambda {item}: coalesce({item}, {texts[2]}))"
+    return f"list_filter({texts[0]}, lambda {item}: {item} IS NOT NULL)"
+
+
+# --- maps ---
+
+
+def _map_part(what: str) -> Rule:
+    def rule(args: Args) -> Typed | None:
+        if len(args) != 1 or not isinstance(args[0].type, MapType):
+            return None
+        of = args[0].type
+        if what == "keys":
+            return args, ArrayType(element=of.key)
+        if what == "values":
+            return args, ArrayType(element=of.value)
+        return args, ArrayType(
+            element=RowType(fields=(RowField(name="key", type=of.key), RowField(name="value", type=of.value)))
+        )
+
+    return rule
+
+
+def _from_arrays_rule(args: Args) -> Typed | None:
+    if len(args) != 2 or not all(isinstance(arg.type, ArrayType) for arg in args):
+        return None
+    key, value = (arg.type.element for arg in args if isinstance(arg.type, ArrayType))
+    return args, MapType(key=key, value=value)
+
+
+def _map_union_rule(args: Args) -> Typed | None:
+    common = common_type(types_of(args)) if args else None
+    return (args, common.as_nullable()) if isinstance(common, MapType) else None
+
+
+def _map_union(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """Of equal keys the last map's value stays."""
+    if not writer.spark:
+        known = " AND ".join(f"{text} IS NOT NULL" for text in texts)
+        return f"CASE WHEN {known} THEN map_concat({', '.join(texts)}) END" if len(texts) > 1 else texts[0]
+    whole = texts[0]
+    for text in texts[1:]:
+        key, value = writer.fresh(), writer.fresh()
+        left = f"map_filter({whole}, ({key}, {value}) -> NOT map_contains_key({text}, {key}))"
+        whole = f"map_concat({left}, {text})"
+    return whole
+
+
+def _typeof_rule(args: Args) -> Expr | None:
+    if len(args) != 1:
+        return None
+    name = str(args[0].type)
+    return Literal(value=name, type=STRING.as_nullable(False))
+
+
+def _made(
+    name: str, rule: Rule, spark: str | Write, duckdb: str | Write, doc: str, usage: str, operator: bool = False
+) -> Function:
+    return Function(name=name, rule=rule, spark=spark, duckdb=duckdb, doc=doc, usage=usage, operator=operator)
+
+
+FUNCTIONS = (
+    _made("ARRAY", _array_rule, "array({*})", "[{*}]", "An array of the values.", "ARRAY[<ANY>, …]", operator=True),
+    _made("MAP", _map_rule, _map, _map, "A map of keys and values in turn.", "MAP[<ANY key>, <ANY value>, …]", operator=True),
+    _made("ROW", _row_rule, _row, _row, "A row of the values.", "ROW(<ANY>, …)", operator=True),
+    _made("ITEM", _item_rule, _item, _item, "The element at an index, the value of a key; NULL if there is none.", "<ARRAY>[<INT>], <MAP>[<key>]", operator=True),
+    _made("FIELD", _field_rule, _field, _field, "A field of a row.", "<ROW>.<name>", operator=True),
+    _made("CARDINALITY", signature("ARRAY -> INT", "MAP -> INT"), "cardinality({0})",
+          lambda writer, call, texts: f"CAST({'length' if isinstance(call.args[0].type, ArrayType) else 'cardinality'}({texts[0]}) AS INTEGER)",
+          "Number of elements.", "CARDINALITY(<ARRAY or MAP>)"),
+    _made("ELEMENT", _array_and(result="element"), _element, _element, "The only element; more than one stop the job.", "ELEMENT(<ARRAY>)"),
+    _made("ARRAY_CONTAINS", _array_and("element", result="BOOLEAN"), _contains, _contains, "Whether an element is in the array.", "ARRAY_CONTAINS(<ARRAY>, <ANY>)"),
+    _made("ARRAY_DISTINCT", _array_and(), _distinct, _distinct, "Without repeats.", "ARRAY_DISTINCT(<ARRAY>)"),
+    _made("ARRAY_POSITION", _array_and("element", result="INT"), "CAST(array_position({0}, {1}) AS INT)",
+          "CASE WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN coalesce(CAST(list_position({0}, {1}) AS INTEGER), 0) END",
+          "Where an element stands first, 0 if it does not occur.", "ARRAY_POSITION(<ARRAY>, <ANY>)"),
+    _made("ARRAY_REMOVE", _array_and("element"), _remove, _remove, "Without the elements of a value.", "ARRAY_REMOVE(<ARRAY>, <ANY>)"),
+    _made("ARRAY_REVERSE", _array_and(), "reverse({0})", "list_reverse({0})", "Backwards.", "ARRAY_REVERSE(<ARRAY>)"),
+    _made("ARRAY_UNION", _union_rule, _union, _union, "The elements of both, without repeats.", "ARRAY_UNION(<ARRAY>, <ARRAY>)"),
+    _made("ARRAY_INTERSECT", _same_array, _within(keep=True), _within(keep=True), "The elements that both have, without repeats.", "ARRAY_INTERSECT(<ARRAY>, <ARRAY>)"),
+    _made("ARRAY_EXCEPT", _same_array, _within(keep=False), _within(keep=False), "The elements that only the first has, without repeats.",
+          "ARRAY_EXCEPT(<ARRAY>, <ARRAY>)"),
+    _made("ARRAY_CONCAT", _array_and("array+"), _concat, _concat, "One array behind the other; NULL if one is NULL.", "ARRAY_CONCAT(<ARRAY>, …)"),
+    _made("ARRAY_APPEND", _array_and("element", result="array+"), "array_append({0}, {1})", "CASE WHEN {0} IS NOT NULL THEN list_append({0}, {1}) END",
+          "With an element at the end.", "ARRAY_APPEND(<ARRAY>, <ANY>)"),
+    _made("ARRAY_PREPEND", _array_and("element", result="array+"), "array_prepend({0}, {1})", "CASE WHEN {0} IS NOT NULL THEN list_prepend({1}, {0}) END",
+          "With an element at the start.", "ARRAY_PREPEND(<ARRAY>, <ANY>)"),
+    _made("ARRAY_JOIN", _join_rule, "array_join({*})",
+          lambda writer, call, texts: f"CASE WHEN {texts[0]} IS NOT NULL THEN coalesce(array_to_string({_known(writer, texts)}, {texts[1]}), '') END",
+          "The texts with a separator between; NULLs are left out or replaced.", "ARRAY_JOIN(<ARRAY<STRING>>, <STRING separator>[, <STRING for NULL>])"),
+    _made("ARRAY_MAX", _array_and(result="element"), "array_max({0})", "list_max({0})", "The greatest element.", "ARRAY_MAX(<ARRAY>)"),
+    _made("ARRAY_MIN", _array_and(result="element"), "array_min({0})", "list_min({0})", "The least element.", "ARRAY_MIN(<ARRAY>)"),
+    _made("ARRAY_SLICE", _array_and("INT", "INT?"), _slice, _slice, "The elements from one index to another; negative ones count from the end.",
+          "ARRAY_SLICE(<ARRAY>, <INT>[, <INT>])"),
+    _made("ARRAY_SORT", _array_and("BOOLEAN?", "BOOLEAN?"), _sort, _sort, "In order; NULLs first when ascending.",
+          "ARRAY_SORT(<ARRAY>[, <BOOLEAN ascending>[, <BOOLEAN nulls first>]])"),
+    _made("MAP_KEYS", _map_part("keys"), "map_keys({0})", "map_keys({0})", "The keys.", "MAP_KEYS(<MAP>)"),
+    _made("MAP_VALUES", _map_part("values"), "map_values({0})", "map_values({0})", "The values.", "MAP_VALUES(<MAP>)"),
+    _made("MAP_ENTRIES", _map_part("entries"), "map_entries({0})", "map_entries({0})", "The pairs, as rows.", "MAP_ENTRIES(<MAP>)"),
+    _made("MAP_FROM_ARRAYS", _from_arrays_rule, "map_from_arrays({0}, {1})", "map({0}, {1})", "A map of an array of keys and one of values.",
+          "MAP_FROM_ARRAYS(<ARRAY>, <ARRAY>)"),
+    _made("MAP_UNION", _map_union_rule, _map_union, _map_union, "All pairs; of equal keys the last map's.", "MAP_UNION(<MAP>, …)"),
+    _made("TYPEOF", _typeof_rule, "", "", "The name of the value's type.", "TYPEOF(<ANY>)"),
+)  # fmt: skip

@@ -1,0 +1,414 @@
+"""JSON functions: values out of JSON texts, and JSON texts of values.
+
+Arguments of the clauses, in this order, NULL for a clause that is not written (trailing ones may be missing):
+
+- JSON_VALUE(json, path, returning, on_empty, empty_default, on_error, error_default); `returning` is a NULL of the type.
+- JSON_QUERY(json, path, returning, wrapper, on_empty, on_error); JSON_EXISTS(json, path, on_error).
+- JSON_OBJECT(on_null, key, value, …); JSON_ARRAY(on_null, value, …); IS_JSON(json, word).
+
+Paths are constants of names and indexes (`lax $.a['b c'][0]`); wildcards and filters are refused. A value that does not have the
+RETURNING type goes the way of ON ERROR. Numbers are written as the engine reads them: 1.50 may come out as 1.5 in the memory runner.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from everfold.errors import SqlError, UnsupportedFeature
+from everfold.plan.expressions import Call, Expr, Literal
+from everfold.sql.functions.cast_to_text import quoted, shown
+from everfold.sql.functions.casts import cast_text, castable
+from everfold.sql.functions.coercion import converted, kind
+from everfold.sql.functions.entry import Args, Function, Rule, Typed
+from everfold.sql.functions.literals import spark_text
+from everfold.sql.functions.render import Writer
+from everfold.sql.functions.signatures import signature
+from everfold.types import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    STRING,
+    ArrayType,
+    DataType,
+    MapType,
+    RowType,
+    StringType,
+    TimestampType,
+)
+
+_STEP = re.compile(
+    r"\.([A-Za-z_][\w-]*)|\[\s*(\d+)\s*\]|\[\s*'((?:[^'\\]|\\.)*)'\s*\]|\[\s*\"((?:[^\"\\]|\\.)*)\"\s*\]"
+)
+_RAW = ("JSON_OBJECT", "JSON_ARRAY")
+"""Calls whose text is JSON already, so that it is not quoted inside another."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path of names and indexes; `strict`: what is missing is an error, not nothing."""
+
+    steps: tuple[str | int, ...]
+    strict: bool
+
+    def spark(self) -> str:
+        """The path for `get_json_object` and `variant_get`."""
+        return "$" + "".join(f"[{step}]" if isinstance(step, int) else f"['{step}']" for step in self.steps)
+
+    def duckdb(self) -> str:
+        """The path for DuckDB's JSON functions."""
+        return "$" + "".join(f"[{step}]" if isinstance(step, int) else f'."{step}"' for step in self.steps)
+
+
+def path_of(arg: Expr) -> Path:
+    """The path in a constant text. SqlError `wrong-path`, UnsupportedFeature `unsupported-path`."""
+    if not isinstance(arg, Literal) or not isinstance(arg.value, str):
+        raise UnsupportedFeature.of("unsupported-path", "a JSON path must be a constant text", arg.span)
+    text = arg.value.strip()
+    mode, _, rest = text.partition("$")
+    if "$" not in text or mode.strip().lower() not in ("", "lax", "strict"):
+        raise SqlError.of(
+            "wrong-path",
+            f"`{arg.value}` is no JSON path",
+            arg.span,
+            "write it as '$.a.b[0]', with `lax` or `strict` before it",
+        )
+    steps: list[str | int] = []
+    at = 0
+    while at < len(rest):
+        match = _STEP.match(rest, at)
+        if match is None:
+            raise UnsupportedFeature.of(
+                "unsupported-path",
+                f"`{rest[at:]}` in the JSON path `{arg.value}` is not supported",
+                arg.span,
+                "names and indexes are: '$.a.b[0]'",
+            )
+        name, index, single, double = match.groups()
+        found = name if name is not None else single if single is not None else double
+        if found is not None and re.search(r"['\"\\]", found):
+            raise UnsupportedFeature.of(
+                "unsupported-path", "a name with quotes in a JSON path is not supported", arg.span
+            )
+        steps.append(int(index) if index is not None else found)
+        at = match.end()
+    return Path(tuple(steps), mode.strip().lower() == "strict")
+
+
+def _word(args: Args, at: int, default: str) -> str:
+    value = args[at].value if len(args) > at and isinstance(args[at], Literal) else None  # type: ignore[union-attr]
+    return default if value is None else str(value)
+
+
+def _filled(args: Args, size: int) -> Args:
+    from everfold.types import NULL
+
+    return (*args, *(Literal(value=None, type=NULL) for _ in range(size - len(args))))
+
+
+def _value_rule(args: Args) -> Typed | None:
+    if not 2 <= len(args) <= 7 or kind(args[0].type) not in ("string", "null"):
+        return None
+    path_of(args[1])
+    args = _filled(args, 7)
+    target = STRING if kind(args[2].type) == "null" else args[2].type
+    if not (isinstance(target, StringType) or target.same_as(INT) or target.same_as(DOUBLE) or target.same_as(BOOLEAN)):
+        raise UnsupportedFeature.of(
+            "unsupported-type",
+            f"JSON_VALUE does not return {target.sql}",
+            args[1].span,
+            "STRING, BOOLEAN, INTEGER and DOUBLE are possible; CAST makes others",
+        )
+    for at in (4, 6):
+        if kind(args[at].type) != "null":
+            if not castable(args[at].type, target):
+                return None
+            default = (
+                args[at] if args[at].type.same_as(target) else Call(function="CAST", args=(args[at],), type=target)
+            )
+            default = converted(args[at], target) if kind(args[at].type) == kind(target) else default
+            args = (*args[:at], default, *args[at + 1 :])
+    return (converted(args[0], STRING) if kind(args[0].type) == "null" else args[0], *args[1:]), target.as_nullable()
+
+
+def _outcome(writer: Writer, what: str, default: str, target: DataType, place: str) -> str:
+    """What ON EMPTY or ON ERROR gives."""
+    if what == "DEFAULT":
+        return default
+    if what == "ERROR":
+        return f"CAST({writer.fail(f'json-failed: no JSON value: {place}')} AS {writer.type(target)})"
+    return writer.literal(None, target)
+
+
+def _value(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    path, target = path_of(call.args[1]), call.type
+    on_empty, on_error = _word(call.args, 3, "NULL"), _word(call.args, 5, "NULL")
+    error = _outcome(writer, on_error, texts[6], target, "ON ERROR")
+    empty = error if path.strict else _outcome(writer, on_empty, texts[4], target, "ON EMPTY")
+    return (_value_spark if writer.spark else _value_duckdb)(
+        writer, path, texts[0], target, empty, error, on_empty == on_error == "NULL"
+    )
+
+
+def _typed(writer: Writer, target: DataType, text: str, error: str) -> str:
+    """The text of a scalar as the type; the way of ON ERROR if it is none."""
+    if isinstance(target, StringType):
+        return cast_text(writer, STRING, target, text, True)
+    return f"coalesce({cast_text(writer, STRING, target, text, True)}, {error})"
+
+
+def _value_spark(writer: Writer, path: Path, json: str, target: DataType, empty: str, error: str, plain: bool) -> str:
+    found, steps = writer.fresh(), spark_text(path.spark())
+    variant = f"try_variant_get(try_parse_json({json}), {steps}, 'variant')"
+    typed = _typed(writer, target, found, error)
+    # Only a text that looks like an object or array has to be told from a real one.
+    body = f"CASE WHEN left({found}, 1) IN ('{{', '[') AND schema_of_variant({variant}) <> 'STRING' THEN {error} WHEN {found} IS NOT NULL THEN {typed} "
+    if not plain:
+        body += f"WHEN {json} IS NULL THEN NULL WHEN try_parse_json({json}) IS NULL THEN {error} WHEN is_variant_null({variant}) THEN NULL ELSE {empty} "
+    return writer.let(found, f"get_json_object({json}, {steps})", body + "END")
+
+
+def _value_duckdb(writer: Writer, path: Path, json: str, target: DataType, empty: str, error: str, plain: bool) -> str:
+    steps = writer.text(path.duckdb())
+    text = f"json_extract_string({json}, {steps})"
+    found = writer.fresh()
+    typed = writer.let(found, text, _typed(writer, target, found, error))
+    sort = f"json_type({json}, {steps})"
+    return (
+        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT json_valid({json}) THEN {error} WHEN {sort} IS NULL THEN {empty} "
+        f"WHEN {sort} = 'NULL' THEN NULL WHEN {sort} IN ('OBJECT', 'ARRAY') THEN {error} ELSE {typed} END"
+    )
+
+
+def _exists_rule(args: Args) -> Typed | None:
+    if not 2 <= len(args) <= 3 or kind(args[0].type) not in ("string", "null"):
+        return None
+    path_of(args[1])
+    return _filled(args, 3), BOOLEAN
+
+
+def _exists(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    path, json = path_of(call.args[1]), texts[0]
+    what = _word(call.args, 2, "FALSE")
+    words = {"TRUE": "true", "FALSE": "false", "UNKNOWN": writer.literal(None, BOOLEAN)}
+    error = words.get(what) or f"CAST({writer.fail('json-failed: no JSON value: ON ERROR')} AS BOOLEAN)"
+    missing = error if path.strict else "false"
+    if writer.spark:
+        valid, found = (
+            f"try_parse_json({json}) IS NOT NULL",
+            f"get_json_object({json}, {spark_text(path.spark())}) IS NOT NULL",
+        )
+    else:
+        valid, found = (
+            f"json_valid({json})",
+            f"coalesce(json_type({json}, {writer.text(path.duckdb())}), 'NULL') <> 'NULL'",
+        )
+    return (
+        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT ({valid}) THEN {error} WHEN {found} THEN true ELSE {missing} END"
+    )
+
+
+def _query_rule(args: Args) -> Typed | None:
+    if not 2 <= len(args) <= 6 or kind(args[0].type) not in ("string", "null"):
+        return None
+    path_of(args[1])
+    args = _filled(args, 6)
+    target = STRING if kind(args[2].type) == "null" else args[2].type
+    if not isinstance(target, StringType) and target.sql not in ("ARRAY<STRING>",):
+        raise UnsupportedFeature.of(
+            "unsupported-type",
+            f"JSON_QUERY does not return {target.sql}",
+            args[1].span,
+            "STRING and ARRAY<STRING> are possible",
+        )
+    return args, target.as_nullable()
+
+
+def _query(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    path, json = path_of(call.args[1]), texts[0]
+    wrapper = _word(call.args, 3, "WITHOUT")
+    array = isinstance(call.type, ArrayType)
+
+    def outcome(at: int, place: str) -> str:
+        what = _word(call.args, at, "NULL")
+        if what.startswith("EMPTY"):
+            return "'[]'" if what == "EMPTY ARRAY" else "'{}'"
+        return _outcome(writer, what, "", STRING, place)
+
+    error = outcome(5, "ON ERROR")
+    empty = error if path.strict else outcome(4, "ON EMPTY")
+    raw, found, sort = writer.fresh(), "", ""
+    if writer.spark:
+        variant = f"try_variant_get(try_parse_json({json}), {spark_text(path.spark())}, 'variant')"
+        found = f"get_json_object({json}, {spark_text(path.spark())})"
+        composed = f"left({raw}, 1) IN ('{{', '[') AND schema_of_variant({variant}) <> 'STRING'"
+        valid, scalar = f"try_parse_json({json}) IS NOT NULL", f"to_json({variant})"
+    else:
+        sort = f"json_type({json}, {writer.text(path.duckdb())})"
+        found = f"CASE WHEN json_valid({json}) AND {sort} <> 'NULL' THEN CAST(json_extract({json}, {writer.text(path.duckdb())}) AS VARCHAR) END"
+        composed = f"{sort} IN ('OBJECT', 'ARRAY')"
+        valid, scalar = f"json_valid({json})", raw
+    join = "concat('[', {}, ']')"
+    whole = join.format(raw) if wrapper == "UNCONDITIONAL" else raw
+    part = join.format(scalar) if wrapper in ("UNCONDITIONAL", "CONDITIONAL") else error
+    body = (
+        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT ({valid}) THEN {error} WHEN {raw} IS NULL THEN {empty} "
+        f"WHEN {composed} THEN {whole} ELSE {part} END"
+    )
+    text = writer.let(raw, found, body)
+    if array:
+        return f"from_json({text}, 'ARRAY<STRING>')" if writer.spark else f"from_json({text}, '[\"VARCHAR\"]')"
+    return text
+
+
+# --- JSON of values ---
+
+
+def json_text(writer: Writer, type: DataType, text: str) -> str:
+    """The JSON of a value, NULL for NULL."""
+    item = writer.fresh()
+    match type:
+        case ArrayType():
+            each = f"coalesce({json_text(writer, type.element, item)}, 'null')"
+            return _bracketed(writer, text, text, item, each, "[]")
+        case MapType():
+            key = _quoted(writer, shown(writer, type.key, f"{item}.key"))
+            value = f"coalesce({json_text(writer, type.value, f'{item}.value')}, 'null')"
+            return _bracketed(writer, text, f"map_entries({text})", item, f"concat({key}, ':', {value})", "{}")
+        case RowType():
+            parts = []
+            for field in type.fields:
+                value = f"coalesce({json_text(writer, field.type, f'{item}.{quoted(writer, field.name)}')}, 'null')"
+                parts += [f"{_quoted(writer, writer.text(field.name))}, ':'", value, "','"]
+            return writer.let(
+                item, text, f"CASE WHEN {item} IS NOT NULL THEN concat('{{', {', '.join(parts[:-1])}, '}}') END"
+            )
+        case TimestampType():
+            if type.local_zone:
+                raise UnsupportedFeature.of(
+                    "unsupported-type", "the JSON of a TIMESTAMP_LTZ is not supported", None, "CAST it to STRING"
+                )
+            return f"""concat('"', replace({shown(writer, type, text)}, ' ', 'T'), '"')"""
+    match kind(type):
+        case "boolean":
+            return f"lower({shown(writer, type, text)})"
+        case "integer" | "decimal" | "floating":
+            return shown(writer, type, text)
+        case "string" | "date" | "time":
+            return _quoted(writer, shown(writer, type, text))
+    raise UnsupportedFeature.of(
+        "unsupported-type", f"the JSON of a {type.sql} is not supported", None, "CAST it to STRING"
+    )
+
+
+def _quoted(writer: Writer, text: str) -> str:
+    if not writer.spark:
+        return f"CAST(to_json({text}) AS VARCHAR)"
+    return writer.once(
+        f"to_json(array({text}))", f"CASE WHEN {text} IS NOT NULL THEN substring(\x03, 2, char_length(\x03) - 2) END"
+    )
+
+
+def _bracketed(writer: Writer, whole: str, array: str, item: str, each: str, brackets: str) -> str:
+    if writer.spark:
+        joined = f"array_join(transform({array}, {item} -> {each}), ',')"
+    else:
+        joined = f"coalesce(array_to_string(list_transform({array}, lambda {item}: {each}), ','), '')"
+    return f"CASE WHEN {whole} IS NOT NULL THEN concat('{brackets[0]}', {joined}, '{brackets[1]}') END"
+
+
+def _string_rule(args: Args) -> Typed | None:
+    return (args, STRING) if len(args) == 1 and kind(args[0].type) != "null" else None
+
+
+def _built_rule(pairs: bool) -> Rule:
+    def rule(args: Args) -> Typed | None:
+        if (
+            not args
+            or (pairs and len(args) % 2 == 0)
+            or (pairs and any(kind(key.type) != "string" for key in args[1::2]))
+        ):
+            return None
+        return args, STRING.as_nullable(False)
+
+    return rule
+
+
+def _part(writer: Writer, arg: Expr, text: str) -> str:
+    """A value inside a built JSON text, NULL for NULL."""
+    if kind(arg.type) == "null":
+        return writer.literal(None, STRING)
+    if isinstance(arg, Call) and arg.function in _RAW:
+        return text
+    return json_text(writer, arg.type, text)
+
+
+def _joined(writer: Writer, parts: Sequence[str], brackets: str) -> str:
+    if not parts:
+        return f"'{brackets}'"
+    if writer.spark:
+        return f"concat('{brackets[0]}', array_join(array({', '.join(parts)}), ','), '{brackets[1]}')"
+    item = writer.fresh()
+    some = f"list_filter([{', '.join(parts)}], lambda {item}: {item} IS NOT NULL)"
+    return f"concat('{brackets[0]}', coalesce(array_to_string({some}, ','), ''), '{brackets[1]}')"
+
+
+def _object(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    null = _word(call.args, 0, "NULL") == "NULL"
+    parts = []
+    for at in range(1, len(texts), 2):
+        value = _part(writer, call.args[at + 1], texts[at + 1])
+        value = f"coalesce({value}, 'null')" if null else value
+        key = _quoted(writer, texts[at])
+        parts.append(f"concat({key}, ':', {value})" if writer.spark else f"({key} || ':' || {value})")
+    return _joined(writer, parts, "{}")
+
+
+def _array(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    null = _word(call.args, 0, "ABSENT") == "NULL"
+    parts = [_part(writer, arg, text) for arg, text in zip(call.args[1:], texts[1:], strict=True)]
+    return _joined(writer, [f"coalesce({part}, 'null')" if null else part for part in parts], "[]")
+
+
+def _is_json_rule(args: Args) -> Typed | None:
+    if len(args) not in (1, 2) or kind(args[0].type) not in ("string", "null"):
+        return None
+    return _filled(args, 2), BOOLEAN.as_nullable(False)
+
+
+def _is_json(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    word, json = _word(call.args, 1, "VALUE"), texts[0]
+    valid = f"try_parse_json({json}) IS NOT NULL" if writer.spark else f"coalesce(json_valid({json}), false)"
+    first = f"left(ltrim({json}), 1)"
+    test = {
+        "VALUE": "true",
+        "OBJECT": f"{first} = '{{'",
+        "ARRAY": f"{first} = '['",
+        "SCALAR": f"{first} NOT IN ('{{', '[')",
+    }[word]
+    return f"CASE WHEN {valid} THEN {test} ELSE false END"
+
+
+def _entry(name: str, rule: Rule, write: object, doc: str, usage: str, *aliases: str) -> Function:
+    assert callable(write)
+    return Function(name=name, rule=rule, spark=write, duckdb=write, doc=doc, usage=usage, aliases=aliases)
+
+
+FUNCTIONS = (
+    _entry("JSON_VALUE", _value_rule, _value, "The scalar at a path in a JSON text.",
+           "JSON_VALUE(<STRING>, <path> [RETURNING <type>] [NULL, ERROR or DEFAULT <value> ON EMPTY] [… ON ERROR])"),
+    _entry("JSON_QUERY", _query_rule, _query, "The object or array at a path in a JSON text, as JSON.",
+           "JSON_QUERY(<STRING>, <path> [RETURNING <type>] [WITH or WITHOUT WRAPPER] [… ON EMPTY] [… ON ERROR])"),
+    _entry("JSON_EXISTS", _exists_rule, _exists, "Whether a JSON text has a value at a path.", "JSON_EXISTS(<STRING>, <path> [TRUE, FALSE, UNKNOWN or ERROR ON ERROR])"),
+    _entry("JSON_STRING", _string_rule, lambda writer, call, texts: json_text(writer, call.args[0].type, texts[0]), "The value as JSON.", "JSON_STRING(<ANY>)"),
+    _entry("JSON_OBJECT", _built_rule(pairs=True), _object, "A JSON object of keys and values.", "JSON_OBJECT([KEY] <STRING> VALUE <ANY>, … [NULL or ABSENT ON NULL])"),
+    _entry("JSON_ARRAY", _built_rule(pairs=False), _array, "A JSON array of values.", "JSON_ARRAY(<ANY>, … [NULL or ABSENT ON NULL])"),
+    _entry("IS_JSON", _is_json_rule, _is_json, "Whether a text is JSON.", "<STRING> IS JSON [VALUE, SCALAR, ARRAY or OBJECT]", "IS JSON"),
+    Function(name="JSON_QUOTE", rule=signature("STRING -> STRING"), spark=lambda writer, call, texts: _quoted(writer, texts[0]),
+             duckdb=lambda writer, call, texts: _quoted(writer, texts[0]), doc="The text in JSON's quotes.", usage="JSON_QUOTE(<STRING>)"),
+    Function(name="JSON_UNQUOTE", rule=signature("STRING -> STRING"),
+             spark="""CASE WHEN {0} RLIKE '^".*"$' THEN coalesce(get_json_object({0}, '$'), {0}) ELSE {0} END""",
+             duckdb="""CASE WHEN {0} LIKE '"%"' AND json_valid({0}) THEN json_extract_string({0}, '$') ELSE {0} END""",
+             doc="The text without JSON's quotes; another text stays.", usage="JSON_UNQUOTE(<STRING>)"),
+)  # fmt: skip

@@ -1,0 +1,113 @@
+"""A job that is killed with SIGKILL again and again ends with the rows of one that was never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+FILES, ROWS_A_FILE, KILLS = 16, 200, 5
+SCRIPT = """
+CREATE TABLE click (clicked TIMESTAMP(3), page STRING, n INT, WATERMARK FOR clicked AS clicked - INTERVAL '30' SECOND)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'scan.max-files-per-batch' = '1');
+CREATE TABLE per_minute (window_start TIMESTAMP(3), page STRING, clicks BIGINT, n BIGINT)
+WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
+INSERT INTO per_minute
+SELECT window_start, page, COUNT(*), SUM(CAST(n AS BIGINT))
+FROM HOP(TABLE click, DESCRIPTOR(clicked), INTERVAL '1' MINUTE, INTERVAL '3' MINUTE)
+GROUP BY window_start, window_end, page;
+"""
+
+
+def rows_of(number: int) -> list[dict[str, object]]:
+    """The rows of a file: two minutes of event time, disorder within the watermark's delay."""
+    made = random.Random(number)
+    seconds = sorted(made.randrange(120) for _ in range(ROWS_A_FILE))
+    stamps = [number * 120 + second - made.randrange(15) for second in seconds]
+    return [
+        {"clicked": f"2020-01-01 {10 + at // 3600:02}:{at // 60 % 60:02}:{at % 60:02}.{made.randrange(1000):03}",
+         "page": f"p{made.randrange(9)}", "n": made.randrange(1000)}
+        for at in (max(0, stamp) for stamp in stamps)
+    ]  # fmt: skip
+
+
+def lay_out(folder: Path) -> None:
+    (folder / "in").mkdir()
+    for number in range(FILES):
+        lines = "\n".join(json.dumps(row) for row in rows_of(number))
+        (folder / "in" / f"{number:03}.json").write_text(lines + "\n")
+        stamp = time.time() - 1000 + number
+        os.utime(folder / "in" / f"{number:03}.json", (stamp, stamp))
+    (folder / "job.sql").write_text(SCRIPT)
+
+
+def start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "everfold", "run", "job.sql", "--master", "local[2]"]
+    with log.open("ab") as out:
+        return subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, start_new_session=True)
+
+
+def commits(folder: Path) -> int:
+    log = folder / ".everfold" / "job" / "checkpoints" / "0" / "commits"
+    return max((int(each.name) for each in log.iterdir() if each.name.isdigit()), default=-1) if log.is_dir() else -1
+
+
+def visible_rows(folder: Path) -> list[tuple[object, ...]]:
+    """What any reader of the folder sees: files that are not hidden."""
+    files = [file for file in (folder / "out").rglob("*") if file.is_file() and not file.name.startswith((".", "_"))]
+    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return sorted((row["window_start"], row["page"], row["clicks"], row["n"]) for row in found)
+
+
+def reference(folder: Path) -> list[tuple[object, ...]]:
+    """The same, computed by DuckDB from the raw files."""
+    rows = duckdb.sql(
+        f"""
+        WITH click AS (SELECT CAST(clicked AS TIMESTAMP) AS clicked, page, n FROM read_json('{folder}/in/*.json')),
+        hopped AS (
+          SELECT time_bucket(INTERVAL 1 MINUTE, clicked) - back * INTERVAL 1 MINUTE AS window_start, page, n
+          FROM click, range(3) AS hops(back))
+        SELECT strftime(window_start, '%Y-%m-%d %H:%M:%S'), page, COUNT(*), SUM(n)::BIGINT FROM hopped GROUP BY ALL
+        """
+    ).fetchall()
+    return sorted(rows)
+
+
+@pytest.mark.spark
+def test_a_killed_job_gives_what_an_undisturbed_one_gives(tmp_path: Path) -> None:
+    seed = int(os.environ.get("EVERFOLD_SEED", time.time_ns() % 100_000))
+    print("EVERFOLD_SEED", seed)
+    chance = random.Random(seed)
+    lay_out(tmp_path)
+    log = tmp_path / "log.txt"
+    kills = 0
+    while kills < KILLS:
+        before = commits(tmp_path)
+        job = start(tmp_path, log)
+        while job.poll() is None and commits(tmp_path) == before:
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0, 2))
+        if job.poll() is not None:
+            break
+        if kills % 2:
+            os.kill(job.pid, signal.SIGKILL)  # Python alone: its JVM lives on for a moment
+        else:
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        kills += 1
+    last = start(tmp_path, log)
+    assert last.wait(timeout=300) == 0, log.read_text()
+    assert kills >= 2, "the job ended before it could be killed"
+    got = [
+        (str(at).replace("T", " ").removesuffix(".000"), page, clicks, n)
+        for at, page, clicks, n in visible_rows(tmp_path)
+    ]
+    assert got == reference(tmp_path)

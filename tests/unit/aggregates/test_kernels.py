@@ -1,0 +1,190 @@
+"""Values and types are flink 2.3's (asked with the oracle), but for NaN and for a DECIMAL sum after an overflow: the docstrings say why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from decimal import Decimal as D  # noqa: N817
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+
+from everfold.aggregates.folding import Fold, fold_rows, fold_slots
+from everfold.aggregates.registry import lookup, names
+from everfold.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    NULL,
+    STRING,
+    TIME,
+    TIMESTAMP3,
+    TIMESTAMP_LTZ3,
+    TINYINT,
+    ArrayType,
+    DataType,
+    DecimalType,
+    IntervalType,
+)
+
+NAN = float("nan")
+BIG = D("9" * 36 + ".99")
+
+
+def decimal(precision: int, scale: int) -> DecimalType:
+    return DecimalType(precision=precision, scale=scale)
+
+
+def fold(name: str, of: DataType | None) -> Fold:
+    entry = lookup(name)
+    assert entry is not None
+    args = () if of is None else (of,)
+    return Fold(entry, args, () if of is None else ("x",), tuple(slot.name for slot in entry.slots(args)))
+
+
+def value(frame: pl.DataFrame, call: Fold) -> Any:
+    kept = frame.select(call.result("r"))
+    result = call.entry.result_type(call.args)
+    assert result is not None
+    assert kept.schema["r"] == result.polars
+    return kept["r"][0]
+
+
+CASES = [
+    ("SUM", TINYINT, [127, 1, 1, None], -127),
+    ("SUM", INT, [2**31 - 1, 1], -(2**31)),
+    ("SUM", BIGINT, [2**63 - 1, 1, 1], -(2**63) + 1),
+    ("SUM", FLOAT, [0.5, 0.25], 0.75),
+    ("SUM", DOUBLE, [0.1, 0.2, 0.3], 0.6000000000000001),
+    ("SUM", decimal(10, 2), [D(1), D(1), D(3)], D("5.00")),
+    ("SUM", decimal(38, 2), [BIG, BIG, D("0.01")], None),
+    ("SUM", decimal(38, 2), [BIG, -BIG, D("-0.05")], D("-0.05")),
+    ("SUM", decimal(38, 2), [BIG, -BIG, -BIG], -BIG),
+    ("SUM", decimal(38, 2), [-BIG, D("-0.01")], None),
+    ("SUM", INT, [None, None], None),
+    ("SUM", decimal(38, 2), [None], None),
+    ("AVG", TINYINT, [127, 1, 1], 43),
+    ("AVG", INT, [-2, -6, -6], -4),
+    ("AVG", INT, [-2, -6, -7], -5),
+    ("AVG", INT, [2**31 - 1, 1], 2**30),
+    ("AVG", BIGINT, [2**63 - 1, 1, 1], -3074457345618258602),
+    ("AVG", FLOAT, [0.5, 0.25], 0.375),
+    ("AVG", decimal(10, 2), [D(1), D(1), D(3)], D("1.666667")),
+    ("AVG", decimal(10, 7), [D("0.0000005"), D(0)], D("0.0000003")),
+    ("AVG", decimal(10, 6), [D("0.000001"), D(0)], D("0.000001")),
+    ("AVG", decimal(10, 6), [D("-0.000001"), D(0)], D("-0.000001")),
+    ("AVG", decimal(38, 20), [D(1), D(1), D(0)], D("0.66666666666666666667")),
+    ("AVG", decimal(38, 0), [D(2), D(0), D(0)], D("0.666667")),
+    ("AVG", decimal(38, 0), [D(4 * 10**37), D(0), D(0)], None),
+    ("AVG", decimal(4, 2), [None], None),
+    ("AVG", INT, [None], None),
+    ("MIN", STRING, ["é", "z", "Z"], "Z"),
+    ("MAX", STRING, ["é", "z", "Z"], "é"),
+    ("MIN", BOOLEAN, [True, False, None], False),
+    ("MAX", TIME, [3_723_004, 1000], 3_723_004),
+    ("MAX", DOUBLE, [1.0, NAN], NAN),
+    ("MAX", DOUBLE, [NAN, 1.0], NAN),
+    ("MIN", DOUBLE, [NAN, 1.0], 1.0),
+    ("MIN", DOUBLE, [NAN], NAN),
+    ("MIN", INT, [None], None),
+    ("MIN", decimal(10, 2), [D("-1"), D(3)], D("-1.00")),
+    ("COUNT", STRING, ["a", None, "b"], 2),
+    ("COUNT", ArrayType(element=INT), [[1], None], 1),
+    ("COUNT", INT, [None], 0),
+]
+
+
+@pytest.mark.parametrize(("name", "of", "values", "expected"), CASES)
+def test_value(name: str, of: DataType, values: list[Any], expected: Any) -> None:
+    call = fold(name, of)
+    rows = pl.DataFrame({"k": [1] * len(values), "x": pl.Series(values, dtype=of.polars)})
+    at_once = fold_rows(rows, ["k"], [call], [])
+    lifted = rows.select("k", *(call.lift() or []))
+    one_by_one = lifted.head(1)
+    for at in range(1, lifted.height):
+        one_by_one = fold_slots(pl.concat([one_by_one, lifted.slice(at, 1)]), ["k"], [call])
+    for slots in (at_once, fold_slots(lifted, ["k"], [call]), fold_slots(one_by_one, ["k"], [call])):
+        for slot in call.entry.slots(call.args):
+            assert slots.schema[slot.name] == slot.type.polars
+        assert value(slots, call) == pytest.approx(expected, rel=0, abs=0, nan_ok=True) if isinstance(expected, float) else (
+            value(slots, call) == expected
+        )
+    twin = call.entry.duckdb_sql(call.args, ["x"])
+    connection = duckdb.connect()
+    connection.register("t", rows.to_arrow())
+    found = connection.sql(f"SELECT {twin} AS r, typeof({twin}) AS t FROM t").fetchall()[0]
+    assert repr(found[0]) == repr(expected) or found[0] == expected
+    result = call.entry.result_type(call.args)
+    assert result is not None
+    assert found[1] == result.duckdb
+
+
+def test_count_of_rows_and_with_filter() -> None:
+    call = fold("COUNT", None)
+    rows = pl.DataFrame({"k": [1, 1, 2], "f": [True, None, None]})
+    assert fold_rows(rows, [], [call], [])["count"].to_list() == [3]
+    filtered = Fold(call.entry, (), ("f",), ("count",))
+    assert fold_rows(rows, [], [filtered], [])["count"].to_list() == [1]
+    assert rows.select(filtered.lift() or [])["count"].to_list() == [1, 0, 0]
+
+
+def test_a_slot_that_an_old_page_lacks_is_nothing() -> None:
+    for name in ("SUM", "AVG", "MAX"):
+        call = fold(name, INT)
+        old = pl.DataFrame({slot: pl.Series([None], dtype=pl.Int64) for slot in call.slots})
+        new = pl.DataFrame({"x": pl.Series([4], dtype=pl.Int32)}).select(call.lift() or [])
+        both = pl.concat([old.cast(dict(new.schema)), new])  # type: ignore[arg-type]
+        assert value(fold_slots(both, [], [call]), call) == 4
+
+
+def test_overflow_stays_lost_when_it_is_merged() -> None:
+    call = fold("SUM", decimal(38, 2))
+    rows = pl.DataFrame({"x": pl.Series([BIG, BIG], dtype=pl.Decimal(38, 2))})
+    lost = fold_rows(rows, [], [call], [])
+    small = lost.with_columns(
+        pl.lit(D("1.00"), dtype=pl.Decimal(38, 2)).alias("sum")
+    )
+    merged = fold_slots(pl.concat([small, lost]), [], [call])
+    assert merged.select("sum", "nonnull").row(0) == (None, 4)
+    assert value(merged, call) is None
+
+
+@pytest.mark.parametrize("name", ["SUM", "AVG", "MIN", "MAX"])
+@pytest.mark.parametrize("of", [BYTES, ArrayType(element=INT), IntervalType(), NULL])
+def test_refused_types(name: str, of: DataType) -> None:
+    entry = lookup(name)
+    assert entry is not None
+    assert entry.result_type((of,)) is None
+
+
+def test_result_types() -> None:
+    def of(name: str, arg: DataType) -> str:
+        entry = lookup(name)
+        assert entry is not None
+        return str(entry.result_type((arg,)))
+
+    assert of("SUM", decimal(10, 2)) == "DECIMAL(38, 2)"
+    assert of("AVG", decimal(10, 2)) == "DECIMAL(38, 6)"
+    assert of("AVG", decimal(10, 8)) == "DECIMAL(38, 8)"
+    assert of("SUM", TINYINT.as_nullable(False)) == "TINYINT"
+    assert of("MAX", TIMESTAMP_LTZ3) == "TIMESTAMP_LTZ(3)"
+    assert of("MIN", DATE) == "DATE"
+    assert of("MIN", TIMESTAMP3) == "TIMESTAMP(3)"
+    assert of("COUNT", BYTES) == "BIGINT NOT NULL"
+    for text in (STRING, BOOLEAN, TIMESTAMP3):
+        assert of("SUM", text) == "None"
+
+
+def test_looking_at_the_registry_imports_no_engine() -> None:
+    assert names() == ("AVG", "COUNT", "MAX", "MIN", "SUM")
+    code = (
+        "import sys, everfold.aggregates; from everfold.aggregates.registry import lookup; from everfold.types import INT;"
+        "lookup('SUM').result_type((INT,)); sys.exit(any(m in sys.modules for m in ('polars', 'duckdb', 'pyarrow', 'pyspark')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

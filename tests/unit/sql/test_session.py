@@ -1,0 +1,265 @@
+"""A session: statements one by one, options, SHOW and DESCRIBE."""
+
+from __future__ import annotations
+
+import pytest
+
+from everfold.errors import EverfoldError, SqlError
+from everfold.plan.nodes import Collect, Sink
+from everfold.sql.planner import Action, Done, Session, Show, Submit
+from everfold.sql.settings import Settings, is_secret, parse_duration, parse_zone
+
+BID = """CREATE TABLE Bid (
+  bidtime TIMESTAMP(3), price DECIMAL(10, 2), item STRING, supplier_id STRING,
+  WATERMARK FOR bidtime AS bidtime - INTERVAL '1' SECOND)"""
+
+
+def last(session: Session, sql: str) -> Action:
+    *_, action = session.run(sql)
+    return action
+
+
+def refused(session: Session, sql: str) -> str:
+    with pytest.raises(EverfoldError) as caught:
+        list(session.run(sql))
+    return caught.value.code
+
+
+def test_describe_is_as_the_seed_shows_it() -> None:
+    session = Session()
+    list(session.run(BID))
+    assert last(session, "DESCRIBE Bid") == Show(
+        columns=("name", "type", "null", "key", "extras", "watermark"),
+        rows=(
+            ("bidtime", "TIMESTAMP(3) *ROWTIME*", "true", "", "", "`bidtime` - INTERVAL '1' SECOND"),
+            ("price", "DECIMAL(10, 2)", "true", "", "", ""),
+            ("item", "STRING", "true", "", "", ""),
+            ("supplier_id", "STRING", "true", "", "", ""),
+        ),
+    )
+
+
+def test_describe_says_what_a_column_is() -> None:
+    session = Session()
+    list(
+        session.run(
+            """CREATE TABLE t (id INT, n AS id + 1, at TIMESTAMP_LTZ(3) METADATA FROM 'timestamp' VIRTUAL, c STRING COMMENT 'hi',
+               PRIMARY KEY (id) NOT ENFORCED); CREATE VIEW v AS SELECT id, c FROM t"""
+        )
+    )
+    shown = last(session, "DESC t")
+    assert isinstance(shown, Show)
+    assert shown.columns[-1] == "comment"
+    assert shown.rows == (
+        ("id", "INT", "false", "PRI(id)", "", "", ""),
+        ("n", "INT", "false", "", "AS `id` + 1", "", ""),
+        ("at", "TIMESTAMP_LTZ(3)", "true", "", "METADATA FROM 'timestamp' VIRTUAL", "", ""),
+        ("c", "STRING", "true", "", "", "", "hi"),
+    )
+    view = last(session, "DESCRIBE v")
+    assert isinstance(view, Show)
+    assert view.rows == (("id", "INT", "false", "", "", ""), ("c", "STRING", "true", "", "", ""))
+
+
+def test_show_create_hides_secrets() -> None:
+    session = Session(environment={"PW": "geheim"})
+    list(
+        session.run(
+            """CREATE TEMPORARY TABLE t (id INT, s STRING, b BYTES, at TIMESTAMP_LTZ(3), PRIMARY KEY (id) NOT ENFORCED)
+               COMMENT 'it''s' PARTITIONED BY (s)
+               WITH ('connector' = 'kafka', 'properties.ssl.key.password' = '${env:PW}');
+               CREATE VIEW v (x) AS SELECT id FROM t"""
+        )
+    )
+    shown = last(session, "SHOW CREATE TABLE t")
+    assert isinstance(shown, Show)
+    ((text,),) = shown.rows
+    assert (
+        text
+        == """CREATE TEMPORARY TABLE `default_catalog`.`default_database`.`t` (
+  `id` INT NOT NULL,
+  `s` VARCHAR(2147483647),
+  `b` VARBINARY(2147483647),
+  `at` TIMESTAMP(3) WITH LOCAL TIME ZONE,
+  CONSTRAINT `PK_id` PRIMARY KEY (`id`) NOT ENFORCED
+)
+COMMENT 'it''s'
+PARTITIONED BY (`s`)
+WITH (
+  'connector' = 'kafka',
+  'properties.ssl.key.password' = '******'
+)"""
+    )
+    view = last(session, "SHOW CREATE VIEW v")
+    assert isinstance(view, Show)
+    assert view.rows == (("CREATE VIEW `default_catalog`.`default_database`.`v` (\n  `x`\n)\nAS SELECT id FROM t",),)
+    assert refused(session, "SHOW CREATE VIEW t") == "not-a-view"
+    assert refused(session, "SHOW CREATE TABLE v") == "not-a-table"
+    assert "geheim" not in repr(session.catalog.get(("t",)))
+
+
+def test_temporary_tables_hide_permanent_ones() -> None:
+    session = Session()
+    list(session.run("CREATE TABLE t (a INT); CREATE TEMPORARY TABLE t (b INT); CREATE VIEW v AS SELECT 1 AS x"))
+    assert last(session, "SHOW TABLES") == Show(columns=("table name",), rows=(("t",), ("v",)))
+    assert last(session, "SHOW VIEWS") == Show(columns=("view name",), rows=(("v",),))
+    shown = last(session, "SELECT * FROM t")
+    assert isinstance(shown, Submit)
+    assert shown.names == ("b",)
+    assert refused(session, "DROP TABLE t") == "temporary-hides"
+    list(session.run("DROP TEMPORARY TABLE t"))
+    shown = last(session, "SELECT * FROM t")
+    assert isinstance(shown, Submit)
+    assert shown.names == ("a",)
+
+
+def test_drop_and_if_exists() -> None:
+    session = Session()
+    list(session.run("CREATE TABLE t (a INT); CREATE TABLE IF NOT EXISTS t (b INT); CREATE VIEW v AS SELECT a FROM t"))
+    assert refused(session, "DROP VIEW t") == "not-a-view"
+    assert refused(session, "DROP TABLE v") == "not-a-table"
+    assert refused(session, "DROP TABLE tt") == "unknown-table"
+    assert isinstance(last(session, "DROP TABLE IF EXISTS tt"), Done)
+    assert isinstance(last(session, "DROP VIEW v; DROP TABLE t"), Done)
+    assert last(session, "SHOW TABLES") == Show(columns=("table name",), rows=())
+
+
+def test_a_view_of_itself_is_refused() -> None:
+    session = Session()
+    list(
+        session.run(
+            "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t; CREATE TEMPORARY VIEW t AS SELECT a FROM v"
+        )
+    )
+    assert refused(session, "SELECT a FROM t") == "recursive-view"
+
+
+def test_submit() -> None:
+    session = Session()
+    list(session.run("CREATE TABLE t (a INT, b INT); CREATE TABLE s (x INT); CREATE TABLE u (x INT)"))
+    action = last(session, "SELECT b FROM t")
+    assert isinstance(action, Submit)
+    assert isinstance(action.roots[0], Collect)
+    assert (action.names, action.text) == (("b",), "SELECT b FROM t")
+    assert [[column.name for column in table.columns] for table in action.sources] == [["b"]]
+    action = last(
+        session, "EXECUTE STATEMENT SET BEGIN INSERT INTO s SELECT a FROM t; INSERT INTO u SELECT b FROM t; END"
+    )
+    assert isinstance(action, Submit)
+    assert [type(root) for root in action.roots] == [Sink, Sink]
+    assert action.names == ("s", "u")
+    assert [[column.name for column in table.columns] for table in action.sources] == [["a", "b"]]
+
+
+def test_explain() -> None:
+    session = Session()
+    list(session.run("CREATE TABLE t (a INT, b INT)"))
+    for sql in (
+        "EXPLAIN SELECT a FROM t",
+        "EXPLAIN PLAN FOR SELECT a FROM t",
+        "EXPLAIN CHANGELOG_MODE SELECT a FROM t",
+    ):
+        shown = last(session, sql)
+        assert isinstance(shown, Show)
+        assert shown.rows == (("Collect(columns=[a]) [I]\n└─ Scan(table=[t], columns=[a]) [I]",),)
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def test_options() -> None:
+    notes: list[str] = []
+    session = Session(
+        options={"table.local-time-zone": "Europe/Berlin"}, variables={"mode": "batch"}, notes=notes.append
+    )
+    assert session.settings.local_time_zone == "Europe/Berlin"
+    assert session.settings.streaming
+    list(session.run("SET 'execution.runtime-mode' = '${mode}'; SET 'table.exec.source.idle-timeout' = '5 s';"))
+    assert session.settings.runtime_mode == "batch"
+    assert session.settings.idle_timeout_ms == 5000
+    list(session.run("SET 'table.exec.mini-batch.enabled' = 'true'; SET 'state.backend.type' = 'rocksdb'"))
+    assert notes == [
+        "`table.exec.mini-batch.enabled` has no effect: everfold works in micro-batches anyway",
+        "`state.backend.type` has no effect: everfold keeps state in the job's folder",
+    ]
+    shown = last(session, "SET")
+    assert isinstance(shown, Show)
+    assert ("execution.runtime-mode", "batch") in shown.rows
+    list(session.run("RESET 'execution.runtime-mode'"))
+    assert session.settings.streaming
+    list(session.run("RESET"))
+    assert session.settings == Settings({})
+
+
+@pytest.mark.parametrize(
+    ("sql", "code", "column", "words"),
+    [
+        ("SET 'table.exec.source.idle-timout' = '5 s'", "unknown-option", 5, "`table.exec.source.idle-timeout`"),
+        ("SET 'table.exec.source.idle-timeout' = 'soon'", "wrong-option-value", 40, "`5 s`"),
+        ("SET 'execution.runtime-mode' = 'automatic'", "wrong-option-value", 32, "`streaming` or `batch`"),
+        ("SET 'table.local-time-zone' = 'Foo/Bar'", "wrong-option-value", 31, "Europe/Berlin"),
+        ("SET 'everfold.null-rowtime' = 'maybe'", "wrong-option-value", 31, "`error` or `drop`"),
+        ("SET 'parallelism.default' = '0'", "wrong-option-value", 29, "from 1"),
+        ("SET 'table.exec.emit.early-fire.enabled' = 'true'", "unsupported-option", 44, "once"),
+        ("SET 'table.exec.emit.allow-lateness' = '1 h'", "unsupported-option", 40, "late"),
+        ("SET 'pipeline.name' = '${nobody}'", "unknown-variable", 23, "nobody"),
+        ("RESET 'nope'", "unknown-option", 1, "`nope`"),
+    ],
+)
+def test_wrong_options(sql: str, code: str, column: int, words: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        list(Session().run(sql))
+    found = caught.value.diagnostics[0]
+    assert found.span is not None
+    assert (found.code, found.span.column) == (code, column), str(caught.value)
+    assert words in f"{found.message} / {found.help}"
+
+
+def test_all_wrong_options_of_a_command_are_named() -> None:
+    with pytest.raises(SqlError) as caught:
+        Session(options={"nope": "1", "parallelism.default": "many", "pipeline.name": "x"})
+    assert [found.code for found in caught.value.diagnostics] == ["unknown-option", "wrong-option-value"]
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("5 s", 5000), ("10 min", 600_000), ("1 d", 86_400_000), ("500 ms", 500), ("500", 500), ("0", 0), ("2h", 7_200_000),
+        ("3 minutes", 180_000), ("7 DAYS", 604_800_000), ("PT5S", 5000), ("P1DT2H", 93_600_000), ("PT1.5S", 1500), ("1500 us", 1),
+    ],
+)  # fmt: skip
+def test_durations(text: str, ms: int) -> None:
+    assert parse_duration(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "s", "5 parsecs", "-1 s", "1.5 s", "PT", "P", "P1DT", "5 s 3 ms"])
+def test_wrong_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "zone"),
+    [
+        ("UTC", "UTC"),
+        ("default", "UTC"),
+        ("Asia/Shanghai", "Asia/Shanghai"),
+        ("GMT+08:00", "Etc/GMT-8"),
+        ("GMT-3", "Etc/GMT+3"),
+        ("+00:00", "UTC"),
+    ],
+)
+def test_zones(text: str, zone: str) -> None:
+    assert parse_zone(text) == zone
+
+
+@pytest.mark.parametrize("text", ["GMT+05:45", "GMT+19:00", "../etc/passwd", "", "Berlin"])
+def test_wrong_zones(text: str) -> None:
+    with pytest.raises(ValueError, match=r"zone|offset"):
+        parse_zone(text)
+
+
+@pytest.mark.parametrize("key", ["properties.sasl.jaas.config", "x.Password", "api-key", "oauth.token", "http-headers"])
+def test_secrets(key: str) -> None:
+    assert is_secret(key)
+    assert not is_secret("topic")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import zlib
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from everfold.errors import StateError
+from everfold.state.pages import decode, decode_head, encode, encode_head
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "state"
+ROWS = pl.DataFrame(
+    {
+        "key Bid.item": ["a", "é", None],
+        "SUM(Bid.price)|sum": pl.Series([Decimal("1.50"), Decimal("-0.01"), None], dtype=pl.Decimal(38, 2)),
+        "SUM(Bid.price)|nonnull": [1, 2, 0],
+        "MAX(Bid.at)|value": pl.Series([datetime(2020, 4, 15, 8, 5), None, None], dtype=pl.Datetime("us")),
+        "MAX(Bid.seen)|value": pl.Series([datetime(2020, 4, 15, tzinfo=UTC)] * 3, dtype=pl.Datetime("us", "UTC")),
+        "MIN(Bid.day)|value": [date(2020, 4, 15), None, None],
+        "MIN(Bid.ok)|value": [True, False, None],
+        "MAX(Bid.f)|value": pl.Series([1.5, float("inf"), None], dtype=pl.Float32),
+        "column tags": [["x"], [], None],
+        "column row": [{"x": 1, "y": "q"}, None, {"x": None, "y": None}],
+        "column raw": [b"\x00\xff", b"", None],
+    }
+)
+HEAD = {"clock": {"watermark": 1, "splits": {"Bid": [1, 2]}, "closed": 0, "now": 2}, "late": 3}
+
+
+def test_rows_come_back() -> None:
+    assert decode(encode(ROWS)).equals(ROWS)
+    assert decode(encode(ROWS)).schema == ROWS.schema
+    assert decode(encode(ROWS.clear())).schema == ROWS.schema
+    assert decode(bytearray(encode(ROWS))).equals(ROWS)
+
+
+def test_head_comes_back() -> None:
+    assert decode_head(encode_head(HEAD)) == HEAD
+
+
+def test_pages_of_the_first_version_stay_readable() -> None:
+    assert decode((GOLDEN / "rows-v1.page").read_bytes()).equals(ROWS)
+    assert decode_head((GOLDEN / "head-v1.page").read_bytes()) == HEAD
+
+
+def test_pages_are_plain_arrow_behind_their_head() -> None:
+    import pyarrow as pa
+
+    blob = encode(ROWS)
+    assert blob[:4] == b"EFPG"
+    assert int.from_bytes(blob[16:20], "little") == zlib.crc32(blob[20:])
+    assert pa.ipc.open_stream(blob[20:]).read_all().num_rows == 3
+
+
+@pytest.mark.parametrize("place", [0, 4, 5, 9, 17, 20, 200, -1])
+def test_a_changed_byte_is_noticed(place: int) -> None:
+    blob = bytearray(encode(ROWS))
+    blob[place] ^= 0x40
+    with pytest.raises(StateError, match="damaged-page"):
+        decode(bytes(blob))
+
+
+@pytest.mark.parametrize(
+    ("blob", "words"),
+    [
+        (b"", "0 bytes"),
+        (encode(ROWS)[:-1], "bytes behind its head"),
+        (encode(ROWS) + b"x", "bytes behind its head"),
+        (encode_head(HEAD), "kind"),
+        (b"x" * 40, "does not begin"),
+        (encode(ROWS)[:4] + b"\x09" + encode(ROWS)[5:], "version 9"),
+    ],
+)
+def test_what_is_wrong_is_said(blob: bytes, words: str) -> None:
+    with pytest.raises(StateError, match=words) as caught:
+        decode(blob)
+    assert caught.value.code == "damaged-page"
+
+
+def test_a_head_that_is_no_json_is_damaged() -> None:
+    from everfold.state import pages
+
+    for body in (b"{", b"[]", b"\xff"):
+        with pytest.raises(StateError, match="damaged-page"):
+            decode_head(pages._sealed(b"H", body))
+    with pytest.raises(StateError, match="cannot be read"):
+        decode(pages._sealed(b"R", b"no arrow"))
