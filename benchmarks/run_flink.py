@@ -2,7 +2,7 @@
 
     .venv-flink/bin/python run_flink.py --data ../scratch/bench/1k --jars JAR[:JAR…] tumble hop cumulate session
 
-Each query runs twice: into a sink that drops every row, which is the run that is timed, and into Parquet files, which is the run that is checked.
+Flink reads the rows from `lanes/` (make_data.py says why). Each query runs twice: into a sink that drops every row, which is the run that is timed, and into Parquet files, which is the run that is checked.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from measurement import check_files, measured
-from pyflink.common import Configuration
-from pyflink.table import EnvironmentSettings, TableEnvironment
+from pyflink.common import Configuration  # type: ignore[import-not-found]
+from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
 from queries import QUERIES, Query, sink_ddl, source_ddl
 
 
@@ -37,7 +37,7 @@ def table_environment(jars: str, parallelism: int) -> TableEnvironment:
 def run(query: Query, options: argparse.Namespace, sink_files: Path | None) -> float:
     """Run a query to the end of its input; the answer is the seconds from its submission on."""
     environment = table_environment(options.jars, options.parallelism)
-    environment.execute_sql(source_ddl(options.data))
+    environment.execute_sql(source_ddl(options.data / "lanes"))
     environment.execute_sql(sink_ddl(query, sink_files))
     start = time.perf_counter()
     environment.execute_sql(f"INSERT INTO snk {query.select}").wait()
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description="Measure Apache Flink SQL.")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--jars", required=True, help="jars for Parquet, separated by colons")
-    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("--parallelism", type=int, default=2, help="as many as there are lanes (2)")
     parser.add_argument("queries", nargs="+", choices=QUERIES)
     options = parser.parse_args(arguments)
     for query in (QUERIES[name] for name in options.queries):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from everfold.aggregates import registry as aggregates
 from everfold.connectors import registry as connectors
+from everfold.connectors.formats import registry as formats
+from everfold.connectors.options import Option
 from everfold.plan.nodes import Table
 from everfold.sql.functions import registry as functions
 from everfold.sql.functions.entry import Lacks
@@ -35,7 +37,7 @@ def _code(text: str) -> str:
 def functions_page() -> Iterator[str]:
     """Aggregate and scalar functions."""
     yield from ("# Functions", "", _MADE, "", "## Aggregate functions", "")
-    yield "Each takes `DISTINCT` and `FILTER (WHERE …)`. Types and results are Flink's."
+    yield "Each takes `FILTER (WHERE …)`, and in batch `DISTINCT`. Types and results are Flink's."
     yield ""
     entries = [(name, aggregates.lookup(name)) for name in aggregates.names()]
     yield from _table(
@@ -45,12 +47,17 @@ def functions_page() -> Iterator[str]:
     yield from ("", "## Scalar functions and operators", "")
     yield from _table(
         ("function", "what it means"),
-        ((_code(entry.usage or entry.name), entry.doc + _lacks(entry.spark, entry.duckdb)) for entry in functions.entries()),
+        (
+            (_code(entry.usage or entry.name), entry.doc + _lacks(entry.spark, entry.duckdb))
+            for entry in functions.entries()
+        ),
     )
 
 
 def _lacks(spark: object, duckdb: object) -> str:
-    missing = [(name, each.why) for name, each in (("Spark", spark), ("the memory engine", duckdb)) if isinstance(each, Lacks)]
+    missing = [
+        (name, each.why) for name, each in (("Spark", spark), ("the memory engine", duckdb)) if isinstance(each, Lacks)
+    ]
     return "".join(f" Not on {name}: {why}." for name, why in missing)
 
 
@@ -60,7 +67,9 @@ def options_page() -> Iterator[str]:
     yield "Set by `SET 'key' = 'value'`, by `--conf key=value`, or under `options` of a case file. Options of Spark's (`spark.*`) go to `--conf` only."
     yield from ("", "## Options with a meaning", "")
     meant = [option for option in OPTIONS.values() if option.meaning]
-    yield from _table(("option", "default", "meaning"), ((_code(o.key), _code(o.default or ""), o.meaning) for o in meant))
+    yield from _table(
+        ("option", "default", "meaning"), ((_code(o.key), _code(o.default or ""), o.meaning) for o in meant)
+    )
     yield from ("", "## Options of Flink's that are accepted", "")
     yield "They change nothing here; setting one gives a note. Where only one value is named, any other is refused."
     yield ""
@@ -70,28 +79,49 @@ def options_page() -> Iterator[str]:
 
 
 def connectors_page() -> Iterator[str]:
-    """Connectors and their options."""
+    """Connectors and formats with their options."""
     yield from ("# Connectors", "", _MADE, "")
     yield "Named and configured as Flink's: `WITH ('connector' = 'filesystem', …)`. Unknown options are refused, with the nearest name."
+    yield "Relative paths start at the folder of the script."
     for name in connectors.names():
         connector = connectors.connector(name)
         yield from ("", f"## {name}", "")
         if connector.meaning:
-            yield from (connector.meaning, "")
+            yield from (_sentence(connector.meaning), "")
         table = Table(name="t", columns=(), options=(("connector", name),))
-        listed = [option for option in connector.options(table).options if option.name != "connector"]
+        yield from _options(option for option in connector.options(table).options if option.name != "connector")
+    for name in formats.NAMES:
+        options = formats.options_of(name).under(f"{name}.").options
+        if options:
+            yield from ("", f"## Format {name}", "")
+            yield from _options(options)
+
+
+def _options(options: Iterable[Option]) -> Iterator[str]:
+    """A table of the options that do something, and a line with those that do not."""
+    listed = list(options)
+    used = [o for o in listed if o.note is None]
+    if used:
         yield from _table(
-            ("option", "type", "default", "meaning"),
+            ("option", "of a", "takes", "default", "meaning"),
             (
                 (
                     _code(o.name) + (" (required)" if o.required else ""),
+                    "source, sink" if o.role == "both" else o.role,
                     o.type if isinstance(o.type, str) else " or ".join(map(_code, o.type)),
                     _code(o.default or ""),
-                    " ".join(filter(None, (o.meaning, f"Counts for a {o.role} only." if o.role != "both" else "", o.note))),
+                    _sentence(o.meaning),
                 )
-                for o in listed
+                for o in used
             ),
         )
+    if len(used) < len(listed):
+        rest = ", ".join(_code(o.name) for o in listed if o.note is not None)
+        yield from ("", f"Accepted for Flink's sake, without effect here: {rest}.")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
 PAGES = {"functions.md": functions_page, "options.md": options_page, "connectors.md": connectors_page}

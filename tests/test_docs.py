@@ -6,6 +6,7 @@ case file, `yaml` is parsed, `console` runs its `everfold` commands, in memory, 
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -68,6 +69,18 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [found["target"] for found in _LINK.finditer(page.read_text(encoding="utf-8"))]
     missing = [each for each in targets if "://" not in each and not (page.parent / each).exists()]
     assert missing == []
+
+
+def test_the_reference_is_what_the_registries_say() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    stale = [
+        page for page in reference.PAGES if (ROOT / "docs" / page).read_text(encoding="utf-8") != reference.text(page)
+    ]
+    assert stale == [], "run: python docs/generate.py"
 
 
 @pytest.mark.parametrize(

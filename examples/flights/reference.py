@@ -93,7 +93,7 @@ QUERIES = {
 def answers(name: str, days: int = 365) -> pa.Table:
     """The result of one query over the first `days` days of 2013, ordered by all its columns."""
     with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         connection.register("raw", raw_flights())
         connection.execute(f"CREATE TABLE flights AS {_FLIGHTS}", {"days": days})
         return connection.sql(f"SELECT * FROM ({QUERIES[name]}) ORDER BY ALL").to_arrow_table()

@@ -30,7 +30,9 @@ KEY = InputRef(type=STRING, position=1, name="k")
 VALUE = InputRef(type=BIGINT, position=2, name="v")
 
 
-def aggregate_of(window: Window, key: InputRef | None = KEY, zone: str | None = None, **changes: Any) -> WindowAggregate:
+def aggregate_of(
+    window: Window, key: InputRef | None = KEY, zone: str | None = None, **changes: Any
+) -> WindowAggregate:
     """COUNT(*), SUM(v), MAX(v) by window and key."""
     calls = (
         AggCall(function="COUNT", args=(), type=BIGINT.as_nullable(False)),
@@ -61,7 +63,9 @@ def rows_of(window: Window, key: bool = True) -> WindowTableFunction:
 class Runner:
     """An operator with its buckets."""
 
-    def __init__(self, node: Plan, buckets: int = 1, delay_ms: int = 0, restart: bool = False, clock: ClockSpec | None = None):
+    def __init__(
+        self, node: Plan, buckets: int = 1, delay_ms: int = 0, restart: bool = False, clock: ClockSpec | None = None
+    ):
         self.node, self.delay_ms, self.restart = node, delay_ms, restart
         self.clock = clock or ClockSpec(splits=("t",))
         self.stores = [MemoryStore() for _ in range(buckets)]
@@ -71,7 +75,9 @@ class Runner:
         self.watermark: int | None = None
         self.meta: Meta | None = None
 
-    def batch(self, tasks: Sequence[Sequence[tuple[int, Any, int | None]]], flush: bool = False, now_ms: int = 0) -> list[tuple[Any, ...]]:
+    def batch(
+        self, tasks: Sequence[Sequence[tuple[int, Any, int | None]]], flush: bool = False, now_ms: int = 0
+    ) -> list[tuple[Any, ...]]:
         """A batch of rows (time, key, value) in several tasks. Answers the rows emitted by all buckets."""
         if self.restart:
             self.operator = pickle.loads(pickle.dumps(operator_of(self.node, "w1", self.clock)))
@@ -110,7 +116,9 @@ class Runner:
                 assert isinstance(each.expression, InputRef)
                 at = each.expression.position
                 values[each.name] = [_instant(row[0]) if at == 0 else row[at] for row in rows]
-        return pl.DataFrame(values, schema={name: pl.Int64() if name == "hash" else self.types[name].polars for name in values})
+        return pl.DataFrame(
+            values, schema={name: pl.Int64() if name == "hash" else self.types[name].polars for name in values}
+        )
 
 
 def _hash(key: Any) -> int:

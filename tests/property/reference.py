@@ -71,7 +71,9 @@ class Reference:
         self.open[key, start, end] = values
 
     def _fire(self, watermark: int) -> None:
-        for key, start, end in sorted((each for each in self.open if each[2] - 1 <= watermark), key=lambda each: each[2]):
+        for key, start, end in sorted(
+            (each for each in self.open if each[2] - 1 <= watermark), key=lambda each: each[2]
+        ):
             if isinstance(self.window, Cumulate):
                 self._carry(key, start, end)
             self.results.append((key, start, end, *folded(self.open.pop((key, start, end)))))

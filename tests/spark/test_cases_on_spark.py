@@ -1,12 +1,13 @@
 """Cases on Spark, in one session: as few as show every shape that the case files know. `make test-all` runs all of them.
 
-A shape is made of features: kinds of nodes, windows, time attributes, functions, types, modes. Cases are chosen so that together they have every
-feature, the one that adds most first.
+A shape is made of features. Those of streams and batches (kinds of nodes, windows, time attributes, aggregates, types of results) come first, each in each
+mode; the places that are left are for scalar functions, which are the same SQL in both modes. The case that adds most comes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,52 +15,65 @@ import pytest
 
 from everfold.errors import EverfoldError
 from everfold.plan.expressions import Call, Expr, walk
-from everfold.plan.nodes import (
-    GroupAggregate,
-    Plan,
-    Project,
-    WatermarkAssigner,
-    WindowAggregate,
-    WindowTableFunction,
-    walk_plan,
-)
+from everfold.plan.nodes import Filter, GroupAggregate, Plan, Project, WindowAggregate, WindowTableFunction, walk_plan
 from everfold.testing.casefile import Case, Mode, find, load
 from everfold.testing.engines import Engine, engine
 from everfold.testing.runner import bound_query, run
 
 CASES = Path(__file__).parents[1] / "cases"
+MOST_SHAPES = 45
 MOST = 60
 
 
-def features(case: Case, mode: Mode) -> frozenset[str]:
+@dataclass(frozen=True)
+class Features:
+    """What a case shows in a mode."""
+
+    shapes: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset()
+
+
+def features(case: Case, mode: Mode) -> Features:
     """What a case shows in a mode; nothing if it is an error."""
     if any(step.error or step.not_yet for step in case.steps):
-        return frozenset()
+        return Features()
     try:
         plan = bound_query(case, mode).input
     except EverfoldError:
-        return frozenset()
-    found = {f"type {field.type.sql.partition('(')[0].partition('<')[0]}" for field in plan.schema}
-    for node in walk_plan(plan):
-        found |= {f"{mode} {each}" for each in _of_node(node)}
+        return Features()
+    nodes = list(walk_plan(plan))
+    shapes = {f"type {field.type.sql.partition('(')[0].partition('<')[0]}" for field in plan.schema}
+    shapes |= {shape for node in nodes for shape in _shapes(node)}
     if len(case.steps) > 1:
-        found.add("restart")
-    return frozenset(found)
+        shapes.add("restart")
+    if case.steps[0].batches == "row":
+        shapes.add("late rows")
+    functions = {name for node in nodes for expression in _expressions(node) for name in _functions(expression)}
+    return Features(frozenset(f"{mode} {shape}" for shape in shapes), frozenset(functions))
 
 
-def _of_node(node: Plan) -> Iterator[str]:
+def _shapes(node: Plan) -> Iterator[str]:
     kind = type(node).__name__
     yield kind
     if isinstance(node, WindowAggregate | WindowTableFunction):
-        yield f"{kind} {type(node.window).__name__} {node.time} zone={node.zone is not None}"
+        window = type(node.window).__name__
+        yield f"{kind} {window} {node.time}"
+        yield f"{window} zone={node.zone is not None}"
     if isinstance(node, WindowAggregate | GroupAggregate):
         for call in node.calls:
             types = ",".join(type(arg.type).__name__ for arg in call.args)
-            yield f"{call.function}({types}) distinct={call.distinct} filter={call.filter is not None}"
-    if isinstance(node, WatermarkAssigner):
-        yield f"watermark {type(node.watermark).__name__}"
-    if isinstance(node, Project):
-        yield from (f"function {name}" for expression in node.expressions for name in _functions(expression))
+            yield f"{call.function}({types})"
+            yield f"distinct={call.distinct} filter={call.filter is not None}"
+
+
+def _expressions(node: Plan) -> tuple[Expr, ...]:
+    match node:
+        case Project():
+            return node.expressions
+        case Filter():
+            return (node.condition,)
+        case _:
+            return ()
 
 
 def _functions(expression: Expr) -> Iterator[str]:
@@ -69,22 +83,23 @@ def _functions(expression: Expr) -> Iterator[str]:
 @cache
 def chosen() -> list[tuple[Case, Mode]]:
     """The cases to run, each with its mode."""
-    candidates = {
-        (file.path, case.name, mode): (case, mode, features(case, mode))
+    shown = {
+        (str(file.path), case.name, mode): (case, mode, features(case, mode))
         for file in map(load, find([CASES]))
         for case in file.cases
         for mode in case.modes
     }
-    taken: list[tuple[Case, Mode]] = []
-    covered: frozenset[str] = frozenset()
-    while len(taken) < MOST and candidates:
-        best = max(candidates, key=lambda key: len(candidates[key][2] - covered))
-        case, mode, shown = candidates.pop(best)
-        if not shown - covered:
-            break
-        covered |= shown
-        taken.append((case, mode))
-    return taken
+    taken: dict[tuple[str, str, Mode], None] = {}
+    for most, kind in ((MOST_SHAPES, "shapes"), (MOST, "functions")):
+        missing = frozenset().union(*(getattr(of, kind) for _, _, of in shown.values()))
+        for key in taken:
+            missing -= getattr(shown[key][2], kind)
+        while missing and len(taken) < most:
+            # A batch costs Spark less than a stream.
+            best = max(shown, key=lambda key: (len(getattr(shown[key][2], kind) & missing), key[2] == "batch"))
+            missing -= getattr(shown[best][2], kind)
+            taken[best] = None
+    return [shown[key][:2] for key in taken]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

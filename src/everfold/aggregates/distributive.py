@@ -121,7 +121,7 @@ class Sum(Foldable):
 
 
 class _Extreme(Foldable):
-    """MIN and MAX: of every type with an order."""
+    """MIN and MAX: of every type with an order. A zero is 0.0, never -0.0: which of the two came first must not matter."""
 
     greatest: bool
 
@@ -143,13 +143,20 @@ class _Extreme(Foldable):
         return (self._pick(args[0], slots[0]),)
 
     def result(self, args: Types, slots: Sequence[pl.Expr]) -> pl.Expr:
-        return slots[0]
+        value = slots[0]
+        return pl.when(value == 0).then(value.abs()).otherwise(value) if isinstance(args[0], FloatingType) else value
 
     def spark_sql(self, args: Types, texts: Sequence[str]) -> str:
-        return f"{self.name}({texts[0]})"
+        return self._sql(f"{self.name}({texts[0]})", args[0], args[0].spark)
 
     def duckdb_sql(self, args: Types, texts: Sequence[str]) -> str:
-        return f"{self.name}({texts[0]})"
+        return self._sql(f"{self.name}({texts[0]})", args[0], args[0].duckdb)
+
+    @staticmethod
+    def _sql(value: str, arg: DataType, name: str) -> str:
+        return (
+            f"CASE WHEN {value} = 0 THEN CAST(0 AS {name}) ELSE {value} END" if isinstance(arg, FloatingType) else value
+        )
 
     def _pick(self, arg: DataType, column: pl.Expr) -> pl.Expr:
         if not self.greatest:

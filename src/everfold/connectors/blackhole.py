@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import BatchId, ClusterSink, Connector, LocalSink, OptionSet, OptionValues, Role, SinkContext, refuse_metadata
+from everfold.connectors.contract import (
+    BatchId,
+    ClusterSink,
+    Connector,
+    LocalSink,
+    OptionSet,
+    OptionValues,
+    Role,
+    SinkContext,
+    refuse_metadata,
+)
 from everfold.plan.nodes import Table
 
 if TYPE_CHECKING:

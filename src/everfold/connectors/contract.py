@@ -40,8 +40,10 @@ __all__ = [
     "SinkContext",
     "Source",
     "SourceContext",
+    "columns_of",
     "parse_memory",
     "physical_columns",
+    "refuse_metadata",
     "wrong_option",
 ]
 
@@ -144,7 +146,7 @@ class Source(ABC):
         """The error that a failure of the engine really is, found in its text; None if it is not this source's."""
         return None
 
-    def after_batch(self, context: SourceContext, offsets_json: str) -> None:
+    def after_batch(self, context: SourceContext, offsets_json: str) -> None:  # noqa: B027
         """Called when a batch is committed, with the source's line of the offset log."""
 
     def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
@@ -220,21 +222,28 @@ class Connector(ABC):
     def source(self, table: Table) -> Source:
         """The table as a source."""
         raise UnsupportedFeature.of(
-            "not-a-source", f"table `{table.name}`: the connector `{self.name}` only writes: nothing can be selected from it"
+            "not-a-source",
+            f"table `{table.name}`: the connector `{self.name}` only writes: nothing can be selected from it",
         )
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
         """The table as a sink."""
         raise UnsupportedFeature.of(
-            "not-a-sink", f"table `{context.table.name}`: the connector `{self.name}` only reads: nothing can be inserted into it"
+            "not-a-sink",
+            f"table `{context.table.name}`: the connector `{self.name}` only reads: nothing can be inserted into it",
         )
+
+
+def columns_of(table: Table, role: Role) -> tuple[TableColumn, ...]:
+    """The columns of the rows: a source gives all, a sink takes those that are not VIRTUAL. `c0…` counts these."""
+    return table.columns if role is Role.SOURCE else tuple(column for column in table.columns if not column.virtual)
 
 
 def physical_columns(table: Table, role: Role) -> tuple[tuple[int, TableColumn], ...]:
     """The columns that lie in the records, with their positions: not METADATA, nor a folder's name."""
     return tuple(
         (at, column)
-        for at, column in enumerate(table.columns)
+        for at, column in enumerate(columns_of(table, role))
         if column.metadata_key is None and column.name not in table.partition_keys
     )
 

@@ -203,7 +203,7 @@ COMMON = frozenset({"connector"})
 """Options that every table has and no connector reads."""
 
 
-def wrong_option(table: Table, name: str, message: str, help: str | None = None) -> SqlError:  # noqa: A002
+def wrong_option(table: Table, name: str, message: str, help: str | None = None) -> SqlError:
     """The error of an option whose value does not fit the table."""
     return SqlError(
         Diagnostic("wrong-option-value", f"table `{table.name}`: {message}", dict(table.option_spans).get(name), help)

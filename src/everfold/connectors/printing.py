@@ -22,6 +22,7 @@ from everfold.connectors.contract import (
     OptionValues,
     Role,
     SinkContext,
+    columns_of,
     refuse_metadata,
 )
 from everfold.plan.nodes import Table
@@ -67,7 +68,7 @@ class PrintSink(LocalSink):
             return
         identifier = self.options.text_or_none("print-identifier")
         prefix = f"{identifier}> " if identifier else ""
-        types = [column.type for column in self.table.columns if not column.virtual]
+        types = [column.type for column in columns_of(self.table, Role.SINK)]
         columns = [rows.column(at).to_pylist() for at in range(len(types))]
         lines = [
             f"{prefix}{KINDS[kind]}[{', '.join(java_text(value, of) for value, of in zip(values, types, strict=True))}]\n"

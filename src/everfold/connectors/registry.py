@@ -41,7 +41,12 @@ def connector_of(table: Table) -> Connector:
             help=f"add WITH ('connector' = '…'): one of {', '.join(names())}",
         )
     if name not in _WHERE:
-        raise SqlError.of("unknown-connector", f"table `{table.name}`: {_unknown(name)}", dict(table.option_spans).get("connector"), _help(name))
+        raise SqlError.of(
+            "unknown-connector",
+            f"table `{table.name}`: {_unknown(name)}",
+            dict(table.option_spans).get("connector"),
+            _help(name),
+        )
     return connector(name)
 
 

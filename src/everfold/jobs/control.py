@@ -44,14 +44,16 @@ class Control:
         A batch that a crash left planned runs again with the control files it was planned with; those stay.
         """
         planned = self._planned()
+        logged: set[str] = set()
         for log, entries in self._source_logs():
-            if entries and all(entry not in planned for entry in entries) and log.name.isdigit():
+            if entries and log.name.isdigit() and planned.isdisjoint(entries):
                 log.unlink()
                 log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
-        if self.folder.is_dir():
-            for file in self.folder.iterdir():
-                if file.name not in planned:
-                    file.unlink(missing_ok=True)
+            else:
+                logged.update(entries)
+        for file in self.folder.iterdir() if self.folder.is_dir() else ():
+            if file.name not in logged:
+                file.unlink(missing_ok=True)
 
     def _planned(self) -> set[str]:
         """Names of the control files that the newest offsets cover."""

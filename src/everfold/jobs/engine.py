@@ -209,6 +209,7 @@ class Engine:
                 rows_out=router.rows_out,
                 late_rows=router.reports.late_rows,
                 state_rows=router.reports.state_rows,
+                dropped_rows=router.dropped,
                 log_file=None if state_dir is None else folder.log_file,
             )
         finally:

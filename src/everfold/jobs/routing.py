@@ -70,6 +70,7 @@ class Router:
     rows_out: int = 0
     batches: int = 0
     seen_batch: int = -1
+    dropped: dict[str, int] = field(default_factory=dict)
     last_batch_at: float = field(default_factory=time.monotonic)
     idle: threading.Event = field(default_factory=threading.Event)
 

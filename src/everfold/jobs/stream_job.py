@@ -15,11 +15,10 @@ from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Router, Target, tagged
 from everfold.jobs.sources import Sources
-from everfold.operators.contract import Operator
-from everfold.plan.nodes import Root, TimeKind, WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import Root, TimeKind
 from everfold.plan.windows import Session, slice_end
 from everfold.spark.buckets import bucket_ids
-from everfold.spark.stream import StreamLowering
+from everfold.spark.stream import NULL_ROWTIME, StatefulNode, StreamLowering
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _STOP_PATIENCE_S = 120.0
 _TICK_DELAY_MS = 50
+_DROPPED = {"everfold_bad_": "not readable in full", NULL_ROWTIME: "no time, the time attribute is NULL"}
+"""Why rows were left out, by how the name of their observed count begins."""
 
 
 class _Stopped(Exception):
@@ -93,7 +94,9 @@ class StreamJob:
 
     # --- while it runs ------------------------------------------------------------------------------------------------
 
-    def _attend(self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[Operator]) -> None:
+    def _attend(
+        self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[StatefulNode]
+    ) -> None:
         bounded = all(source.bounded for source in self.sources.opened)
         if not bounded:
             while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
@@ -158,6 +161,7 @@ class StreamJob:
             rows = _data_rows(report)
             router.rows += rows
             self._had_data = rows > 0
+            _count_dropped(report, router.dropped)
             offsets = self._offsets(batch)
             for source in self.sources.opened:
                 source.after_batch(offsets)
@@ -187,7 +191,7 @@ class StreamJob:
 
     # --- ticks --------------------------------------------------------------------------------------------------------
 
-    def _tick(self, router: Router, control: Control, operators: Sequence[Operator]) -> None:
+    def _tick(self, router: Router, control: Control, operators: Sequence[StatefulNode]) -> None:
         """Makes a batch run when time alone has something to say: a processing-time window is over, a split has gone silent."""
         if not router.batches or not router.idle.is_set() or self._ticked_at >= router.last_batch_at:
             return
@@ -196,7 +200,7 @@ class StreamJob:
         last_batch_ms = int(now_ms - silent_ms)
         idle = self.idle_timeout_ms is not None and self._had_data and silent_ms > self.idle_timeout_ms
         due = router.reports.state_rows > 0 and any(
-            now_ms > _next_end(operator, last_batch_ms) + _TICK_DELAY_MS for operator in operators
+            now_ms > _next_end(node, last_batch_ms) + _TICK_DELAY_MS for node in operators
         )
         if idle or due:
             self._ticked_at = router.last_batch_at
@@ -209,14 +213,21 @@ def newest(log: Path) -> int:
     return max(numbers, default=-1)
 
 
-def _next_end(operator: Operator, last_batch_ms: int) -> float:
+def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
     """When the first processing-time window may be over that could be open after a batch at that time."""
-    node: Any = getattr(operator, "node", None)
-    if not isinstance(node, WindowAggregate | WindowTableFunction) or node.time is not TimeKind.PROCTIME:
+    if node.time is not TimeKind.PROCTIME:
         return float("inf")
     if isinstance(node.window, Session):
         return last_batch_ms + node.window.gap_ms
     return slice_end(node.window, last_batch_ms)
+
+
+def _count_dropped(report: Any, dropped: dict[str, int]) -> None:
+    """Adds what a batch left out because options say so."""
+    for name, row in (report.observedMetrics or {}).items():
+        why = next((each for prefix, each in _DROPPED.items() if name.startswith(prefix)), None)
+        if why is not None and row[0]:
+            dropped[why] = dropped.get(why, 0) + int(row[0])
 
 
 def _data_rows(report: Any) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import duckdb
 import pyarrow as pa
@@ -131,7 +132,6 @@ class Duck:
             assert isinstance(of, ArrayType), of
             element = of.element
         if isinstance(element, RowType) and len(parts) == 1:
-            parts = [f"struct_extract(__element, {at + 1})" for at in range(len(element.fields))]
             parts = [f'__element."{each.name}"' for each in element.fields]
         if node.ordinality:
             parts.append("CAST(__position AS INTEGER)")
@@ -231,7 +231,13 @@ def _holds_instants(of: DataType) -> bool:
             return False
 
 
+@lru_cache(maxsize=1)
+def _database() -> duckdb.DuckDBPyConnection:
+    """The database of this process: empty, on one thread. Opening one costs more than most batches of a test."""
+    return duckdb.connect(":memory:", config={"threads": 1})
+
+
 def _connected() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection = _database().cursor()
     connection.execute("SET TimeZone = 'UTC'")
     return connection

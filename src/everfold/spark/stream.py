@@ -6,10 +6,11 @@ excluded the row, and the meta rows of the operator before.
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from everfold.errors import UnsupportedFeature
 from everfold.operators.build import operator_of
@@ -33,6 +34,7 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     is_stateful,
+    walk_plan,
 )
 from everfold.plan.windows import Session
 from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
@@ -45,11 +47,20 @@ if TYPE_CHECKING:
 
 ORDER = "__order"
 """BIGINT: the end of the window that a row is the result of, ms; rows for people are shown in this order. NULL elsewhere."""
-HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER)
+StatefulNode: TypeAlias = WindowAggregate | WindowTableFunction
+"""The nodes that an operator of ours runs."""
+PLACE = "__place"
+"""STRING: where the connector found the row (a file, a topic, partition and offset), for errors. NULL where there is no such place."""
+HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
+NO_TIME = "everfold[null-rowtime]: "
+"""How the text of an error about a NULL time attribute begins; JSON follows: table, column, place."""
+NULL_ROWTIME = "everfold_null_rowtime_"
+"""How the observed counts of rows that were dropped for want of a time begin."""
 _NO_SPLIT = f"CAST(NULL AS STRING) AS {SPLIT}"
 _NO_WATERMARK = f"CAST(NULL AS BIGINT) AS {WATERMARK}"
 _NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
 _NO_ORDER = f"CAST(NULL AS BIGINT) AS {ORDER}"
+_NO_PLACE = f"CAST(NULL AS STRING) AS {PLACE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,8 @@ class StreamLowering:
     epochs: dict[str, int] = field(default_factory=dict)
     mark: str | None = None
     named_sources: bool = True
-    operators: list[Operator] = field(default_factory=list)
+    operators: list[StatefulNode] = field(default_factory=list)
+    _observed: int = 0
     _sources: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -116,7 +128,7 @@ class StreamLowering:
                 below = self.lower(node.input)
                 condition = self._scalars.text(node.condition, len(below.schema), below.guard)
                 kept = f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"
-                columns = [*self._data(below.schema), SPLIT, WATERMARK, kept, FORWARDED, ORDER]
+                columns = [*self._data(below.schema), SPLIT, WATERMARK, kept, FORWARDED, ORDER, PLACE]
                 return Stream(below.frame.selectExpr(*columns), node.schema, below.splits, guarded=True)
             case Union():
                 return self._union(node)
@@ -124,7 +136,7 @@ class StreamLowering:
                 below = self.lower(node.input)
                 frame = self._scalars.unnest(below.frame, node, HIDDEN, below.guard)
                 kept = KEEP if node.outer else f"{KEEP} AND __position IS NOT NULL AS {KEEP}"
-                frame = frame.selectExpr(*self._data(node.schema), SPLIT, WATERMARK, kept, FORWARDED)
+                frame = frame.selectExpr(*self._data(node.schema), SPLIT, WATERMARK, kept, FORWARDED, ORDER, PLACE)
                 return Stream(frame, node.schema, below.splits, guarded=True)
             case WindowTableFunction() if not is_stateful(node):
                 return self._assign_windows(node)
@@ -147,6 +159,7 @@ class StreamLowering:
         source = self.open_source(node.table, name if nth == 0 else f"{name}_{nth}")
         split = _NO_SPLIT if len(source.splits) == 1 else SPLIT
         columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META, _NO_ORDER]
+        columns.append(PLACE if PLACE in source.frame.columns else _NO_PLACE)
         return Stream(source.frame.selectExpr(*columns), node.schema, source.splits)
 
     def _watermark(self, node: WatermarkAssigner) -> Stream:
@@ -154,16 +167,30 @@ class StreamLowering:
         at = physical(node.column)
         frame, kept = below.frame, KEEP
         if self.drop_null_rowtime:
+            from pyspark.sql import functions as F  # noqa: N812
+
             kept = f"{KEEP} AND {at} IS NOT NULL AS {KEEP}"
+            self._observed += 1
+            missing = F.expr(f"count_if({KEEP} AND {at} IS NULL)").alias("rows")
+            frame = frame.observe(f"{NULL_ROWTIME}{self._observed}", missing)
         else:
-            message = f"everfold[null-rowtime]: the time attribute `{node.schema[node.column].name}` is NULL"
-            checked = f"CASE WHEN {at} IS NULL THEN raise_error('{message}') ELSE {at} END AS {at}"
+            checked = f"CASE WHEN {at} IS NULL THEN {self._no_time(node)} ELSE {at} END AS {at}"
             columns = [checked if name == at else name for name in self._data(below.schema)]
             frame = frame.selectExpr(*columns, *HIDDEN)
         watermark = self._scalars.text(node.watermark, len(below.schema))
         moved = f"{self._scalars.milliseconds(watermark, node.watermark.type)} AS {WATERMARK}"
-        frame = frame.selectExpr(*self._data(below.schema), SPLIT, moved, kept, FORWARDED, ORDER)
+        frame = frame.selectExpr(*self._data(below.schema), SPLIT, moved, kept, FORWARDED, ORDER, PLACE)
         return Stream(frame, node.schema, below.splits, below.guarded or self.drop_null_rowtime)
+
+    @staticmethod
+    def _no_time(node: WatermarkAssigner) -> str:
+        """Spark SQL that stops the job at a row without a time: with the place, for the connector to say more."""
+        names = (each.table.name for each in walk_plan(node) if isinstance(each, Scan))
+        column = node.schema[node.column].name
+        said = json.dumps({"table": next(names, ""), "column": column}, ensure_ascii=False)[:-1] + ', "place": '
+        text = said.replace("\\", "\\\\").replace("'", "\\'")
+        place = f"coalesce(to_json(named_struct('at', {PLACE})), '{{}}')"
+        return f"raise_error(concat('{NO_TIME}{text}', {place}, '}}'))"
 
     def _union(self, node: Union) -> Stream:
         streams = [self.lower(each) for each in node.inputs]
@@ -178,7 +205,7 @@ class StreamLowering:
         if len(stream.splits) != 1:
             return stream.frame
         split = f"coalesce({SPLIT}, '{stream.splits[0]}') AS {SPLIT}"
-        return stream.frame.selectExpr(*self._data(stream.schema), split, WATERMARK, KEEP, FORWARDED, ORDER)
+        return stream.frame.selectExpr(*self._data(stream.schema), split, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
 
     def _assign_windows(self, node: WindowTableFunction) -> Stream:
         assert not isinstance(node.window, Session)
@@ -196,7 +223,7 @@ class StreamLowering:
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
-    def _operator(self, node: WindowAggregate | WindowTableFunction) -> Stream:
+    def _operator(self, node: StatefulNode) -> Stream:
         below = self.lower(node.input)
         name = f"w{len(self.operators) + 1}"
         processing_time = node.time is TimeKind.PROCTIME
@@ -206,7 +233,7 @@ class StreamLowering:
             processing_time=processing_time,
         )
         operator = operator_of(node, name, clock, self.epochs.get(name, 0))
-        self.operators.append(operator)
+        self.operators.append(node)
         split = below.splits[0] if len(below.splits) == 1 else ""
         rows = self._exchange_input(below, operator)
         packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
@@ -223,6 +250,7 @@ class StreamLowering:
             f"{FORWARDED} IS NULL AS {KEEP}",
             FORWARDED,
             order,
+            _NO_PLACE,
         ]
         return Stream(frame.selectExpr(*columns), operator.schema, (name,), guarded=True)
 

@@ -189,6 +189,9 @@ class Session:
                 return tuple(bind_insert(each, self.catalog) for each in statement.inserts)
 
     def _explain(self, statement: Explain) -> Show:
+        for detail in statement.details:
+            if detail != "CHANGELOG_MODE":
+                raise UnsupportedFeature.of("unsupported-clause", f"EXPLAIN {detail} is not supported", statement.span)
         roots = rewrite(self._bound(statement.statement))
         text = "\n\n".join(explain(root, streaming=self.settings.streaming) for root in roots)
         return Show(columns=("result",), rows=((text,),))

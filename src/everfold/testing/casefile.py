@@ -25,6 +25,8 @@ _SUITE_KEYS = ("tables", "rows", "options", "batches", "modes", "tolerance", "ca
 _OUTCOMES = ("expect", "changelog", "error", "not_yet")
 _STEP_KEYS = ("sql", "tables", "rows", "options", "batches", *_OUTCOMES)
 _CASE_KEYS = ("name", "modes", "tolerance", "steps", *_STEP_KEYS)
+_MARKED = 60
+"""At most so many characters of a line are marked in an error: rows can be long."""
 _CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
 
 
@@ -110,7 +112,12 @@ class CaseFile:
         start = sum(len(each) + 1 for each in lines[: line - 1])
         shown = lines[line - 1] if line <= len(lines) else ""
         indent = len(shown) - len(shown.lstrip())
-        return Span(start + indent, start + max(len(shown.rstrip()), indent + 1), str(self.path), self.text)
+        return Span(
+            start + indent,
+            start + min(max(len(shown.rstrip()), indent + 1), indent + _MARKED),
+            str(self.path),
+            self.text,
+        )
 
     def error(self, line: int, message: str, help: str | None = None) -> UsageError:
         """An error of this file."""

@@ -114,8 +114,8 @@ def _decimal(text: str, type: DecimalType) -> Decimal:
     with localcontext() as context:
         context.prec = 80
         value = Decimal(text).quantize(Decimal(1).scaleb(-type.scale), ROUND_HALF_UP)
-    if not value.is_finite() or abs(value) >= 10 ** (type.precision - type.scale):
-        raise CellError("out of range")
+        if not value.is_finite() or abs(value) >= Decimal(10) ** (type.precision - type.scale):
+            raise CellError("out of range")
     return value
 
 

@@ -8,6 +8,7 @@ asks for one row a batch may depend on it: it is run so once more, with a restar
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _RUNTIME_MODE = {"stream": "streaming", "batch": "batch"}
 _ROWS_BEFORE_RESTART = 2
+_TRACE_ENTRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,11 @@ def run_file(file: CaseFile, engines: Iterable[Engine]) -> Iterator[Outcome]:
 def run(case: Case, engine: Engine, mode: Mode) -> Outcome:
     """Runs a case on an engine in a mode."""
     started = time.perf_counter()
-    message = _fault(case, engine, mode) or ""
+    try:
+        message = _fault(case, engine, mode) or ""
+    except Exception as error:
+        # A bug of ours in one case is that case's failure; the others still run.
+        message = "internal error\n" + "".join(traceback.format_exception(error)[-_TRACE_ENTRIES:]).rstrip()
     return Outcome(case, engine.name, mode, message, time.perf_counter() - started)
 
 
@@ -177,7 +183,7 @@ def _split(tables: Mapping[str, pa.Table], sizes: str | tuple[int, ...]) -> Iter
     elif sizes == "row":
         longest = max((table.num_rows for table in tables.values()), default=0)
         rows: list[Rows] = [
-            {each: table.slice(at if each == name else 0, int(each == name)) for each, table in tables.items()}
+            {each: _rows(table, at if each == name else 0, int(each == name)) for each, table in tables.items()}
             for at in range(longest)
             for name in tables
             if at < tables[name].num_rows
@@ -186,10 +192,17 @@ def _split(tables: Mapping[str, pa.Table], sizes: str | tuple[int, ...]) -> Iter
     else:
         start = 0
         for size in cast("tuple[int, ...]", sizes):
-            yield {name: table.slice(start, size) for name, table in tables.items()}
+            yield {name: _rows(table, start, size) for name, table in tables.items()}
             start += size
         if any(table.num_rows > start for table in tables.values()):
-            yield {name: table.slice(start) for name, table in tables.items()}
+            yield {name: _rows(table, start, table.num_rows) for name, table in tables.items()}
+
+
+def _rows(table: pa.Table, start: int, size: int) -> pa.Table:
+    """Some rows of a table, copied: DuckDB refuses a slice that has a ROW column."""
+    import pyarrow as pa
+
+    return table.take(pa.array(range(start, min(start + size, table.num_rows)), pa.int64()))
 
 
 def _checked(case: Case, bound: Sequence[_Bound], tables: Sequence[pa.Table]) -> str | None:

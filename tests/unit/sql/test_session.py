@@ -164,6 +164,10 @@ def test_explain() -> None:
         assert shown.rows == (("Collect(columns=[a]) [I]\n└─ Scan(table=[t], columns=[a]) [I]",),)
 
 
+def test_explain_details() -> None:
+    assert refused(Session(), "EXPLAIN JSON_EXECUTION_PLAN SELECT 1 AS x") == "unsupported-clause"
+
+
 # --- options ----------------------------------------------------------------------------------------------------------
 
 

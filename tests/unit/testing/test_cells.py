@@ -53,6 +53,7 @@ ROW = RowType(fields=(RowField(name="id", type=INT), RowField(name="at", type=TI
         ("NaN", FLOAT, "NaN"),
         ("4", DecimalType(precision=10, scale=2), "4.00"),
         ("2.345", DecimalType(precision=10, scale=2), "2.35"),
+        ("9" * 28 + "." + "9" * 10, DecimalType(precision=38, scale=10), "9" * 28 + "." + "9" * 10),
         ("2020-04-15", DATE, "2020-04-15"),
         ("08:05", TimeType(), "08:05:00"),
         ("08:05:00.12", TimeType(precision=3), "08:05:00.120"),

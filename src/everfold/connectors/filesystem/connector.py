@@ -130,14 +130,21 @@ def _check_partitions(table: Table, options: OptionValues) -> None:
         column = names.get(key)
         if column is None or column.metadata_key is not None:
             raise SqlError(
-                Diagnostic("unknown-column", f"table `{table.name}`: PARTITIONED BY names `{key}`, which is no column", None, nearest(key, names))
+                Diagnostic(
+                    "unknown-column",
+                    f"table `{table.name}`: PARTITIONED BY names `{key}`, which is no column",
+                    None,
+                    nearest(key, names),
+                )
             )
         if isinstance(column.type, ArrayType | MapType | RowType | BytesType):
             raise UnsupportedFeature.of(
                 "partition-type", f"table `{table.name}`: a folder cannot be named by the {_kind(column.type)} `{key}`"
             )
     if len(table.partition_keys) == len([column for column in table.columns if column.metadata_key is None]) > 0:
-        raise SqlError.of("no-column-left", f"table `{table.name}`: all columns are in PARTITIONED BY, none is left for the files")
+        raise SqlError.of(
+            "no-column-left", f"table `{table.name}`: all columns are in PARTITIONED BY, none is left for the files"
+        )
 
 
 def _kind(of: DataType) -> str:

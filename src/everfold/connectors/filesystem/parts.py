@@ -70,7 +70,9 @@ class PartWriter:
             "final": [part.final for part in files],
             "rows": [part.rows for part in files],
         }
-        yield pa.RecordBatch.from_pydict(report, pa.schema({"temporary": pa.string(), "final": pa.string(), "rows": pa.int64()}))
+        yield pa.RecordBatch.from_pydict(
+            report, pa.schema({"temporary": pa.string(), "final": pa.string(), "rows": pa.int64()})
+        )
 
     def _open(self, folder: str, partition: int) -> _Part:
         name = f"part-{self.stem}-{partition:05d}.{self.extension}"
@@ -89,7 +91,7 @@ class _Part:
         self.folder, self.temporary, self.final = folder, temporary, final
         self.rows = 0
         self._path = os.path.join(of.root, temporary)
-        self._file: Any = open(self._path, "xb")
+        self._file: Any = open(self._path, "xb")  # noqa: SIM115
         self._parquet: Any = None
         if of.schema is not None:
             import pyarrow as pa

@@ -9,11 +9,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from everfold.connectors.options import wrong_option
-from everfold.errors import ConnectorError, UnsupportedFeature
+from everfold.connectors.troubles import trouble
+from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_ESCAPED = set('"#%\'*/:=?\\{[]^\x7f') | {chr(code) for code in range(0x20)}
+_ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(0x20)}
 """Characters that a folder's name of a partition does not hold as they are (those that Hive escapes)."""
 
 
@@ -42,15 +43,17 @@ def resolve(path: str, base_folder: Path) -> Path:
 def require(table: Table, place: Path, shown: str) -> None:
     """Raises ConnectorError `no-such-path` when nothing is there, `no-permission` when it cannot be read."""
     if not place.exists():
-        raise ConnectorError.of(
+        raise trouble(
             "no-such-path",
             f"table `{table.name}`: there is no file or folder `{shown}`",
             dict(table.option_spans).get("path"),
             f"it would be {place}" if shown != str(place) else None,
         )
     if not os.access(place, os.R_OK | (os.X_OK if place.is_dir() else 0)):
-        raise ConnectorError.of(
-            "no-permission", f"table `{table.name}`: no permission to read `{shown}`", dict(table.option_spans).get("path")
+        raise trouble(
+            "no-permission",
+            f"table `{table.name}`: no permission to read `{shown}`",
+            dict(table.option_spans).get("path"),
         )
 
 

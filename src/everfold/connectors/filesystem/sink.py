@@ -20,7 +20,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.contract import BatchId, ClusterSink, OptionValues, Role, SinkContext
+from everfold.connectors.contract import BatchId, ClusterSink, OptionValues, Role, SinkContext, columns_of
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.parts import FAILED, FOLDER, REPORT, PartWriter
 from everfold.connectors.filesystem.paths import escape, resolve
@@ -28,6 +28,7 @@ from everfold.connectors.formats.csv import MARK_WRITE, needs_quotes
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.values import quoted
 from everfold.connectors.formats.writing import sql_plain
+from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError, StateError
 from everfold.types import DataType, TimeType, physical
 
@@ -56,9 +57,13 @@ class FileSink(ClusterSink):
         said = self.options.text("path")
         job = self.context.job_folder
         if job is not None and (self.root == job.resolve() or job.resolve() in self.root.parents):
-            raise ConnectorError.of("target-in-job", f"table `{self.table.name}`: `{said}` lies in the job's own folder", help="give it another path")
+            raise trouble(
+                "target-in-job",
+                f"table `{self.table.name}`: `{said}` lies in the job's own folder",
+                help="give it another path",
+            )
         if self.root.is_dir() and all((self.root / name).exists() for name in ("metadata", "offsets", "commits")):
-            raise ConnectorError.of("target-in-checkpoint", f"table `{self.table.name}`: `{said}` is a checkpoint of Spark")
+            raise trouble("target-in-checkpoint", f"table `{self.table.name}`: `{said}` is a checkpoint of Spark")
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.records.mkdir(parents=True, exist_ok=True)
@@ -85,7 +90,12 @@ class FileSink(ClusterSink):
             identity = _identity(batch)
             self._sweep(identity)
             files = self._run(frame, f"{identity}-{batch.epoch}-{batch.batch}")
-            record = {"job": batch.job, "done": False, "rows": sum(rows for _, _, rows in files), "files": [each[:2] for each in files]}
+            record = {
+                "job": batch.job,
+                "done": False,
+                "rows": sum(rows for _, _, rows in files),
+                "files": [each[:2] for each in files],
+            }
             if files:
                 _write_atomically(path, record)
                 self._publish(path, record)
@@ -126,7 +136,7 @@ class FileSink(ClusterSink):
     def _folder(self) -> str:
         """Spark SQL: the folder of a row, as `dt=2020-04-15/kind=a%2Fb`."""
         parts: list[str] = []
-        positions = {column.name: (at, column.type) for at, column in enumerate(self.table.columns)}
+        positions = {column.name: (at, column.type) for at, column in enumerate(columns_of(self.table, Role.SINK))}
         for key in self.table.partition_keys:
             at, of = positions[key]
             text = sql_plain(of, physical(at))
@@ -200,13 +210,13 @@ class FileSink(ClusterSink):
         nothing = "nothing of the batch is visible; start again and it is written"
         match wrong.errno:
             case errno.ENOSPC | errno.EDQUOT:
-                return ConnectorError.of("disk-full", f"{where}: the disk is full", help=f"make room: {nothing}")
+                return trouble("disk-full", f"{where}: the disk is full", help=f"make room: {nothing}")
             case errno.EACCES | errno.EPERM | errno.EROFS:
-                return ConnectorError.of("no-permission", f"{where}: no permission", help=nothing)
+                return trouble("no-permission", f"{where}: no permission", help=nothing)
             case errno.ENOTDIR | errno.EEXIST:
-                return ConnectorError.of("not-a-folder", f"{where}: it is no folder")
+                return trouble("not-a-folder", f"{where}: it is no folder")
             case _:
-                return ConnectorError.of("write-failed", f"{where}: {wrong.strerror or wrong}", help=nothing)
+                return trouble("write-failed", f"{where}: {wrong.strerror or wrong}", help=nothing)
 
 
 def _task(writer: PartWriter) -> Any:
@@ -238,7 +248,7 @@ def _identity(batch: BatchId) -> str:
 
 def _write_atomically(path: Path, record: dict[str, Any]) -> None:
     """Either the old content or the new one, whatever happens."""
-    fresh = path.with_name(f".{path.name}")
+    fresh = path.with_name(f"{path.name}.fresh")
     with open(fresh, "w") as file:
         json.dump(record, file)
         file.flush()
@@ -253,5 +263,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-

@@ -6,7 +6,6 @@ complete when it gets its name: write it elsewhere, or under a name with a leadi
 
 from __future__ import annotations
 
-
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from everfold.connectors.filesystem.paths import files, partition_values, requir
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, excerpt, identifier, quoted
+from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table, TableColumn
 from everfold.types import DataType, physical
@@ -108,19 +108,24 @@ class FileSource(Source):
         else:
             frame, values = self._text_frame(reader, context, path, streaming=streaming)
         out = [
-            f"{self._column(at, column, values, place)} AS {physical(at)}" for at, column in enumerate(self.table.columns)
+            f"{self._column(at, column, values, place)} AS {physical(at)}"
+            for at, column in enumerate(self.table.columns)
         ]
         pattern = self.options.text_or_none("source.path.regex-pattern")
         if pattern is not None:
             frame = frame.where(f"rlike(__path, {quoted(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
         return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}")
 
-    def _text_frame(self, reader: Any, context: SourceContext, path: str, *, streaming: bool) -> tuple[DataFrame, dict[int, str]]:
+    def _text_frame(
+        self, reader: Any, context: SourceContext, path: str, *, streaming: bool
+    ) -> tuple[DataFrame, dict[int, str]]:
         """The checked frame with the fields and the file of each record, and Spark SQL for the values of the record's columns."""
         form = self.format
         context.spark.conf.set("spark.sql.json.filterPushdown.enabled", "false")
         if form.reader is not None:
-            reader = reader.format(form.reader).options(**form.reader_options()).schema(form.reader_schema(self.columns))
+            reader = (
+                reader.format(form.reader).options(**form.reader_options()).schema(form.reader_schema(self.columns))
+            )
         else:
             reader = reader.format("text").option("lineSep", "\n")
         frame = reader.load(path).selectExpr(
@@ -143,7 +148,9 @@ class FileSource(Source):
             frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(place, None, text)} END")
         return frame, {column.position: form.value(column, fields[column.position], place) for column in self.columns}
 
-    def _counted(self, frame: DataFrame, form: Format, fields: dict[int, str], name: str, *, streaming: bool) -> DataFrame:
+    def _counted(
+        self, frame: DataFrame, form: Format, fields: dict[int, str], name: str, *, streaming: bool
+    ) -> DataFrame:
         """The readable records; how many are not, or not in full, is observed."""
         from pyspark.sql import Observation
         from pyspark.sql.functions import expr
@@ -203,14 +210,17 @@ class FileSource(Source):
         gone = re.search(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
         if gone is not None:
             path = unquote(urlsplit(gone.group(1)).path).rstrip(".")
-            return ConnectorError.of(
+            return trouble(
                 "file-gone",
                 f"table `{self.table.name}`: the file `{path}` went away before it was read",
                 help="put it back and start again: nothing is lost",
             )
         denied = re.search(r"(?:AccessControlException|Permission denied)[^\n]*", error_text)
-        if denied is not None and (path_found := re.search(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)) is not None:
-            return ConnectorError.of("no-permission", f"table `{self.table.name}`: no permission to read `{path_found.group(1)}`")
+        if (
+            denied is not None
+            and (path_found := re.search(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)) is not None
+        ):
+            return trouble("no-permission", f"table `{self.table.name}`: no permission to read `{path_found.group(1)}`")
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import parquet_failure
 
@@ -228,7 +238,11 @@ class FileSource(Source):
             where = f"`{self._shown(path)}`"
             reason, record = "it cannot be read", text
             if column is not None:
-                of = next(each.type for each in self.table.columns if each.name == str(column).split("[")[0].split(".")[0].split("{")[0])
+                of = next(
+                    each.type
+                    for each in self.table.columns
+                    if each.name == str(column).split("[")[0].split(".")[0].split("{")[0]
+                )
                 reason, record = f"field `{column}` is not a value of {of.sql}: `{text}`", ""
         return bad_record(where, reason, record, self.format)
 
@@ -258,7 +272,10 @@ class FileSource(Source):
         for rows in _decoded(path, form, self.columns, base_folder):
             columns = list(zip(*rows, strict=True)) if self.columns else []
             yield self._assembled(
-                [_arrow(list(values), column.type) for values, column in zip(columns, self.columns, strict=True)], len(rows), path, place
+                [_arrow(list(values), column.type) for values, column in zip(columns, self.columns, strict=True)],
+                len(rows),
+                path,
+                place,
             )
 
     def _assembled(self, columns: Sequence[Any], count: int, path: Path, place: Path) -> pa.Table:
@@ -288,14 +305,21 @@ class FileSource(Source):
                     text = said[keys.index(column.name)]
                     value = None if text is None else converter(column.type, _PARTITION_RULES)(text)
             made[at] = _arrow([value] * count, column.type)
-        return pa.table([made[at] for at in range(len(self.table.columns))], names=[physical(at) for at in range(len(self.table.columns))])
+        return pa.table(
+            [made[at] for at in range(len(self.table.columns))],
+            names=[physical(at) for at in range(len(self.table.columns))],
+        )
 
 
 def bad_record(where: str, reason: str, record: str, form: Format) -> ConnectorError:
     """The error of a record that cannot be read: `where` says which it is."""
     message = f"{where}: {reason}" + (f"\n  | {excerpt(record, 160)}" if record else "")
-    fix = f"mend the record, or set '{form.ignore_option}' = 'true' to go on and count such records" if form.ignore_option else None
-    return ConnectorError.of("bad-record", message, help=fix)
+    fix = (
+        f"mend the record, or set '{form.ignore_option}' = 'true' to go on and count such records"
+        if form.ignore_option
+        else None
+    )
+    return trouble("bad-record", message, help=fix)
 
 
 def _observed(name: str) -> str:
@@ -320,7 +344,9 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             yield number, line.rstrip(b"\r\n")
 
 
-def _decoded(path: Path, form: Format, columns: Sequence[RecordColumn], base_folder: Path) -> Iterator[list[list[object]]]:
+def _decoded(
+    path: Path, form: Format, columns: Sequence[RecordColumn], base_folder: Path
+) -> Iterator[list[list[object]]]:
     """The rows of a file, in pieces. Raises ConnectorError `bad-record` with the line."""
     decode = form.decoder(columns)
     rows: list[list[object]] = []

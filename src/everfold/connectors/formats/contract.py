@@ -92,8 +92,13 @@ class Format(ABC):
         """Schema for Spark's reader: the fields as texts, and `__bad`."""
 
     @abstractmethod
-    def from_text(self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str) -> DataFrame:
-        """Parses the column `raw`: afterwards the frame has the columns of `reader_schema` beside its own."""
+    def from_text(
+        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
+    ) -> DataFrame:
+        """Parses the column `raw` (STRING or BINARY): afterwards the frame has the columns of `reader_schema` beside its own.
+
+        An empty record gives no row, or with `keep_empty` one of NULLs (a key that is not there).
+        """
 
     @abstractmethod
     def value(self, column: RecordColumn, field: str, place: Place) -> str:

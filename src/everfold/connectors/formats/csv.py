@@ -14,9 +14,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
-from everfold.connectors.formats.values import BadValue, TextRules, article, catalyst, converter, excerpt, identifier, quoted
+from everfold.connectors.formats.values import (
+    BadValue,
+    TextRules,
+    article,
+    catalyst,
+    converter,
+    excerpt,
+    identifier,
+    quoted,
+)
 from everfold.connectors.formats.writing import sql_plain, text_of
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
+from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -43,11 +53,18 @@ OPTIONS = OptionSet(
         Option("disable-quote-character", "bool", "false", meaning="whether quotes are plain characters"),
         Option("quote-character", "char", '"', meaning="what encloses a field"),
         Option("allow-comments", "bool", "false", meaning="whether lines that begin with # are left out"),
-        Option("ignore-parse-errors", "bool", "false", meaning="whether to go on, and count, when a record cannot be read"),
+        Option(
+            "ignore-parse-errors", "bool", "false", meaning="whether to go on, and count, when a record cannot be read"
+        ),
         Option("array-element-delimiter", "string", ";", meaning="what stands between the elements of an ARRAY or ROW"),
         Option("escape-character", "char", None, meaning="what makes the next character plain"),
         Option("null-literal", "string", None, meaning="the text that is NULL"),
-        Option("write-bigdecimal-in-scientific-notation", "bool", "true", note="has no meaning here: decimals are written plainly"),
+        Option(
+            "write-bigdecimal-in-scientific-notation",
+            "bool",
+            "true",
+            note="has no meaning here: decimals are written plainly",
+        ),
     )
 )
 
@@ -89,7 +106,9 @@ class CsvFormat(Format):
         )
         special = [each for each in (made.delimiter, made.quote, made.escape) if each is not None]
         if len(set(special)) < len(special):
-            raise wrong_option(table, f"{prefix}field-delimiter", "delimiter, quote and escape character of a CSV must differ")
+            raise wrong_option(
+                table, f"{prefix}field-delimiter", "delimiter, quote and escape character of a CSV must differ"
+            )
         if not made.element_delimiter:
             raise wrong_option(table, f"{prefix}array-element-delimiter", "the delimiter of array elements is empty")
         return made
@@ -105,7 +124,8 @@ class CsvFormat(Format):
             for part in (column.type, *inner):
                 if isinstance(part, MapType) or (part is not column.type and isinstance(part, ArrayType | RowType)):
                     raise UnsupportedFeature.of(
-                        "csv-type", f"table `{table.name}`: CSV cannot hold column `{column.name}`, which is {article(column.type)}"
+                        "csv-type",
+                        f"table `{table.name}`: CSV cannot hold column `{column.name}`, which is {article(column.type)}",
                     )
 
     # -- tokens --------------------------------------------------------------------------------------------------------
@@ -116,7 +136,9 @@ class CsvFormat(Format):
         ends = f"(?={delimiter}|\\z)"
         escaped = "" if self.escape is None else f"|{_literal(self.escape)}[\\s\\S]"
         stop = "" if self.escape is None else _in_class(self.escape)
-        plain = f"(?:[^{_in_class(self.delimiter)}{stop}]{escaped})*+" if escaped else f"[^{_in_class(self.delimiter)}]*+"
+        plain = (
+            f"(?:[^{_in_class(self.delimiter)}{stop}]{escaped})*+" if escaped else f"[^{_in_class(self.delimiter)}]*+"
+        )
         if self.quote is None:
             return f"(?:\\A|{delimiter})({plain}){ends}"
         quote, not_quote = _literal(self.quote), f"[^{_in_class(self.quote)}{stop}]*+"
@@ -149,7 +171,12 @@ class CsvFormat(Format):
         """Spark SQL: a field's text without its escapes. Pairs are first set aside as a character that text cannot hold."""
         pairs: list[tuple[str, str]] = []
         if self.escape is not None:
-            pairs += [(self.escape * 2, _ASIDE), *((self.escape + letter, means) for letter, means in _ESCAPES), (self.escape, ""), (_ASIDE, self.escape)]
+            pairs += [
+                (self.escape * 2, _ASIDE),
+                *((self.escape + letter, means) for letter, means in _ESCAPES),
+                (self.escape, ""),
+                (_ASIDE, self.escape),
+            ]
         if in_quotes and self.quote is not None:
             pairs.append((self.quote * 2, self.quote))
         for written, means in pairs:
@@ -171,23 +198,34 @@ class CsvFormat(Format):
         """None: there is no reader."""
         raise AssertionError("CSV is read as lines")
 
-    def from_text(self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str) -> DataFrame:
+    def from_text(
+        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
+    ) -> DataFrame:
         """The fields of a line by position."""
         kept = list(frame.columns)
         text = f"CAST({raw} AS STRING)"
-        frame = frame.selectExpr(*(identifier(name) for name in kept), f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text}) AS __line")
-        if len(columns) > 1:
-            frame = frame.where("__line <> ''")
+        frame = frame.selectExpr(
+            *(identifier(name) for name in kept),
+            f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text}) AS __line",
+        )
+        if not keep_empty:
+            frame = frame.where("__line <> ''" if len(columns) > 1 else "__line IS NOT NULL")
         if self.comments:
             frame = frame.where("NOT startswith(__line, '#')")
         # The barrier keeps Catalyst from splitting the line once more for every filter above.
-        frame = frame.selectExpr("*", f"{self._tokens('__line')} AS __tokens", "monotonically_increasing_id() AS __barrier")
+        frame = frame.selectExpr("*", f"{self._tokens('__line')} AS __tokens", "spark_partition_id() AS __barrier")
         count = len(columns)
         enough = f"size(__tokens) <= {count}" if self.ignore_errors else f"size(__tokens) = {count}"
         fits = f"({enough} OR (size(__tokens) = {count + 1} AND element_at(__tokens, -1) = ''))"
         bad = f"IF(__tokens IS NOT NULL AND is_valid_utf8(__line) AND {fits}, NULL, __line)"
-        fields = [f"{self._plain(f'get(__tokens, {at})')} AS {identifier(column.name)}" for at, column in enumerate(columns)]
-        return frame.where("__barrier >= 0").selectExpr(*(identifier(name) for name in kept), *fields, f"{bad} AS {BAD}")
+        if keep_empty:
+            bad = f"IF(coalesce(__line, '') = '', NULL, {bad})"
+        fields = [
+            f"{self._plain(f'get(__tokens, {at})')} AS {identifier(column.name)}" for at, column in enumerate(columns)
+        ]
+        return frame.where("__barrier >= 0").selectExpr(
+            *(identifier(name) for name in kept), *fields, f"{bad} AS {BAD}"
+        )
 
     def value(self, column: RecordColumn, field: str, place: Place) -> str:
         """Spark SQL for the value of a column from its text."""
@@ -216,7 +254,11 @@ class CsvFormat(Format):
         if isinstance(of, StringType):
             return text
         value = catalyst(text, of, RULES)
-        return value if self.ignore_errors else f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(place, path, text)}))"
+        return (
+            value
+            if self.ignore_errors
+            else f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(place, path, text)}))"
+        )
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
         """Spark SQL: whether a field holds something that is no value of its type."""
@@ -234,7 +276,11 @@ class CsvFormat(Format):
                     for at, part in enumerate(fields)
                     if not isinstance(part.type, StringType)
                 ]
-                return f"({field} IS NOT NULL AND (" + " OR ".join([*wrong, f"size({self._elements(field)}) <> {len(fields)}"]) + "))"
+                return (
+                    f"({field} IS NOT NULL AND ("
+                    + " OR ".join([*wrong, f"size({self._elements(field)}) <> {len(fields)}"])
+                    + "))"
+                )
             case of:
                 return f"({field} IS NOT NULL AND ({catalyst(field, of, RULES)}) IS NULL)"
 
@@ -248,7 +294,11 @@ class CsvFormat(Format):
         """A regular expression for texts that are written in quotes: those that hold what could be special, and long ones (as Jackson)."""
         special = [self.delimiter, self.quote or "", self.escape or "", "\r", "\n"]
         highest = max(ord(each) for each in special if each)
-        return f"[\\x00-{_literal(chr(highest))}]" if highest < 128 else "[" + "".join(_literal(each) for each in special if each) + "\\s#]"
+        return (
+            f"[\\x00-{_literal(chr(highest))}]"
+            if highest < 128
+            else "[" + "".join(_literal(each) for each in special if each) + "\\s#]"
+        )
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Spark SQL: the line of a row."""
@@ -261,7 +311,9 @@ class CsvFormat(Format):
                 parts = f"transform({value}, x -> coalesce({sql_plain(element, 'x')}, ''))"
                 text = f"array_join({parts}, {quoted(self.element_delimiter)})"
             case RowType(fields=fields):
-                parts = ", ".join(f"coalesce({sql_plain(part.type, f'{value}.{identifier(part.name)}')}, '')" for part in fields)
+                parts = ", ".join(
+                    f"coalesce({sql_plain(part.type, f'{value}.{identifier(part.name)}')}, '')" for part in fields
+                )
                 text = f"IF({value} IS NULL, NULL, array_join(array({parts}), {quoted(self.element_delimiter)}))"
             case of:
                 text = sql_plain(of, value)
@@ -290,7 +342,9 @@ class CsvFormat(Format):
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
         """From the values of a row to its line."""
         writers = [self._writer(column) for column in columns]
-        return lambda values: self.delimiter.join(write(value) for write, value in zip(writers, values, strict=True)).encode()
+        return lambda values: self.delimiter.join(
+            write(value) for write, value in zip(writers, values, strict=True)
+        ).encode()
 
     def _writer(self, column: RecordColumn) -> Callable[[object], str]:
         must_quote = re.compile(self._must_quote())
@@ -328,7 +382,8 @@ class CsvFormat(Format):
             case RowType(fields=fields):
                 parts = [(part.name, text_of(part.type)) for part in fields]
                 return lambda value: self.element_delimiter.join(
-                    "" if not isinstance(value, dict) or value[name] is None else one(value[name]) for name, one in parts
+                    "" if not isinstance(value, dict) or value[name] is None else one(value[name])
+                    for name, one in parts
                 )
             case _:
                 return text_of(of)
@@ -373,7 +428,11 @@ class CsvFormat(Format):
         pieces = re.escape(self.escape) + r"([\s\S])"
         if in_quotes and self.quote:
             pieces += "|" + re.escape(self.quote) * 2
-        return re.sub(pieces, lambda found: means.get(found.group(1), found.group(1)) if found.group(1) else self.quote or "", body)
+        return re.sub(
+            pieces,
+            lambda found: means.get(found.group(1), found.group(1)) if found.group(1) else self.quote or "",
+            body,
+        )
 
     def _reader(self, column: RecordColumn) -> Callable[[str], object]:
         match column.type:
@@ -386,7 +445,9 @@ class CsvFormat(Format):
                 def row(text: str) -> object:
                     values: list[str | None] = list(text.split(self.element_delimiter))
                     if len(values) != len(parts) and not self.ignore_errors:
-                        raise BadValue(f"field `{column.name}` has {_fields(len(values))}, the type {len(parts)}", column.name)
+                        raise BadValue(
+                            f"field `{column.name}` has {_fields(len(values))}, the type {len(parts)}", column.name
+                        )
                     values += [None] * (len(parts) - len(values))
                     return {
                         name: None if value is None else read(value)
@@ -413,7 +474,7 @@ class CsvFormat(Format):
 
 def needs_quotes(text: str) -> ConnectorError:
     """The error of a text that a CSV without quotes and escapes cannot hold."""
-    return ConnectorError.of(
+    return trouble(
         "csv-needs-quotes",
         f"a text holds the field delimiter or a line break, and the table has no quote character: `{excerpt(text)}`",
         help="set 'csv.escape-character', or leave out 'csv.disable-quote-character'",
@@ -426,7 +487,9 @@ def _fields(count: int) -> str:
 
 def _literal(text: str) -> str:
     """A text as a regular expression that Java and Python read alike."""
-    return "".join(each if each.isalnum() or each in " _" else f"\\x{ord(each):02x}" if ord(each) < 256 else each for each in text)
+    return "".join(
+        each if each.isalnum() or each in " _" else f"\\x{ord(each):02x}" if ord(each) < 256 else each for each in text
+    )
 
 
 def _in_class(character: str) -> str:

@@ -15,10 +15,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
-from everfold.connectors.formats.values import BadValue, TextRules, article, catalyst, converter, excerpt, identifier, quoted
+from everfold.connectors.formats.values import (
+    BadValue,
+    TextRules,
+    article,
+    catalyst,
+    converter,
+    excerpt,
+    identifier,
+    quoted,
+)
 from everfold.connectors.formats.writing import sql_text, text_of
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
-from everfold.errors import ConnectorError, UnsupportedFeature
+from everfold.connectors.troubles import trouble
+from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
     ArrayType,
@@ -49,11 +59,18 @@ _PARSER = {
 OPTIONS = OptionSet(
     (
         Option("fail-on-missing-field", "bool", "false", meaning="whether a record without one of the fields is wrong"),
-        Option("ignore-parse-errors", "bool", "false", meaning="whether to go on, and count, when a record cannot be read"),
+        Option(
+            "ignore-parse-errors", "bool", "false", meaning="whether to go on, and count, when a record cannot be read"
+        ),
         Option("timestamp-format.standard", ("SQL", "ISO-8601"), "SQL", meaning="how times are written"),
         Option("map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL", meaning="what becomes of a NULL key of a MAP"),
         Option("map-null-key.literal", "string", "null", meaning="the key that stands for NULL in mode LITERAL"),
-        Option("encode.decimal-as-plain-number", "bool", "false", meaning="whether decimals are never written with an exponent"),
+        Option(
+            "encode.decimal-as-plain-number",
+            "bool",
+            "false",
+            meaning="whether decimals are never written with an exponent",
+        ),
         Option("encode.ignore-null-fields", "bool", "false", meaning="whether fields that are NULL are not written"),
         Option("decode.json-parser.enabled", "bool", "true", note="has no meaning here: there is one parser"),
     )
@@ -100,7 +117,8 @@ class JsonFormat(Format):
             for part in _walk(column.type):
                 if isinstance(part, MapType) and not isinstance(part.key, StringType):
                     raise UnsupportedFeature.of(
-                        "json-map-key", f"table `{table.name}`: column `{column.name}` is a {part}: the keys of a JSON object are STRING"
+                        "json-map-key",
+                        f"table `{table.name}`: column `{column.name}` is a {part}: the keys of a JSON object are STRING",
                     )
 
     # -- decoding in Catalyst ------------------------------------------------------------------------------------------
@@ -119,15 +137,17 @@ class JsonFormat(Format):
         fields = [f"{identifier(column.name)} {_texts(column.type)}" for column in columns] or ["`__none` STRING"]
         return ", ".join([*fields, f"{BAD} STRING"])
 
-    def from_text(self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str) -> DataFrame:
-        """Parses the text column `raw`: afterwards the frame has the columns of `reader_schema` beside its own."""
+    def from_text(
+        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
+    ) -> DataFrame:
+        """Parses the column; a mark of the byte order is left out."""
         options = ", ".join(f"{quoted(key)}, {quoted(value)}" for key, value in _PARSER.items())
         text = f"CAST({raw} AS STRING)"
         clean = f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text})"
         whole = [f"is_valid_utf8({text})", f"startswith(ltrim({clean}), '{{')"]
         parsed = f"from_json({clean}, {quoted(self.reader_schema(columns))}, map({options}))"
         # The barrier keeps Catalyst from parsing once more for every filter above.
-        frame = frame.selectExpr("*", f"{parsed} AS __record", "monotonically_increasing_id() AS __barrier")
+        frame = frame.selectExpr("*", f"{parsed} AS __record", "spark_partition_id() AS __barrier")
         missing = ""
         if self.fail_on_missing:
             keys = ", ".join(quoted(column.name) for column in columns)
@@ -136,11 +156,16 @@ class JsonFormat(Format):
         names = [column.name for column in columns] or ["__none"]
         kept = [name for name in frame.columns if name not in ("__record", "__barrier")]
         exact = [
-            f"{self._exact(column, clean)} AS {identifier(column.name)}" if _may_lose_digits(column.type) else f"__record.{identifier(column.name)}"
+            f"{self._exact(column, clean)} AS {identifier(column.name)}"
+            if _may_lose_digits(column.type)
+            else f"__record.{identifier(column.name)}"
             for column in columns
         ] or ["__record.__none"]
         assert len(exact) == len(names)
-        return frame.where(f"__barrier >= 0 AND trim({text}) <> ''").selectExpr(
+        some = f"coalesce(trim({text}), '') <> ''"
+        if keep_empty:
+            bad = f"IF({some}, {bad}, NULL)"
+        return frame.where("__barrier >= 0" if keep_empty else f"__barrier >= 0 AND {some}").selectExpr(
             *(identifier(name) for name in kept), *exact, f"{bad} AS {BAD}"
         )
 
@@ -194,7 +219,9 @@ class JsonFormat(Format):
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Spark SQL: the object of a row."""
-        parts = ", ".join(f"{quoted(column.name)}, {_sql(column.type, physical(column.position), self.iso)}" for column in columns)
+        parts = ", ".join(
+            f"{quoted(column.name)}, {_sql(column.type, physical(column.position), self.iso)}" for column in columns
+        )
         return f"to_json(named_struct({parts}), map('ignoreNullFields', '{'true' if self.ignore_nulls else 'false'}'))"
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
@@ -208,7 +235,11 @@ class JsonFormat(Format):
         if key is not None:
             return str(key)
         if self.null_key == "FAIL":
-            raise ConnectorError.of("null-map-key", "a MAP has a NULL key, which JSON cannot hold", help="set 'json.map-null-key.mode' = 'DROP' or 'LITERAL'")
+            raise trouble(
+                "null-map-key",
+                "a MAP has a NULL key, which JSON cannot hold",
+                help="set 'json.map-null-key.mode' = 'DROP' or 'LITERAL'",
+            )
         return self.null_key_literal if self.null_key == "LITERAL" else None
 
     # -- decoding in Python --------------------------------------------------------------------------------------------
@@ -254,7 +285,7 @@ def _members_as_written(text: str, names: Sequence[str]) -> dict[str, str]:
     at = 1
     while True:
         start = text.index('"', at)
-        name, at = json.decoder.scanstring(text, start + 1, False)
+        name, at = json.decoder.scanstring(text, start + 1, False)  # type: ignore[attr-defined]
         start = at = re.compile(r"[\s:]*").match(text, at).end()  # type: ignore[union-attr]
         value, at = scan.raw_decode(text, start)
         if name in names:
@@ -279,7 +310,8 @@ def _sql(of: DataType, value: str, iso: bool, depth: int = 0) -> str:
             return f"transform_values({value}, (k{depth}, {item}) -> {_sql(of.value, item, iso, depth + 1)})"
         case RowType():
             parts = ", ".join(
-                f"{quoted(part.name)}, {_sql(part.type, f'{value}.{identifier(part.name)}', iso, depth + 1)}" for part in of.fields
+                f"{quoted(part.name)}, {_sql(part.type, f'{value}.{identifier(part.name)}', iso, depth + 1)}"
+                for part in of.fields
             )
             return f"IF({value} IS NULL, NULL, named_struct({parts}))"
         case _:
@@ -312,7 +344,11 @@ def _writer(of: DataType, form: JsonFormat) -> Callable[[object], str]:
                 if value is None:
                     return "null"
                 written = text(value)
-                return written if bare and written not in ("NaN", "Infinity", "-Infinity") else json.dumps(written, ensure_ascii=False)
+                return (
+                    written
+                    if bare and written not in ("NaN", "Infinity", "-Infinity")
+                    else json.dumps(written, ensure_ascii=False)
+                )
 
             return scalar
 
@@ -323,7 +359,9 @@ def _object_writer(fields: Sequence[tuple[str, DataType]], form: JsonFormat) -> 
     def write(value: object) -> str:
         if not isinstance(value, dict):
             return "null"
-        members = [key + one(value[name]) for name, key, one in writers if not (form.ignore_nulls and value[name] is None)]
+        members = [
+            key + one(value[name]) for name, key, one in writers if not (form.ignore_nulls and value[name] is None)
+        ]
         return "{" + ",".join(members) + "}"
 
     return write

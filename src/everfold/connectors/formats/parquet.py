@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from everfold.connectors.formats.contract import RecordColumn
 from everfold.connectors.formats.values import article, identifier
 from everfold.connectors.options import Option, OptionSet
+from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -41,10 +42,21 @@ if TYPE_CHECKING:
 OPTIONS = OptionSet(
     (
         Option("utc-timezone", "bool", "false", note="has no meaning here: the wall clock of UTC is taken"),
-        Option("timestamp.time.unit", "string", "micros", note="has no meaning here: microseconds are written, all units are read"),
+        Option(
+            "timestamp.time.unit",
+            "string",
+            "micros",
+            note="has no meaning here: microseconds are written, all units are read",
+        ),
         Option("write.int64.timestamp", "bool", "true", note="has no meaning here: timestamps are written as INT64"),
         Option("batch-size", "int", "2048", note="has no meaning here"),
-        Option("compression", ("SNAPPY", "ZSTD", "GZIP", "LZ4", "UNCOMPRESSED"), "SNAPPY", meaning="how pages are compressed", role="sink"),
+        Option(
+            "compression",
+            ("SNAPPY", "ZSTD", "GZIP", "LZ4", "UNCOMPRESSED"),
+            "SNAPPY",
+            meaning="how pages are compressed",
+            role="sink",
+        ),
     )
 )
 
@@ -58,7 +70,9 @@ def read_parquet(
 ) -> tuple[DataFrame, dict[int, str]]:
     """Spark's frame of the files, with their place, and Spark SQL for the table's columns."""
     first = next(iter(files), None)
-    types = {column.name: column.type.spark for column in columns} if first is None else _file_types(first, table, columns)
+    types = (
+        {column.name: column.type.spark for column in columns} if first is None else _file_types(first, table, columns)
+    )
     schema = ", ".join(f"{identifier(name)} {of}" for name, of in types.items()) or "`__none` STRING"
     # Spark reads timestamps in nanoseconds only as bare numbers, and only when told to.
     frame = (
@@ -113,7 +127,9 @@ def _schema(path: Path, table: Table) -> pa.Schema:
     try:
         schema: pa.Schema = pq.read_schema(path)
     except (pa.ArrowInvalid, OSError) as wrong:
-        raise ConnectorError.of("bad-file", f"table `{table.name}`: `{path}` is no Parquet file: {str(wrong).splitlines()[0]}") from None
+        raise trouble(
+            "bad-file", f"table `{table.name}`: `{path}` is no Parquet file: {str(wrong).splitlines()[0]}"
+        ) from None
     return schema
 
 
@@ -121,8 +137,10 @@ def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) ->
     from everfold.errors import nearest
 
     if column.name not in schema.names:
-        raise ConnectorError.of(
-            "missing-column", f"table `{table.name}`: `{path.name}` has no column `{column.name}`", help=nearest(column.name, schema.names)
+        raise trouble(
+            "missing-column",
+            f"table `{table.name}`: `{path.name}` has no column `{column.name}`",
+            help=nearest(column.name, schema.names),
         )
     found: pa.DataType = schema.field(column.name).type
     return found
@@ -131,7 +149,7 @@ def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) ->
 def _readable(found: pa.DataType, column: RecordColumn, path: Path, table: Table) -> str:
     spark = _spark_type(found, column.type)
     if spark is None:
-        raise ConnectorError.of(
+        raise trouble(
             "wrong-column-type",
             f"table `{table.name}`: column `{column.name}` is {article(column.type)}, but in `{path.name}` it is {found}",
         )
@@ -154,9 +172,13 @@ def _spark_type(found: pa.DataType, of: DataType) -> str | None:
             return "INT"
         case IntegerType() if kinds.is_integer(found):
             bits = found.bit_width * (1 if kinds.is_signed_integer(found) else 2)
-            return f"{ {8: 'TINYINT', 16: 'SMALLINT', 32: 'INT', 64: 'BIGINT'}[bits]}" if bits <= of.bits else None
+            return f"{ {8: 'TINYINT', 16: 'SMALLINT', 32: 'INT', 64: 'BIGINT'}[bits] }" if bits <= of.bits else None
         case FloatingType() if kinds.is_floating(found):
-            return {32: "FLOAT", 64: "DOUBLE"}.get(found.bit_width) if found.bit_width <= (32 if of.spark == "FLOAT" else 64) else None
+            return (
+                {32: "FLOAT", 64: "DOUBLE"}.get(found.bit_width)
+                if found.bit_width <= (32 if of.spark == "FLOAT" else 64)
+                else None
+            )
         case DecimalType() if kinds.is_decimal(found):
             fits = found.scale <= of.scale and found.precision - found.scale <= of.precision - of.scale
             return f"DECIMAL({found.precision},{found.scale})" if fits else None
@@ -225,9 +247,13 @@ def _cast(values: Any, to: pa.DataType) -> Any:
 def parquet_failure(table: Table, error_text: str) -> ConnectorError | None:
     """A file of another shape than the first, or none that can be read."""
     found = re.search(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(file:[^\s,]+)", error_text)
-    if found is None or ".parquet" not in found.group(1) and "arquet" not in error_text:
+    if found is None or (".parquet" not in found.group(1) and "arquet" not in error_text):
         return None
     path = found.group(1).rstrip(".")
     wrong = re.search(r"PARQUET_COLUMN_DATA_TYPE_MISMATCH[^\n]*|[^\n]*is not a Parquet file[^\n]*", error_text)
-    why = "a column has another type than the table's" if wrong and "MISMATCH" in wrong.group() else "it is no Parquet file that can be read"
-    return ConnectorError.of("bad-file", f"table `{table.name}`: `{path}`: {why}")
+    why = (
+        "a column has another type than the table's"
+        if wrong and "MISMATCH" in wrong.group()
+        else "it is no Parquet file that can be read"
+    )
+    return trouble("bad-file", f"table `{table.name}`: `{path}`: {why}")

@@ -27,7 +27,14 @@ OPTIONS = OptionSet(
         Option("endianness", ("big-endian", "little-endian"), "big-endian", meaning="the order of a number's bytes"),
     )
 )
-_CHARSETS = {"utf-8": "UTF-8", "ascii": "US-ASCII", "iso8859-1": "ISO-8859-1", "utf-16": "UTF-16", "utf-16-be": "UTF-16BE", "utf-16-le": "UTF-16LE"}
+_CHARSETS = {
+    "utf-8": "UTF-8",
+    "ascii": "US-ASCII",
+    "iso8859-1": "ISO-8859-1",
+    "utf-16": "UTF-16",
+    "utf-16-be": "UTF-16BE",
+    "utf-16-le": "UTF-16LE",
+}
 """Python's names of the character sets that Spark decodes, and Spark's."""
 
 
@@ -53,7 +60,9 @@ class RawFormat(Format):
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
         """One column, of a type that is bytes."""
         if len(columns) != 1:
-            raise UnsupportedFeature.of("raw-columns", f"table `{table.name}`: format raw takes exactly one column, there are {len(columns)}")
+            raise UnsupportedFeature.of(
+                "raw-columns", f"table `{table.name}`: format raw takes exactly one column, there are {len(columns)}"
+            )
         of = columns[0].type
         if not isinstance(of, StringType | BytesType | BooleanType | IntegerType):
             raise UnsupportedFeature.of(
@@ -74,11 +83,17 @@ class RawFormat(Format):
         """None: there is no reader."""
         raise AssertionError("raw records are read as they are")
 
-    def from_text(self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str) -> DataFrame:
+    def from_text(
+        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
+    ) -> DataFrame:
         """The bytes as the field, and as bad record when their number is wrong."""
         kept = [identifier(name) for name in frame.columns]
         width = self._width(columns[0])
-        bad = "CAST(NULL AS STRING)" if width is None else f"IF(length(CAST({raw} AS BINARY)) = {width}, NULL, hex(CAST({raw} AS BINARY)))"
+        bad = (
+            "CAST(NULL AS STRING)"
+            if width is None
+            else f"IF({raw} IS NULL OR length(CAST({raw} AS BINARY)) = {width}, NULL, hex(CAST({raw} AS BINARY)))"
+        )
         return frame.selectExpr(*kept, f"CAST({raw} AS BINARY) AS {identifier(columns[0].name)}", f"{bad} AS {BAD}")
 
     def value(self, column: RecordColumn, field: str, place: Place) -> str:
@@ -101,7 +116,11 @@ class RawFormat(Format):
         digits = f"hex({field})"
         if self.little:
             count = of.bits // 8
-            digits = "concat(" + ", ".join(f"substring(hex({field}), {2 * at + 1}, 2)" for at in reversed(range(count))) + ")"
+            digits = (
+                "concat("
+                + ", ".join(f"substring(hex({field}), {2 * at + 1}, 2)" for at in reversed(range(count)))
+                + ")"
+            )
         sign = f"IF({digits} >= '8', 'F', '0')"
         return f"CAST(conv(lpad({digits}, 16, {sign}), 16, -10) AS BIGINT)"
 
@@ -142,7 +161,8 @@ class RawFormat(Format):
                 case bool() as flag:
                     return b"\1" if flag else b"\0"
                 case value:
-                    assert isinstance(value, int) and isinstance(of, IntegerType)
+                    assert isinstance(value, int)
+                    assert isinstance(of, IntegerType)
                     return value.to_bytes(of.bits // 8, "little" if self.little else "big", signed=True)
 
         return encode
@@ -165,5 +185,3 @@ class RawFormat(Format):
                     yield [int.from_bytes(record, "little" if self.little else "big", signed=True)]
 
         return decode
-
-

@@ -67,7 +67,12 @@ class TextRules:
                 return _MINUTES if self.time_minutes else _SECONDS
             case _:
                 assert isinstance(of, TimestampType)
-                return _DATE + self.separator + (_MINUTES if self.minutes else _SECONDS) + (self.zone if of.local_zone else "")
+                return (
+                    _DATE
+                    + self.separator
+                    + (_MINUTES if self.minutes else _SECONDS)
+                    + (self.zone if of.local_zone else "")
+                )
 
 
 class BadValue(ValueError):
@@ -222,7 +227,7 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal:
             raise ValueError(text) from None
     if abs(value) >= Decimal(10) ** (precision - scale):
         raise ValueError(text)
-    return value
+    return value or abs(value)
 
 
 def _bytes(text: str) -> bytes:

@@ -146,22 +146,27 @@ def _rescaled(text: str, type: DecimalType) -> str:
 
 def _quotient(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
     shift = type.scale + right.scale - left.scale
-    n, d, q = (writer.fresh() for _ in range(3))
+    x, n, d, q = (writer.fresh() for _ in range(4))
     # Half up, away from zero: a remainder of at least half the divisor counts one more.
     rounded = (
         f"CASE WHEN abs({n} % {d}) >= abs({d}) - abs({n} % {d}) "
         f"THEN {n} // {d} + CASE WHEN ({n} < 0) = ({d} < 0) THEN 1 ELSE -1 END ELSE {n} // {d} END"
     )
     body = writer.let(q, rounded, _rescaled(q, type))
-    body = writer.let(n, f"{_unscaled(a)} * {10**shift}::HUGEINT", body)
-    return writer.let(d, _unscaled(b), body if type.precision < MAX_DECIMAL_PRECISION else f"TRY({body})")
+    body = body if type.precision < MAX_DECIMAL_PRECISION else f"TRY({body})"
+    # The shifted dividend may overflow only where the quotient does.
+    digits = (
+        f"TRY({x} * {10**shift}::HUGEINT)" if type.precision == MAX_DECIMAL_PRECISION else f"{x} * {10**shift}::HUGEINT"
+    )
+    return writer.let_all({x: _unscaled(a), d: _unscaled(b)}, writer.let(n, digits, body))
 
 
 def _product(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
     if left.precision + right.precision <= MAX_DECIMAL_PRECISION:
         return f"CAST({a} * {b} AS {type.duckdb})"
     drop = left.scale + right.scale - type.scale
-    x, y, low, middle, digits = (writer.fresh() for _ in range(5))
+    x, y, low, middle, digits, sign = (writer.fresh() for _ in range(6))
+    left_digits, right_digits = writer.fresh(), writer.fresh()
     base = f"{10**19}::HUGEINT"
     # School multiplication in limbs of 19 digits: the product has up to 76 digits, of which `drop` are rounded away.
     carried = f"({x} // {base} * ({y} % {base}) + {x} % {base} * ({y} // {base}) + {low} // {base})"
@@ -175,16 +180,17 @@ def _product(writer: Writer, type: DecimalType, left: DecimalType, right: Decima
         whole = f"({high} // {over} + CASE WHEN {high} % {over} >= {over} - {high} % {over} THEN 1 ELSE 0 END)"
     elif drop == 0:
         whole = f"({high} * {10**37}::HUGEINT * 10 + {tail})"
-    sign = writer.fresh()
     body = writer.let(digits, f"{sign} * {whole}", _rescaled(digits, type))
     body = writer.let(middle, carried, body)
     body = writer.let(low, f"{x} % {base} * ({y} % {base})", body)
-    body = writer.let(sign, f"CASE WHEN ({x} < 0) = ({y} < 0) THEN 1 ELSE -1 END", _absolute(writer, body, x, y))
-    return f"TRY({writer.let(x, _unscaled(a), writer.let(y, _unscaled(b), body))})"
-
-
-def _absolute(writer: Writer, body: str, x: str, y: str) -> str:
-    return writer.let(x, f"abs({x})", writer.let(y, f"abs({y})", body))
+    sizes = {
+        x: f"abs({left_digits})",
+        y: f"abs({right_digits})",
+        sign: f"CASE WHEN ({left_digits} < 0) = ({right_digits} < 0) THEN 1 ELSE -1 END",
+    }
+    return writer.let_all(
+        {left_digits: _unscaled(a), right_digits: _unscaled(b)}, f"TRY({writer.let_all(sizes, body)})"
+    )
 
 
 def _sign(args: Args) -> Typed | Expr | None:

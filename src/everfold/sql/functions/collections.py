@@ -381,7 +381,7 @@ FUNCTIONS = (
     _made("ROW", _row_rule, _row, _row, "A row of the values.", "ROW(<ANY>, …)", operator=True),
     _made("ITEM", _item_rule, _item, _item, "The element at an index, the value of a key; NULL if there is none.", "<ARRAY>[<INT>], <MAP>[<key>]", operator=True),
     _made("FIELD", _field_rule, _field, _field, "A field of a row.", "<ROW>.<name>", operator=True),
-    _made("CARDINALITY", signature("ARRAY -> INT", "MAP -> INT"), "cardinality({0})",
+    _made("CARDINALITY", signature("ARRAY -> INT", "MAP -> INT"), "CASE WHEN {0} IS NOT NULL THEN cardinality({0}) END",
           lambda writer, call, texts: f"CAST({'length' if isinstance(call.args[0].type, ArrayType) else 'cardinality'}({texts[0]}) AS INTEGER)",
           "Number of elements.", "CARDINALITY(<ARRAY or MAP>)"),
     _made("ELEMENT", _array_and(result="element"), _element, _element, "The only element; more than one stop the job.", "ELEMENT(<ARRAY>)"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+")
-SPARK_REFUSES = frozenset("wWYuecABNpqL")
-"""Letters that Spark's formatter does not take."""
+SPARK_REFUSES = frozenset("wWYuecABNpqLzZVOXx")
+"""Letters that Spark's formatter does not take, and those of a zone, which a TIMESTAMP has not."""
 
 _FORMAT = {
     "yyyy": "%Y", "y": "%Y", "uuuu": "%Y", "u": "%Y", "yy": "%y", "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B",

@@ -135,6 +135,14 @@ def _url_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"CASE WHEN {group(1)} IS NOT NULL THEN {group(_URL_PARTS[name])} END"
 
 
+def _is_decimal(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    if not isinstance(call.args[0].type, StringType):
+        return f"({texts[0]} IS NOT NULL)"
+    pattern = writer.text(r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")
+    found = f"{texts[0]} RLIKE {pattern}" if writer.spark else f"regexp_matches({texts[0]}, {pattern})"
+    return f"coalesce({found}, false)"
+
+
 FUNCTIONS = (
     Function(name="SIMILAR TO", rule=_similar_rule, spark="({0} RLIKE {1})", duckdb="regexp_matches({0}, {1})", operator=True,
              doc="Whether the whole text has the form of an SQL regular expression.", usage="<STRING> SIMILAR TO <STRING> [ESCAPE <STRING>]"),
@@ -162,6 +170,8 @@ FUNCTIONS = (
              usage="PARSE_URL(<STRING>, <STRING part>[, <STRING key>])"),
     Function(name="IS_ALPHA", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{L}+$', false)",
              duckdb="coalesce(regexp_full_match({0}, '\\p{L}+'), false)", doc="Whether there are only letters.", usage="IS_ALPHA(<STRING>)"),
+    Function(name="IS_DECIMAL", rule=signature("STRING -> BOOLEAN", "NUMERIC -> BOOLEAN"), spark=_is_decimal, duckdb=_is_decimal,
+             doc="Whether it is a number, or a text that holds one.", usage="IS_DECIMAL(<STRING or NUMERIC>)"),
     Function(name="IS_DIGIT", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{Nd}+$', false)",
              duckdb="coalesce(regexp_full_match({0}, '\\p{Nd}+'), false)", doc="Whether there are only digits.", usage="IS_DIGIT(<STRING>)"),
 )  # fmt: skip

@@ -177,10 +177,27 @@ class Writer:
             guarded = "TRY(" in body and any(word in text for word in _VOLATILE)
             if (count[at] > 1 and len(text) * count[at] > REPEATED_CHARS) or (guarded and count[at]):
                 names[at] = self.fresh()
+        if names:
+            # What would stand inside the body of a variable stands beside it instead (`let_all`).
+            for at, text in enumerate(texts):
+                if count[at] and at not in names and len(text) > REPEATED_CHARS:
+                    names[at] = self.fresh()
         body = _MARK.sub(lambda mark: names.get(int(mark.group(1)), texts[int(mark.group(1))]), body)
-        for at, name in names.items():
-            body = self.let(name, texts[at], body)
-        return body
+        return self.let_all({name: texts[at] for at, name in names.items()}, body)
+
+    def let_all(self, values: dict[str, str], body: str) -> str:
+        """The body, in which each name stands for the value of its text. The texts stand beside each other, not within one another's
+        body: DuckDB binds a body twice, so that nested ones would cost twice as much a level."""
+        if len(values) < 2:
+            return self.let(*next(iter(values.items())), body) if values else body
+        whole = self.fresh()
+        for name in values:
+            body = re.sub(rf"\b{name}\b", f"{whole}.{name}", body)
+        if self.spark:
+            made = "struct(" + ", ".join(f"{text} AS {name}" for name, text in values.items()) + ")"
+        else:
+            made = "struct_pack(" + ", ".join(f"{name} := {text}" for name, text in values.items()) + ")"
+        return self.let(whole, made, body)
 
     def let(self, name: str, text: str, body: str) -> str:
         """The body, in which `name` stands for the value of `text`, computed once."""

@@ -11,7 +11,7 @@ from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
 from everfold.types import INT, MAX_VARCHAR, STRING, IntegerType, StringType
 
-_CASED_WORDS = r"[\p{L}\p{N}]+|[^\p{L}\p{N}]+"
+_CASED_WORDS = "[a-zA-Z0-9]+|[^a-zA-Z0-9]+"
 Write = Callable[[Writer, Call, Sequence[str]], str]
 
 
@@ -145,8 +145,14 @@ def _locate(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _instr_rule(args: Args) -> Typed | Expr | None:
-    typed = signature("STRING STRING -> INT")(args)
-    return Call(function="LOCATE", args=(typed[0][1], typed[0][0]), type=INT) if isinstance(typed, tuple) else None
+    """LOCATE with its arguments the other way round. A search backwards, or for the second occurrence, is refused."""
+    typed = signature("STRING STRING INT? -> INT")(args)
+    if not isinstance(typed, tuple):
+        return None
+    text, sought, *start = typed[0]
+    if start and (_constant(start[0]) or 0) < 1:
+        return None
+    return Call(function="LOCATE", args=(sought, text, *start), type=INT)
 
 
 def _split_index_rule(args: Args) -> Typed | Expr | None:
@@ -233,12 +239,17 @@ def _coded(
 
 
 def _pieces(engine: str) -> str:
-    """INITCAP: every word (of letters and digits) with a capital."""
+    """INITCAP: every word (of ASCII letters and digits) with a capital; what is between stays."""
+    word = "CASE WHEN w_ {matches} THEN {capital} ELSE w_ END"
     if engine == "Spark":
-        pieces = f"regexp_extract_all({{0}}, '{_CASED_WORDS}', 0)".replace("\\", "\\\\")
-        return f"array_join(transform({pieces}, w_ -> concat(upper(left(w_, 1)), lower(substring(w_, 2)))), '')"
+        pieces = f"regexp_extract_all({{0}}, '{_CASED_WORDS}', 0)"
+        each = word.format(
+            matches="RLIKE '^[a-zA-Z0-9]'", capital="concat(upper(left(w_, 1)), lower(substring(w_, 2)))"
+        )
+        return f"array_join(transform({pieces}, w_ -> {each}), '')"
     pieces = f"regexp_extract_all({{0}}, '{_CASED_WORDS}')"
-    joined = f"array_to_string(list_transform({pieces}, lambda w_: upper(left(w_, 1)) || lower(w_[2:])), '')"
+    each = word.format(matches="SIMILAR TO '[a-zA-Z0-9].*'", capital="upper(left(w_, 1)) || lower(w_[2:])")
+    joined = f"array_to_string(list_transform({pieces}, lambda w_: {each}), '')"
     return f"CASE WHEN {{0}} IS NOT NULL THEN coalesce({joined}, '') END"
 
 
@@ -250,8 +261,8 @@ FUNCTIONS = (
     _coded("CONCAT", "STRING+ -> STRING", _concatenated, "The texts, one behind the other; NULL if one is NULL.", "CONCAT(<STRING>, …)"),
     _coded("CONCAT_WS", "STRING STRING* -> STRING", _with_separator, "The texts with a separator between; NULLs are left out.",
            "CONCAT_WS(<STRING separator>, <STRING>, …)"),
-    _same("UPPER", "STRING -> =0", "upper({0})", "In capitals.", "UCASE"),
-    _same("LOWER", "STRING -> =0", "lower({0})", "In small letters.", "LCASE"),
+    _same("UPPER", "STRING -> =0", "upper({0})", "In capitals."),
+    _same("LOWER", "STRING -> =0", "lower({0})", "In small letters."),
     _same("INITCAP", "STRING -> =0", _pieces("Spark"), "Every word with a capital, the rest small.", duckdb=_pieces("DuckDB")),
     _same("CHAR_LENGTH", "STRING -> INT", "char_length({0})", "Number of characters.", "CHARACTER_LENGTH", duckdb="CAST(length({0}) AS INTEGER)"),
     _coded("TRIM", _trim_words, _trim("BOTH"), "Without the given characters at its ends, spaces by default.",
@@ -272,7 +283,7 @@ FUNCTIONS = (
     _coded("LOCATE", "STRING STRING INT? -> INT", _locate, "Where a text starts within another, from a position on; 0 if nowhere.",
            "LOCATE(<STRING sought>, <STRING>[, <INT>])"),
     Function(name="INSTR", rule=_instr_rule, spark="", duckdb="", doc="Where a text starts within another, 0 if it does not occur.",
-             usage="INSTR(<STRING>, <STRING sought>)"),
+             usage="INSTR(<STRING>, <STRING sought>[, <constant start of at least 1>])"),
     _same("REVERSE", "STRING -> STRING", "reverse({0})", "Backwards."),
     _same("REPEAT", "STRING INT -> STRING", "repeat({0}, {1})", "So many times, one behind the other.", duckdb="CASE WHEN {1} < 0 THEN '' ELSE repeat({0}, {1}) END"),
     _same("ASCII", "STRING -> INT", "CASE WHEN {0} = '' THEN 0 ELSE CAST(CAST(CAST(conv(left(hex({0}), 2), 16, 10) AS INT) AS TINYINT) AS INT) END",

@@ -1,0 +1,74 @@
+"""Makes the environment in which Flink is measured: PyFlink's pins clash with PySpark's, so it lives in `.venv-flink` beside this file.
+
+python flink_environment.py        # makes it if need be, prints its Python and the jars for Parquet
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FLINK_VERSION = "2.3.0"
+PYTHON_VERSION = "3.11"
+VENV = Path(__file__).resolve().parent / ".venv-flink"
+PARQUET_JAR = f"flink-sql-parquet-{FLINK_VERSION}.jar"
+_UV = (sys.executable, "-m", "uv")
+
+
+def flink_python() -> Path:
+    """The interpreter that has PyFlink; the first call installs it, which takes minutes."""
+    python = VENV / "bin" / "python"
+    if not (VENV / "installed").exists():
+        _quietly([*_UV, "venv", "--quiet", "--clear", "--python", PYTHON_VERSION, str(VENV)])
+        _quietly([*_UV, "pip", "install", "--quiet", "--python", str(python), f"apache-flink=={FLINK_VERSION}"])
+        (VENV / "installed").touch()
+    return python
+
+
+def parquet_jars() -> list[Path]:
+    """What Flink needs to read Parquet: its format from Maven, by the Ivy inside PySpark, and Hadoop out of PySpark's own jars."""
+    hadoop = [next(_pyspark_jars().glob(f"hadoop-client-{part}-*.jar")) for part in ("api", "runtime")]
+    return [_fetched_parquet_jar(), *hadoop]
+
+
+def _fetched_parquet_jar() -> Path:
+    jar = _cache_home() / f"flink-{FLINK_VERSION}" / PARQUET_JAR
+    if jar.exists():
+        return jar
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    ivy = next(_pyspark_jars().glob("ivy-*.jar"))
+    with tempfile.TemporaryDirectory(dir=jar.parent) as folder:
+        command = ["java", "-jar", str(ivy), "-cache", f"{folder}/ivy", "-confs", "default", "-notransitive"]
+        command += ["-dependency", "org.apache.flink", "flink-sql-parquet", FLINK_VERSION]
+        _quietly([*command, "-retrieve", f"{folder}/[artifact]-[revision].[ext]"])
+        shutil.move(Path(folder, PARQUET_JAR), jar)
+    return jar
+
+
+def _cache_home() -> Path:
+    configured = os.environ.get("EVERFOLD_CACHE")
+    return Path(configured) if configured else Path.home() / ".cache" / "everfold"
+
+
+def _pyspark_jars() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec, "PySpark is a dependency"
+    assert spec.origin, "PySpark is a package with a file"
+    return Path(spec.origin).parent / "jars"
+
+
+def _quietly(command: list[str]) -> None:
+    """Run a command; only where it fails, show what it said."""
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout[-3000:]}")
+
+
+if __name__ == "__main__":
+    print(flink_python())
+    print(":".join(map(str, parquet_jars())))

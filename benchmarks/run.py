@@ -1,0 +1,96 @@
+"""Runs the benchmarks: makes the data, measures every engine in a process of its own, compares.
+
+    python run.py                                  # everything: two data sets, three engines, half an hour
+    python run.py --quick --engines flink spark    # a million rows
+
+Results are kept as JSON lines beside the data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import compare
+import make_data
+from flink_environment import flink_python, parquet_jars
+
+HERE = Path(__file__).resolve().parent
+SCRATCH = HERE.parent / "scratch" / "bench"
+QUICK_ROWS = 1_000_000
+FEWEST_FILES = 4  # fewer would be no stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSet:
+    """An input and the queries that are measured on it."""
+
+    name: str
+    rows: int
+    keys: int
+    queries: tuple[str, ...]
+
+
+DATA_SETS = (
+    DataSet(name="1k-keys", rows=10_000_000, keys=1000, queries=("tumble", "hop", "cumulate", "session")),
+    DataSet(name="1m-keys", rows=5_000_000, keys=1_000_000, queries=("tumble", "session")),
+)
+NOT_IN_SPARK = ("cumulate",)
+
+
+def command(engine: str, data: Path, queries: Sequence[str]) -> list[str]:
+    """How an engine is measured."""
+    if engine == "flink":
+        jars = ":".join(map(str, parquet_jars()))
+        return [str(flink_python()), str(HERE / "run_flink.py"), "--data", str(data), "--jars", jars, *queries]
+    if engine == "spark":
+        queries = [query for query in queries if query not in NOT_IN_SPARK]
+    return [sys.executable, str(HERE / f"run_{engine}.py"), "--data", str(data), *queries]
+
+
+def measure(engine: str, data: Path, queries: Sequence[str], log: Path) -> list[str]:
+    """Run an engine's script; the answer is its measurements, all else it says goes to the log."""
+    with log.open("w") as errors:
+        done = subprocess.run(
+            command(engine, data, queries), check=False, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    if done.returncode != 0:
+        raise SystemExit(f"{engine} failed on {data.name}: see {log}")
+    return [line for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def prepared(data_set: DataSet, folder: Path, rows: int) -> Path:
+    """The folder of a data set, made if it is not there; its name tells its size."""
+    data = folder / f"{data_set.name}-{rows // 1000}k-rows"
+    if not (data / "lanes").exists():
+        files = max(rows // 1_000_000, FEWEST_FILES)
+        make_data.main(["--out", str(data), "--rows", str(rows), "--keys", str(data_set.keys), "--files", str(files)])
+    return data
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Run the benchmarks.")
+    parser.add_argument("--engines", nargs="+", choices=compare.ENGINES, default=list(compare.ENGINES))
+    parser.add_argument("--repeat", type=int, default=1, help="measurements of each query; the median counts")
+    parser.add_argument("--quick", action="store_true", help="a million rows of each data set")
+    parser.add_argument("--scratch", type=Path, default=SCRATCH)
+    options = parser.parse_args(arguments)
+    options.scratch.mkdir(parents=True, exist_ok=True)
+    results = options.scratch / ("quick.jsonl" if options.quick else "results.jsonl")
+    results.write_text("")
+    for data_set in DATA_SETS:
+        data = prepared(data_set, options.scratch, QUICK_ROWS if options.quick else data_set.rows)
+        for engine in options.engines * options.repeat:
+            lines = measure(engine, data, data_set.queries, options.scratch / f"{engine}-{data.name}.log")
+            with results.open("a") as file:
+                file.writelines(f"{line}\n" for line in lines)
+            print(*lines, sep="\n", file=sys.stderr, flush=True)
+    return compare.main([str(results), "--data", str(options.scratch)])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

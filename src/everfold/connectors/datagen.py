@@ -1,0 +1,320 @@
+"""Connector `datagen`: rows made up, `rows-per-second` of them.
+
+A value is a function of the row's number, of the column and of nothing else (times: and of the batch's time, which Spark keeps), so a
+batch that comes again is the same. The table ends after `number-of-rows`, or when the shortest sequence does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
+
+from everfold.connectors.contract import (
+    SPLIT,
+    Connector,
+    Option,
+    OptionSet,
+    OptionValues,
+    Role,
+    Source,
+    SourceContext,
+    refuse_metadata,
+    wrong_option,
+)
+from everfold.connectors.formats.values import quoted
+from everfold.errors import SqlError, UnsupportedFeature, nearest
+from everfold.plan.nodes import Table, TableColumn
+from everfold.sql.settings import parse_duration
+from everfold.types import (
+    BooleanType,
+    BytesType,
+    DataType,
+    DateType,
+    DecimalType,
+    FloatingType,
+    IntegerType,
+    StringType,
+    TimestampType,
+    TimeType,
+    physical,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+OPTIONS = OptionSet(
+    (
+        Option("rows-per-second", "int", "10000", role="source", meaning="how many rows come in a second"),
+        Option("number-of-rows", "int", role="source", meaning="how many rows there are; without it they never end"),
+        Option(
+            "fields.*",
+            role="source",
+            meaning="how a column is made: kind, min, max, length, start, end, max-past, null-rate, var-len",
+        ),
+        Option("scan.parallelism", "int", role="source", note="has no meaning here"),
+    )
+)
+_SETTINGS = ("kind", "min", "max", "length", "start", "end", "max-past", "null-rate", "var-len")
+_LENGTH = 100
+_BITS53 = 1 << 53
+_HEX_DIGITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """How one column is made."""
+
+    sequence: bool = False
+    low: Decimal | None = None
+    high: Decimal | None = None
+    length: int = _LENGTH
+    start: int = 0
+    end: int = 0
+    max_past_ms: int = 0
+    null_rate: float = 0.0
+    var_len: bool = False
+
+
+class DatagenSource(Source):
+    """Made-up rows."""
+
+    def __init__(self, table: Table, options: OptionValues) -> None:
+        self.table = table
+        self.options = options
+        self.fields = _fields(table, options)
+
+    @property
+    def count(self) -> int | None:
+        """How many rows there are, None for no end."""
+        limits = [field.end - field.start + 1 for field in self.fields if field.sequence]
+        said = self.options.number_or_none("number-of-rows")
+        limits += [] if said is None else [said]
+        return min(limits, default=None)
+
+    def bounded(self) -> bool:
+        """With a number of rows or a sequence."""
+        return self.count is not None
+
+    def stream(self, context: SourceContext) -> DataFrame:
+        """So many rows a second."""
+        reader = context.spark.readStream.name(context.name).format("rate")
+        frame = (
+            reader.option("rowsPerSecond", str(self.options.number("rows-per-second")))
+            .load()
+            .selectExpr("value AS __row")
+        )
+        return self._columns(frame if self.count is None else frame.where(f"__row < {self.count}"))
+
+    def batch(self, context: SourceContext) -> DataFrame:
+        """All rows at once. Raises SqlError `unbounded-source` when they have no end."""
+        if self.count is None:
+            raise SqlError.of(
+                "unbounded-source",
+                f"table `{self.table.name}` has no end",
+                help="set 'number-of-rows' to read it in batch",
+            )
+        return self._columns(context.spark.range(self.count).selectExpr("id AS __row"))
+
+    def _columns(self, frame: DataFrame) -> DataFrame:
+        out = [
+            f"{_value(column.type, field, at)} AS {physical(at)}"
+            for at, (column, field) in enumerate(zip(self.table.columns, self.fields, strict=True))
+        ]
+        return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}")
+
+    def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
+        """Spark counts the source's seconds."""
+        return self.count is not None and int(offsets_json) * self.options.number("rows-per-second") >= self.count
+
+
+class DatagenConnector(Connector):
+    """Makes rows up."""
+
+    def options(self, table: Table) -> OptionSet:
+        """`rows-per-second`, `number-of-rows`, `fields.…`."""
+        return OPTIONS
+
+    def check(self, table: Table, role: Role) -> OptionValues:
+        """Types and the settings of the columns."""
+        refuse_metadata(table, (), role)
+        options = OPTIONS.read(table, role.value)
+        for name, least in (("rows-per-second", 1), ("number-of-rows", 0)):
+            value = options.number_or_none(name)
+            if value is not None and value < least:
+                raise wrong_option(table, name, f"option `{name}` is {value}, but it must be at least {least}")
+        _fields(table, options)
+        return options
+
+    def source(self, table: Table) -> Source:
+        """Makes the rows."""
+        return DatagenSource(table, self.check(table, Role.SOURCE))
+
+
+CONNECTOR = DatagenConnector(name="datagen", meaning="made-up rows")
+
+
+# --- what the options say ---------------------------------------------------------------------------------------------
+
+
+def _fields(table: Table, options: OptionValues) -> tuple[_Field, ...]:
+    said: dict[str, dict[str, str]] = {column.name: {} for column in table.columns}
+    for name, text in options.with_prefix("fields.").items():
+        column, _, setting = name.rpartition(".")
+        if column not in said:
+            raise wrong_option(
+                table, f"fields.{name}", f"option `fields.{name}` speaks of no column", nearest(column, said)
+            )
+        if setting not in _SETTINGS:
+            raise SqlError.of(
+                "unknown-option", f"table `{table.name}`: the connector `datagen` has no option `fields.{name}`",
+                dict(table.option_spans).get(f"fields.{name}"), nearest(setting, _SETTINGS),
+            )  # fmt: skip
+        said[column][setting] = text
+    return tuple(_field(table, column, said[column.name]) for column in table.columns)
+
+
+def _field(table: Table, column: TableColumn, said: Mapping[str, str]) -> _Field:
+    def wrong(setting: str, what: str) -> SqlError:
+        return wrong_option(
+            table, f"fields.{column.name}.{setting}", f"option `fields.{column.name}.{setting}`: {what}"
+        )
+
+    def whole(setting: str, default: int) -> int:
+        try:
+            return int(said.get(setting, default))
+        except ValueError:
+            raise wrong(setting, "it takes a whole number") from None
+
+    def number(setting: str) -> Decimal | None:
+        try:
+            return Decimal(said[setting]) if setting in said else None
+        except InvalidOperation:
+            raise wrong(setting, "it takes a number") from None
+
+    of = column.type
+    if not isinstance(
+        of,
+        BooleanType
+        | IntegerType
+        | FloatingType
+        | DecimalType
+        | StringType
+        | BytesType
+        | DateType
+        | TimeType
+        | TimestampType,
+    ):
+        raise UnsupportedFeature.of(
+            "datagen-type", f"table `{table.name}`: datagen does not make {of} (column `{column.name}`)"
+        )
+    kind = said.get("kind", "random")
+    if kind not in ("random", "sequence"):
+        raise wrong("kind", "it takes `random` or `sequence`")
+    if kind == "sequence":
+        if not isinstance(of, IntegerType | FloatingType | DecimalType | StringType):
+            raise UnsupportedFeature.of(
+                "datagen-type", f"table `{table.name}`: {of} has no sequence (column `{column.name}`)"
+            )
+        for setting in ("start", "end"):
+            if setting not in said:
+                raise SqlError.of(
+                    "missing-option",
+                    f"table `{table.name}` needs option `fields.{column.name}.{setting}`: it is a sequence",
+                )
+    try:
+        past = parse_duration(said.get("max-past", "0 ms"))
+        rate = float(said.get("null-rate", "0"))
+    except ValueError as error:
+        raise wrong("max-past" if "max-past" in said else "null-rate", str(error)) from None
+    made = _Field(
+        kind == "sequence", number("min"), number("max"), whole("length", _length(of)), whole("start", 0), whole("end", 0), past, rate,
+        said.get("var-len", "false").lower() == "true",
+    )  # fmt: skip
+    if made.sequence and made.end < made.start:
+        raise wrong("end", f"it is below `start`, {made.start}")
+    if made.low is not None and made.high is not None and made.high < made.low:
+        raise wrong("max", f"it is below `min`, {made.low}")
+    if not 0 <= rate <= 1:
+        raise wrong("null-rate", "it lies between 0 and 1")
+    if made.length < 1:
+        raise wrong("length", "it is at least 1")
+    return made
+
+
+def _length(of: DataType) -> int:
+    return min(of.length, _LENGTH) if isinstance(of, StringType | BytesType) else _LENGTH
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _value(of: DataType, field: _Field, at: int) -> str:
+    """Spark SQL for the value of the column at a position in row `__row`."""
+    value = f"CAST({field.start}L + __row AS {of.spark})" if field.sequence else _random(of, field, at)
+    if field.null_rate:
+        value = f"IF({_share(at, 'null')} < {field.null_rate}D, CAST(NULL AS {of.spark}), {value})"
+    return value
+
+
+def _hash(at: int, salt: str = "") -> str:
+    return f"xxhash64(__row, {at}, {quoted(salt)})"
+
+
+def _share(at: int, salt: str = "") -> str:
+    """A number from 0 (inclusive) to 1."""
+    return f"((({_hash(at, salt)}) & {_BITS53 - 1}L) / {_BITS53}D)"
+
+
+def _random(of: DataType, field: _Field, at: int) -> str:
+    match of:
+        case BooleanType():
+            return f"({_hash(at)} & 1L) = 1"
+        case IntegerType():
+            bound = 1 << (of.bits - 1)
+            low = -bound if field.low is None else max(int(field.low), -bound)
+            high = bound - 1 if field.high is None else min(int(field.high), bound - 1)
+            if high - low + 1 >= 1 << 63:
+                return f"CAST({_hash(at)} AS {of.spark})"
+            return f"CAST({_long(low)} + pmod({_hash(at)}, {_long(high - low + 1)}) AS {of.spark})"
+        case FloatingType():
+            low_float = float(field.low or 0)
+            high_float = 1.0 if field.high is None else float(field.high)
+            return f"CAST({low_float!r}D + {_share(at)} * {high_float - low_float!r}D AS {of.spark})"
+        case DecimalType():
+            most = Decimal(10) ** (of.precision - of.scale) - 1
+            low_dec = field.low if field.low is not None else Decimal(0)
+            high_dec = field.high if field.high is not None else most
+            return f"CAST({float(low_dec)!r}D + {_share(at)} * {float(high_dec - low_dec)!r}D AS {of.spark})"
+        case StringType():
+            digits = ", ".join(
+                f"sha2(concat(__row, ' {at} {part}'), 256)" for part in range(-(-field.length // _HEX_DIGITS))
+            )
+            return f"substring(concat({digits}), 1, {_some_length(field, at)})"
+        case BytesType():
+            digits = ", ".join(
+                f"sha2(concat(__row, ' {at} {part}'), 256)" for part in range(-(-2 * field.length // _HEX_DIGITS))
+            )
+            return f"unhex(substring(concat({digits}), 1, 2 * {_some_length(field, at)}))"
+        case DateType():
+            return f"CAST({_moment(field, at)} AS DATE)"
+        case TimeType():
+            return f"CAST(pmod(unix_millis({_moment(field, at)}), 86400000L) AS INT)"
+        case _:
+            assert isinstance(of, TimestampType), of
+            return f"CAST({_moment(field, at)} AS {of.spark})"
+
+
+def _long(value: int) -> str:
+    return f"CAST('{value}' AS BIGINT)"
+
+
+def _some_length(field: _Field, at: int) -> str:
+    return f"CAST(1 + floor({_share(at, 'length')} * {field.length}) AS INT)" if field.var_len else str(field.length)
+
+
+def _moment(field: _Field, at: int) -> str:
+    """A time up to `max-past` before the batch's."""
+    now = "unix_millis(current_timestamp())"
+    return f"timestamp_millis({now} - CAST(floor({_share(at)} * {field.max_past_ms}) AS BIGINT))"

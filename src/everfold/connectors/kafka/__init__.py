@@ -1,0 +1,1 @@
+"""Connector `kafka`: topics, as a source and as a sink."""

@@ -1,0 +1,113 @@
+"""Writes to a topic, exactly once: a batch and the mark that it is there are one transaction of Kafka (`transaction`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from everfold.connectors.contract import BatchId, LocalSink, OptionValues, Role, SinkContext, columns_of
+from everfold.connectors.kafka.client import Client, kafka_error, own_settings
+from everfold.connectors.kafka.connector import SERVERS, key_columns, key_format, topics, value_columns, value_format
+from everfold.connectors.kafka.transaction import OutgoingRecord, SinkFenced, TransactionalSink
+from everfold.connectors.troubles import trouble
+from everfold.errors import StateError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class KafkaSink(LocalSink):
+    """One topic."""
+
+    def __init__(self, context: SinkContext, options: OptionValues) -> None:
+        super().__init__(context, options)
+        self._open: TransactionalSink | None = None
+        self._partition_list: list[int] = [0]
+
+    def prepare(self) -> None:
+        """Looks whether brokers and topic are there."""
+        client = Client(self.table, self.options)
+        try:
+            [self._partition_list] = client.partitions().values()
+        finally:
+            client.close()
+
+    def write(self, rows: pa.Table, batch: BatchId) -> None:
+        """Writes the batch, unless the topic has it."""
+        try:
+            if self._open is None:
+                self._open = self._opened(batch)
+            self._open.apply(batch.epoch, batch.batch, self._records(rows))
+        except SinkFenced as fenced:
+            self.close()
+            raise StateError.of(
+                "sink-taken-over",
+                f"table `{self.table.name}`: another run of this job writes to `{topics(self.options)[0]}` now",
+            ) from fenced
+        except KafkaException as wrong:
+            self.close()
+            raise kafka_error(self.table, self.options, wrong) from None
+        except TimeoutError as wrong:
+            self.close()
+            raise trouble("kafka-unreachable", f"table `{self.table.name}`: {wrong}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _opened(self, batch: BatchId) -> TransactionalSink:
+        return TransactionalSink(
+            bootstrap_servers=self.options.text(SERVERS),
+            topic=topics(self.options)[0],
+            job=batch.job,
+            sink=batch.sink,
+            options=own_settings(self.options),
+            prefix=self.options.text("sink.transactional-id-prefix"),
+        )
+
+    def _records(self, rows: pa.Table) -> Iterator[OutgoingRecord]:
+        value = value_format(self.table, self.options)
+        values = value_columns(self.table, self.options, Role.SINK)
+        encode_value = value.encoder(values)
+        key = key_format(self.table, self.options)
+        keys = key_columns(self.table, self.options, Role.SINK)
+        encode_key = None if key is None else key.encoder(keys)
+        special = {
+            column.metadata_key: at
+            for at, column in enumerate(columns_of(self.table, Role.SINK))
+            if column.metadata_key
+        }
+        partitioner = self.options.text("sink.partitioner")
+        width = len(columns_of(self.table, Role.SINK))
+        columns = [rows.column(at).to_pylist() for at in range(width)]
+        for number, row in enumerate(zip(*columns, strict=True)):
+            partition = None
+            if partitioner == "fixed":
+                partition = self._partition_list[0]
+            elif partitioner == "round-robin":
+                partition = self._partition_list[number % len(self._partition_list)]
+            at = special.get("timestamp")
+            yield OutgoingRecord(
+                None if encode_key is None else encode_key([row[column.position] for column in keys]),
+                encode_value([row[column.position] for column in values]),
+                partition,
+                None if at is None or row[at] is None else _millis(row[at]),
+                _headers(row[special["headers"]]) if "headers" in special else (),
+            )
+
+
+def _millis(instant: object) -> int:
+    assert isinstance(instant, datetime)
+    return int(instant.timestamp() * 1000)
+
+
+def _headers(entries: object) -> Sequence[tuple[str, bytes | None]]:
+    return [(str(key), value) for key, value in entries] if isinstance(entries, list) else []

@@ -1,0 +1,364 @@
+"""Reads topics through Spark. Where it starts and ends is decided here: as offsets, once, when the job is first started."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
+from everfold.connectors.filesystem.source import bad_record
+from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.formats.values import BadValue, identifier, quoted
+from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable
+from everfold.connectors.kafka.connector import (
+    key_columns,
+    key_format,
+    specific_offsets,
+    topics,
+    value_columns,
+    value_format,
+)
+from everfold.connectors.kafka.jars import add_jars
+from everfold.connectors.troubles import trouble
+from everfold.errors import ConnectorError
+from everfold.plan.nodes import Table, TableColumn
+from everfold.types import physical
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_RAW_BYTES = 20_000
+"""How much of a bad record is carried in an error, to say what is wrong with it."""
+_METADATA = {
+    "topic": "__topic",
+    "partition": "__partition",
+    "offset": "__offset",
+    "timestamp": "__timestamp",
+    "headers": "coalesce(map_from_entries(__headers), CAST(map() AS MAP<STRING, BINARY>))",
+    "timestamp-type": "CASE __timestamp_type WHEN 0 THEN 'CreateTime' WHEN 1 THEN 'LogAppendTime' ELSE 'NoTimestampType' END",
+}
+
+
+class KafkaSource(Source):
+    """The records of a table's topics."""
+
+    def __init__(self, table: Table, options: OptionValues) -> None:
+        self.table = table
+        self.options = options
+        self.client = Client(table, options)
+        self._ends: Offsets | None = None
+        self._observed: Any = None
+
+    def bounded(self) -> bool:
+        """With a `scan.bounded.mode`."""
+        return self.options.text("scan.bounded.mode") != "unbounded"
+
+    # -- Spark ---------------------------------------------------------------------------------------------------------
+
+    def stream(self, context: SourceContext) -> DataFrame:
+        """The records as a stream; a bounded one leaves out what lies behind its end."""
+        partitions = self.client.partitions()
+        starts = self._starts(partitions)
+        self._ends = self._fixed_ends(context, partitions)
+        add_jars(context.spark)
+        reader = context.spark.readStream.name(context.name).format("kafka")
+        reader = reader.option("maxOffsetsPerTrigger", str(self.options.number("scan.max-records-per-batch")))
+        reader = reader.option("startingOffsets", "earliest" if starts is None else _json(starts))
+        frame = self._frame(reader, context, streaming=True)
+        self.client.close()
+        return frame
+
+    def batch(self, context: SourceContext) -> DataFrame:
+        """The records that there are now."""
+        partitions = self.client.partitions()
+        starts = self._starts(partitions) or self.client.ends(partitions, first=True)
+        ends = self._end_offsets(partitions) or self.client.ends(partitions)
+        for topic, of in starts.items():
+            for at, offset in of.items():
+                ends[topic][at] = max(offset, ends[topic][at])
+        add_jars(context.spark)
+        reader = (
+            context.spark.read.format("kafka")
+            .option("startingOffsets", _json(starts))
+            .option("endingOffsets", _json(ends))
+        )
+        frame = self._frame(reader, context, streaming=False)
+        self.client.close()
+        return frame
+
+    def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
+        context.spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+        for key, value in java_settings(self.options).items():
+            reader = reader.option(f"kafka.{key}", value)
+        pattern = self.options.text_or_none("topic-pattern")
+        reader = (
+            reader.option("subscribePattern", pattern)
+            if pattern
+            else reader.option("subscribe", ",".join(topics(self.options)))
+        )
+        wants_headers = any(column.metadata_key == "headers" for column in self.table.columns)
+        frame: DataFrame = reader.option("includeHeaders", "true" if wants_headers else "false").load()
+        if streaming and self._ends is not None:
+            frame = frame.where(_before(self._ends))
+        frame = frame.selectExpr(
+            "key AS __key", "value AS __value", "topic AS __topic", "partition AS __partition", "offset AS __offset",
+            "timestamp AS __timestamp", "timestampType AS __timestamp_type", *(["headers AS __headers"] if wants_headers else []),
+        )  # fmt: skip
+        values: dict[int, str] = {}
+        keys, form = key_columns(self.table, self.options, Role.SOURCE), key_format(self.table, self.options)
+        if form is not None:
+            frame = self._parsed(frame, form, keys, "__key", values, context.name, streaming=streaming)
+        columns = value_columns(self.table, self.options, Role.SOURCE)
+        if columns:
+            form = value_format(self.table, self.options)
+            frame = self._parsed(frame, form, columns, "__value", values, context.name, streaming=streaming)
+        out = [f"{self._column(at, column, values)} AS {physical(at)}" for at, column in enumerate(self.table.columns)]
+        return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}")
+
+    def _split(self) -> str:
+        name = quoted(self.table.name + "/")
+        if len(topics(self.options)) == 1:
+            return f"concat({name}, __partition)"
+        return f"concat({name}, __topic, '/', __partition)"
+
+    def _column(self, at: int, column: TableColumn, values: dict[int, str]) -> str:
+        if at in values:
+            return values[at]
+        assert column.metadata_key is not None, column
+        return f"CAST({_METADATA[column.metadata_key]} AS {column.type.spark})"
+
+    def _parsed(
+        self,
+        frame: DataFrame,
+        form: Format,
+        columns: tuple[RecordColumn, ...],
+        raw: str,
+        values: dict[int, str],
+        name: str,
+        *,
+        streaming: bool,
+    ) -> DataFrame:
+        """The frame with the fields of keys or values as `<raw>_0…`; Spark SQL for the columns goes into `values`."""
+        parts = [("part", quoted(raw[2:])), ("topic", "__topic"), ("partition", "__partition"), ("offset", "__offset")]
+        place = Place(self.table.name, (*parts, ("raw", f"base64(substring({raw}, 1, {_RAW_BYTES}))")))
+        own = tuple(frame.columns)
+        frame = form.from_text(frame, columns, raw, keep_empty=raw == "__key")
+        fields = {column.position: f"{raw}_{at}" for at, column in enumerate(columns)}
+        frame = frame.selectExpr(
+            *(identifier(each) for each in own),
+            *(f"{identifier(column.name)} AS {fields[column.position]}" for column in columns),
+            BAD,
+        )
+        if form.ignore_errors:
+            frame = self._counted(frame, form, columns, fields, f"{name}{raw}", streaming=streaming)
+        else:
+            frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(place, None, BAD)} END")
+        for column in columns:
+            values[column.position] = form.value(column, fields[column.position], place)
+        return frame.drop(BAD)
+
+    def _counted(
+        self,
+        frame: DataFrame,
+        form: Format,
+        columns: tuple[RecordColumn, ...],
+        fields: dict[int, str],
+        name: str,
+        *,
+        streaming: bool,
+    ) -> DataFrame:
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import expr
+
+        partly = [sql for column in columns if (sql := form.is_bad(column, fields[column.position]))]
+        frame = frame.withColumn("__lost", expr(form.lost(columns)))
+        bad = expr(f"count_if(__lost OR {BAD} IS NOT NULL OR " + (" OR ".join(partly) or "false") + ")").alias("bad")
+        if streaming:
+            frame = frame.observe(f"everfold_bad_{name}", bad)
+        else:
+            self._observed = Observation(f"everfold_bad_{name}")
+            frame = frame.observe(self._observed, bad)
+        return frame.where("NOT __lost").drop("__lost")
+
+    # -- where it starts and ends --------------------------------------------------------------------------------------
+
+    def _starts(self, partitions: dict[str, list[int]]) -> Offsets | None:
+        """The first offsets to read, None for all that there is."""
+        options = self.options
+        match options.text("scan.startup.mode"):
+            case "earliest-offset":
+                return None
+            case "latest-offset":
+                return self.client.ends(partitions)
+            case "timestamp":
+                return self.client.at_time(partitions, options.number("scan.startup.timestamp-millis"))
+            case "specific-offsets":
+                said = specific_offsets(self.table, options, "scan.startup.specific-offsets")
+                first = self.client.ends(partitions, first=True)
+                return self._specific(said, first, "scan.startup.specific-offsets")
+            case _:
+                return self._group_starts(partitions)
+
+    def _specific(self, said: dict[int, int], others: Offsets, option: str) -> Offsets:
+        [topic] = others
+        for partition in said:
+            if partition not in others[topic]:
+                raise trouble(
+                    "no-such-partition",
+                    f"table `{self.table.name}`: topic `{topic}` has no partition {partition}",
+                    dict(self.table.option_spans).get(option),
+                    f"it has {len(others[topic])}, from 0 on",
+                )
+        return {topic: {**others[topic], **said}}
+
+    def _group_starts(self, partitions: dict[str, list[int]]) -> Offsets:
+        committed = self.client.committed(partitions)
+        reset = self.options.with_prefix("properties.").get("auto.offset.reset", "none")
+        missing = any(offset is None for of in committed.values() for offset in of.values())
+        if missing and reset not in ("earliest", "latest"):
+            group = self.options.text("properties.group.id")
+            raise trouble(
+                "no-group-offsets",
+                f"table `{self.table.name}`: the group `{group}` has committed no offsets for {', '.join(f'`{topic}`' for topic in partitions)}",
+                dict(self.table.option_spans).get("properties.group.id"),
+                "set 'scan.startup.mode' = 'earliest-offset', or 'properties.auto.offset.reset' = 'earliest' or 'latest'",
+            )
+        others = self.client.ends(partitions, first=reset == "earliest") if missing else {}
+        return {
+            topic: {at: others[topic][at] if offset is None else offset for at, offset in of.items()}
+            for topic, of in committed.items()
+        }
+
+    def _end_offsets(self, partitions: dict[str, list[int]]) -> Offsets | None:
+        """Where a bounded source ends: the first offsets that are not read."""
+        options = self.options
+        match options.text("scan.bounded.mode"):
+            case "unbounded":
+                return None
+            case "latest-offset":
+                return self.client.ends(partitions)
+            case "timestamp":
+                return self.client.at_time(partitions, options.number("scan.bounded.timestamp-millis"))
+            case "specific-offsets":
+                said = specific_offsets(self.table, options, "scan.bounded.specific-offsets")
+                return self._specific(said, self.client.ends(partitions), "scan.bounded.specific-offsets")
+            case _:
+                committed = self.client.committed(partitions)
+                return {topic: {at: offset or 0 for at, offset in of.items()} for topic, of in committed.items()}
+
+    def _fixed_ends(self, context: SourceContext, partitions: dict[str, list[int]]) -> Offsets | None:
+        """The end as it was fixed when the job was first started."""
+        if not self.bounded():
+            return None
+        path = None if context.job_folder is None else context.job_folder / "sources" / f"{context.name}.ends.json"
+        if path is not None and path.exists():
+            said: dict[str, dict[str, int]] = json.loads(path.read_text())
+            return {topic: {int(at): offset for at, offset in of.items()} for topic, of in said.items()}
+        ends = self._end_offsets(partitions)
+        assert ends is not None
+        if path is not None:
+            _keep(path, _json(ends))
+        return ends
+
+    def splits(self, context: SourceContext) -> tuple[str, ...]:
+        """The partitions that there are."""
+        found = self.client.partitions()
+        self.client.close()
+        if len(topics(self.options)) == 1:
+            return tuple(f"{self.table.name}/{at}" for of in found.values() for at in of)
+        return tuple(f"{self.table.name}/{topic}/{at}" for topic, of in found.items() for at in of)
+
+    def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
+        """Whether every partition has been read up to its end."""
+        if self._ends is None:
+            return False
+        said: dict[str, dict[str, int]] = json.loads(offsets_json)
+        return all(
+            said.get(topic, {}).get(str(at), 0) >= end for topic, of in self._ends.items() for at, end in of.items()
+        )
+
+    def after_batch(self, context: SourceContext, offsets_json: str) -> None:
+        """Shows the progress as offsets of the table's group; the job itself goes by its checkpoint."""
+        if self.options.text_or_none("properties.group.id") is not None:
+            self.client.commit(json.loads(offsets_json))
+
+    def skipped(self, progress: object) -> int:
+        """Records left out or read in part, by Spark's progress (None: of the batch frame that has run)."""
+        if progress is None:
+            return 0 if self._observed is None else int(self._observed.get["bad"] or 0)
+        metrics = getattr(progress, "observedMetrics", None) or {}
+        return sum(
+            int(metrics[name]["bad"] or 0)
+            for name in metrics
+            if name.startswith("everfold_bad_") and name.endswith(("__key", "__value"))
+        )
+
+    # -- failures ------------------------------------------------------------------------------------------------------
+
+    def failure(self, error_text: str) -> ConnectorError | None:
+        """A bad record; brokers that went away; a topic that was deleted or made anew."""
+        said = find_bad(error_text, self.table.name)
+        if said is not None:
+            return self._bad_record(said)
+        if re.search(r"data may have been lost|failOnDataLoss|DATA_LOSS|KAFKA_DATA_LOSS", error_text, re.I):
+            return trouble(
+                "kafka-data-lost",
+                f"table `{self.table.name}`: records that were not read yet are gone from {', '.join(topics(self.options)) or 'a topic'}",
+                help="the topic was made anew, or its retention is shorter than the job was down: start a new job (another --state)",
+            )
+        if re.search(r"UnknownTopicOrPartitionException", error_text):
+            return trouble(
+                "no-such-topic",
+                f"table `{self.table.name}`: the topic is gone",
+                dict(self.table.option_spans).get("topic"),
+            )
+        if re.search(
+            r"kafka\.common\.errors\.(?:Timeout|Disconnect|Network)Exception|No resolvable bootstrap urls", error_text
+        ):
+            return unreachable(self.table, self.options)
+        return None
+
+    def _bad_record(self, said: dict[str, object]) -> ConnectorError:
+        is_key = said.get("part") == "key"
+        form = key_format(self.table, self.options) if is_key else value_format(self.table, self.options)
+        assert form is not None
+        columns = (key_columns if is_key else value_columns)(self.table, self.options, Role.SOURCE)
+        raw = base64.b64decode(re.sub(r"\s", "", str(said.get("raw", ""))))
+        reason = (
+            f"field `{said['column']}` cannot be read: `{said.get('text')}`"
+            if said.get("column")
+            else "it cannot be read"
+        )
+        try:
+            for _ in form.decoder(columns)(raw):
+                pass
+        except BadValue as wrong:
+            reason = wrong.reason
+        where = f"topic `{said.get('topic')}` partition {said.get('partition')} offset {said.get('offset')}" + (
+            ", key" if is_key else ""
+        )
+        return bad_record(where, reason, raw.decode("utf-8", "replace"), form)
+
+
+def _json(offsets: Offsets) -> str:
+    return json.dumps({topic: {str(at): offset for at, offset in of.items()} for topic, of in offsets.items()})
+
+
+def _before(ends: Offsets) -> str:
+    """Spark SQL: whether a record lies before the end of its partition; a partition that came later is none of the table's."""
+    pairs = ", ".join(f"{quoted(f'{topic}/{at}')}, {end}L" for topic, of in ends.items() for at, end in of.items())
+    return f"coalesce(offset < try_element_at(map({pairs}), concat(topic, '/', partition)), false)"
+
+
+def _keep(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".tmp")
+    with open(fresh, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)

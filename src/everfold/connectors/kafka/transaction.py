@@ -1,0 +1,228 @@
+"""Writing a batch to Kafka exactly once, from the driver.
+
+A batch's records and the mark that says "this batch is in" are one Kafka transaction. The mark is the committed offset of a consumer
+group that nobody consumes with: `batch + 1` at partition 0 of the sink's topic, the epoch in its metadata. After a crash the next
+producer of the same `transactional.id` fences the last one, which ends an open transaction, and then reads the mark: what it
+names is in the topic as a whole, everything behind it not at all. Readers need `isolation.level = read_committed`.
+
+The broker forgets the mark after `offsets.retention.minutes` without a commit (7 days unless configured): a batch that was committed here
+but not in Spark's log, and is replayed later than that, would be written twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+log = logging.getLogger(__name__)
+log.addHandler(logging.NullHandler())
+
+T = TypeVar("T")
+
+TRANSACTION_TIMEOUT_MS = 300_000
+REQUEST_TIMEOUT_S = 60.0
+ABORT_TIMEOUT_S = 5.0
+TOPIC_TIMEOUT_S = 3.0
+ANY_PARTITION = -1
+
+Headers = Sequence[tuple[str, str | bytes | None]]
+
+
+class OutgoingRecord(NamedTuple):
+    """One record for a topic; a `None` value is a tombstone."""
+
+    key: bytes | None
+    value: bytes | None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Headers = ()
+
+
+class AppliedMark(NamedTuple):
+    """The last batch that a sink holds; marks compare as the batches came."""
+
+    epoch: int
+    batch: int
+
+
+NOTHING_APPLIED = AppliedMark(-1, -1)
+
+
+class SinkFenced(Exception):
+    """Another process writes for this job and sink: this one must stop, its open transaction is void."""
+
+
+class TransactionalSink:
+    """One sink of one job, writing to one topic.
+
+    To open it is to take it over: a process that still writes under the same job and sink is fenced.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        topic: str,
+        job: str,
+        sink: str,
+        options: Mapping[str, str] | None = None,
+        prefix: str = "everfold",
+    ) -> None:
+        self._topic = topic
+        name = f"{prefix}.{job}.{sink}"
+        common = {**(options or {}), "bootstrap.servers": bootstrap_servers}
+        self._producer = Producer(
+            {
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "linger.ms": 20,
+                **common,
+                "transactional.id": name,
+            },
+            logger=log,
+        )
+        self._group = Consumer(
+            {**common, "group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}, logger=log
+        )
+        self._failed = False
+        try:
+            self._await_topic()
+            _retrying(self._producer.init_transactions)
+            self._applied = self._read_mark()
+        except BaseException:
+            self._group.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections; an unfinished transaction is left to be fenced."""
+        self._group.close()
+
+    @property
+    def applied(self) -> AppliedMark:
+        """The last batch that the topic holds, as the broker said at the start or we committed since."""
+        return self._applied
+
+    def apply(self, epoch: int, batch: int, records: Iterable[OutgoingRecord]) -> bool:
+        """Write the batch unless the topic holds it. True: written now. False: it was there already.
+
+        Either all records are visible to `read_committed` readers when this returns, or none is when it dies. When it raises, the last
+        word may be lost on the way (a commit without an answer): the sink is done, and the next one opened reads how it ended.
+        """
+        assert not self._failed, "a sink that failed is opened anew"
+        if self._applied.epoch > epoch:
+            raise SinkFenced(f"epoch {epoch} writes to a sink that epoch {self._applied.epoch} has taken over")
+        if self._applied >= (epoch, batch):
+            return False
+        try:
+            self._producer.begin_transaction()
+            self._produce(records)
+            self._mark(AppliedMark(epoch, batch))
+            _retrying(self._producer.commit_transaction)
+        except BaseException as failure:
+            self._failed = True
+            self._abort()
+            if isinstance(failure, KafkaException):
+                raise _known_error(failure) from failure
+            raise
+        self._applied = AppliedMark(epoch, batch)
+        return True
+
+    def _await_topic(self) -> None:
+        """Fail early: a producer would hold records for an absent topic back for a minute. A broker may create it upon being asked."""
+        deadline = time.monotonic() + TOPIC_TIMEOUT_S
+        while True:
+            error = self._producer.list_topics(self._topic, REQUEST_TIMEOUT_S).topics[self._topic].error
+            if error is None:
+                return
+            if time.monotonic() > deadline:
+                raise KafkaException(error)
+            time.sleep(0.2)
+
+    # -- the parts of a transaction -----------------------------------------------------------------------------------
+
+    def _produce(self, records: Iterable[OutgoingRecord]) -> None:
+        """Send all records. One that the broker refuses fails the transaction, so nobody need look at each delivery."""
+        for record in records:
+            self._enqueue(record)
+            self._producer.poll(0)
+        unsent = self._producer.flush(REQUEST_TIMEOUT_S)
+        if unsent:
+            raise TimeoutError(f"{unsent} records for topic {self._topic} were not acknowledged")
+
+    def _enqueue(self, record: OutgoingRecord) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=ANY_PARTITION if record.partition is None else record.partition,
+                    timestamp=record.timestamp_ms or 0,  # 0 means now, to the client
+                    headers=list(record.headers),
+                )
+                return
+            except BufferError:  # the client's queue is full: let it drain
+                self._producer.poll(0.1)
+
+    def _mark(self, mark: AppliedMark) -> None:
+        """Make the mark part of the open transaction."""
+        offset = TopicPartition(self._topic, 0, mark.batch + 1, str(mark.epoch))
+        group = self._group.consumer_group_metadata()
+        _retrying(lambda timeout: self._producer.send_offsets_to_transaction([offset], group, timeout))
+
+    def _read_mark(self) -> AppliedMark:
+        [committed] = _retrying(self._committed)
+        if committed.error is not None:
+            raise KafkaException(committed.error)
+        if committed.offset < 0:
+            return NOTHING_APPLIED
+        return AppliedMark(int(committed.metadata or 0), committed.offset - 1)
+
+    def _committed(self, timeout_s: float) -> list[TopicPartition]:
+        return self._group.committed([TopicPartition(self._topic, 0)], timeout=timeout_s)
+
+    def _abort(self) -> None:
+        """Spare readers the wait for the transaction's timeout, where the broker can be asked to."""
+        with contextlib.suppress(KafkaException):
+            self._producer.abort_transaction(ABORT_TIMEOUT_S)
+
+
+def _retrying(step: Callable[[float], T]) -> T:
+    """Run a step, given its timeout in seconds, until it ends in a way that a second call would not mend."""
+    deadline = time.monotonic() + REQUEST_TIMEOUT_S
+    while True:
+        try:
+            return step(max(deadline - time.monotonic(), 1.0))
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if not (error.retriable() or error.code() in _PASSING) or time.monotonic() > deadline:
+                raise _known_error(failure) from failure
+            time.sleep(0.1)
+
+
+# What a coordinator says while it starts, moves or settles; the client marks only its own transaction calls as worth another try.
+_PASSING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+)
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+
+def _known_error(failure: KafkaException) -> Exception:
+    error: KafkaError = failure.args[0]
+    return SinkFenced(error.str()) if error.code() in _FENCED else failure

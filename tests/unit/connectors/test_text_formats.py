@@ -1,0 +1,389 @@
+"""JSON, CSV and raw records in Python: what Flink 2.3 reads (asked of it) and where everfold says no."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from unit.connectors.samples import FLINK_READS, JSON_TEXTS, OURS, TYPES
+from unit.connectors.tables import table
+
+from everfold.connectors.contract import Role
+from everfold.connectors.filesystem.connector import record_columns
+from everfold.connectors.formats.contract import Format
+from everfold.connectors.formats.registry import format_of
+from everfold.connectors.formats.values import BadValue
+from everfold.connectors.printing import java_double, java_text
+from everfold.connectors.registry import connector_of
+from everfold.errors import ConnectorError
+from everfold.plan.nodes import Table
+from everfold.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DOUBLE,
+    FLOAT,
+    INT,
+    STRING,
+    TIMESTAMP3,
+    TIMESTAMP_LTZ3,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    RowField,
+    RowType,
+    TimeType,
+)
+
+
+def form(of: Table) -> Format:
+    options = connector_of(of).check(of, Role.SOURCE)
+    name = options.text("format")
+    return format_of(name, of, options, f"{name}.")
+
+
+def read(of: Table, *records: str | bytes) -> list[list[object]]:
+    decode = form(of).decoder(record_columns(of, Role.SOURCE))
+    return [row for record in records for row in decode(record if isinstance(record, bytes) else record.encode())]
+
+
+def json_table(**columns: DataType) -> Table:
+    return table(**columns).with_("filesystem", path="x", format="json")
+
+
+@pytest.mark.parametrize("of", [each for each in TYPES if each.sql in FLINK_READS], ids=lambda each: each.sql)
+def test_json_values_as_flink_reads_them(of: DataType) -> None:
+    expected = FLINK_READS[of.sql] | OURS.get(of.sql, {})
+    for text in JSON_TEXTS:
+        try:
+            [[found]] = read(json_table(x=of), f'{{"x": {text}}}')
+        except BadValue:
+            assert text not in expected, f"{of}: {text} was not read"
+            continue
+        if text == "null":
+            assert found is None
+        else:
+            assert str(found) == expected.get(text), f"{of}: {text} was read as {found!r}"
+
+
+def test_json_in_general() -> None:
+    of = json_table(n=INT, x=STRING)
+    assert read(of, '{"x":"a","n":1}', "", "  ", '{"n":null}', '{"N":3}', '{"n":1,"n":2,"x":"a"}', '\ufeff{"n":5}', '{"n":1} trailing') == [
+        [1, "a"], [None, None], [None, None], [2, "a"], [5, None], [1, None],
+    ]  # fmt: skip
+    assert read(of, '[{"n":7,"x":"a"},{"n":8}]', "[]") == [[7, "a"], [8, None]]
+    assert read(of, '{"x":{"b": [1, 2.50]}}', '{"x":1.50}', '{"x":true}', '{"x":"a\tb"}') == [
+        [None, '{"b": [1, 2.50]}'], [None, "1.50"], [None, "true"], [None, "a\tb"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ("5", "it is the number 5, not an object"),
+        ("null", "it is null, not an object"),
+        ("{'n':1}", "it is not JSON: expecting property name enclosed in double quotes at character 2"),
+        ('{"n":NaN}', "it is not JSON: NaN is no number of JSON"),
+        ('{"n":01}', "it is not JSON: expecting ',' delimiter at character 7"),
+        ('{"n":1,"x":"a"', "it is not JSON: expecting ',' delimiter at character 15"),
+        ('{"n":5,}', "it is not JSON: "),
+        ('{"n":"abc"}', "field `n` is not an INT: `abc`"),
+        ('{"n":2147483648}', "field `n` is not an INT: `2147483648`"),
+        ('{"n":[1]}', "field `n` is not an INT: `an array`"),
+        (b'{"n":1,"x":"\xff\xfe"}', "it is not UTF-8: byte 13 is 0xff"),
+    ],
+)  # fmt: skip
+def test_json_that_is_wrong(record: str | bytes, reason: str) -> None:
+    with pytest.raises(BadValue) as caught:
+        read(json_table(n=INT, x=STRING), record)
+    assert caught.value.reason.startswith(reason)
+
+
+def test_json_ignoring_errors_loses_fields_not_rows() -> None:
+    of = table(n=INT, a=ArrayType(element=INT)).with_(
+        "filesystem", path="x", format="json", json__ignore_parse_errors="true"
+    )
+    assert read(of, '{"n":"x","a":[1]}', '{"n":1,"a":{}}', '{"n":1,"a":["q"]}') == [[None, [1]], [1, None], [1, [None]]]
+    with pytest.raises(BadValue):  # the caller counts it
+        read(of, "{")
+
+
+def test_json_with_a_missing_field() -> None:
+    of = table(n=INT, x=STRING).with_options(
+        {"connector": "filesystem", "path": "x", "format": "json", "json.fail-on-missing-field": "true"}
+    )
+    assert read(of, '{"n":null,"x":"a"}') == [[None, "a"]]
+    with pytest.raises(BadValue, match="field `x` is missing"):
+        read(of, '{"n":1}')
+
+
+def test_json_iso_times() -> None:
+    of = table(t=TIMESTAMP3, z=TIMESTAMP_LTZ3).with_options(
+        {"connector": "filesystem", "path": "x", "format": "json", "json.timestamp-format.standard": "ISO-8601"}
+    )
+    assert read(of, '{"t":"2020-04-15T08:05","z":"2020-04-15T08:05:00.5Z"}') == [
+        [datetime(2020, 4, 15, 8, 5), datetime(2020, 4, 15, 8, 5, 0, 500_000, UTC)]
+    ]
+    with pytest.raises(BadValue, match="field `t`"):
+        read(of, '{"t":"2020-04-15 08:05:00"}')
+
+
+def test_json_decimals_are_exact() -> None:
+    of = json_table(d=DecimalType(precision=38, scale=18))
+    assert read(of, '{"d":12345678901234567890.123456789012345678}') == [
+        [Decimal("12345678901234567890.123456789012345678")]
+    ]
+    with pytest.raises(BadValue, match=r"not a DECIMAL\(5, 2\): `1234567.5`"):
+        read(json_table(d=DecimalType(precision=5, scale=2)), '{"d":1234567.5}')
+
+
+CSV = table(n=INT, x=STRING)
+
+
+def csv(**options: str) -> Table:
+    return CSV.with_options(
+        {
+            "connector": "filesystem",
+            "path": "x",
+            "format": "csv",
+            **{f"csv.{key.replace('_', '-')}": value for key, value in options.items()},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "options", "row"),
+    [
+        ("1,x", {}, [1, "x"]),
+        ("1,x,", {}, [1, "x"]),
+        ('"1","x, y"', {}, [1, "x, y"]),
+        ('1,"a""b"', {}, [1, 'a"b']),
+        ('1,a"b', {}, [1, 'a"b']),
+        (" 1 , x ", {}, [1, " x "]),
+        ('1, "x"', {}, [1, ' "x"']),
+        ('1,""', {}, [1, ""]),
+        ("1,", {}, [1, ""]),
+        ("\ufeff1,x", {}, [1, "x"]),
+        ('n/a,"n/a"', {"null_literal": "n/a"}, [None, None]),
+        ("1;x", {"field_delimiter": ";"}, [1, "x"]),
+        ("1\tx", {"field_delimiter": "\\t"}, [1, "x"]),
+        ("1,'a,b'", {"quote_character": "'"}, [1, "a,b"]),
+        ('1,"ab"', {"disable_quote_character": "true"}, [1, '"ab"']),
+        ("1,a\\,b", {"escape_character": "\\"}, [1, "a,b"]),
+        ("1,a\\nb", {"escape_character": "\\"}, [1, "a\nb"]),
+        ('1,"a\\"b"', {"escape_character": "\\"}, [1, 'a"b']),
+    ],
+)
+def test_csv_as_flink_reads_it(record: str, options: dict[str, str], row: list[object]) -> None:
+    assert read(csv(**options), record) == [row]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ("1", "it has 1 field, the table has 2"),
+        ("1,x,y", "it has 3 fields, the table has 2"),
+        ('1,"a', "a quote is not closed, or something follows it"),
+        ('1,"x"z', "a quote is not closed, or something follows it"),
+        (",x", "field `n` is not an INT: ``"),
+        ("1.5,x", "field `n` is not an INT: `1.5`"),
+    ],
+)
+def test_csv_that_is_wrong(record: str, reason: str) -> None:
+    with pytest.raises(BadValue) as caught:
+        read(csv(), record)
+    assert caught.value.reason == reason
+
+
+def test_csv_comments_and_empty_lines() -> None:
+    assert read(csv(allow_comments="true"), "#c", "", "1,x") == [[1, "x"]]
+    assert read(table(s=STRING).with_("filesystem", path="x", format="csv"), "", "a") == [[""], ["a"]]
+
+
+def test_csv_collections() -> None:
+    of = table(
+        a=ArrayType(element=INT), r=RowType(fields=(RowField(name="x", type=INT), RowField(name="y", type=STRING)))
+    ).with_("filesystem", path="x", format="csv")
+    assert read(of, "1;2,1;z", ",1;") == [[[1, 2], {"x": 1, "y": "z"}], [[], {"x": 1, "y": ""}]]
+    with pytest.raises(BadValue, match="field `r` has 1 field"):
+        read(of, "1,5")
+
+
+def test_raw() -> None:
+    assert read(table(s=STRING).with_("filesystem", path="x", format="raw"), b"a\xff") == [["a\ufffd"]]
+    assert read(table(n=INT).with_("filesystem", path="x", format="raw"), b"\xff\xff\xff\xfe") == [[-2]]
+    little = table(n=BIGINT).with_options(
+        {"connector": "filesystem", "path": "x", "format": "raw", "raw.endianness": "little-endian"}
+    )
+    assert read(little, b"\x05" + bytes(7)) == [[5]]
+    with pytest.raises(BadValue, match="it has 3 bytes, INT has 4"):
+        read(table(n=INT).with_("filesystem", path="x", format="raw"), b"abc")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+WRITTEN: dict[str, tuple[DataType, object, str, str]] = {
+    "boolean": (BOOLEAN, True, "true", "true"),
+    "float": (FLOAT, 1.5, "1.5", "1.5"),
+    "double": (DOUBLE, 1e10, "1.0E10", "1.0E10"),
+    "nan": (DOUBLE, float("nan"), '"NaN"', "NaN"),
+    "decimal": (DecimalType(precision=10, scale=2), Decimal("100.00"), "100.00", "100.00"),
+    "text": (STRING, 'a"b\\c\né/', '"a\\"b\\\\c\\né/"', '"a""b\\c\né/"'),
+    "bytes": (BYTES, b"\x01\x02\xff", '"AQL/"', "AQL/"),
+    "time": (TimeType(precision=3), 29100500, '"08:05:00.5"', "08:05:00.5"),
+    "timestamp": (TIMESTAMP3, datetime(2020, 4, 15, 8, 5), '"2020-04-15 08:05:00"', '"2020-04-15 08:05:00"'),
+    "fraction": (TIMESTAMP3, datetime(2020, 4, 15, 8, 5, 0, 120_000), '"2020-04-15 08:05:00.12"', '"2020-04-15 08:05:00.12"'),
+    "instant": (TIMESTAMP_LTZ3, datetime(2020, 4, 15, 8, 5, tzinfo=UTC), '"2020-04-15 08:05:00Z"', '"2020-04-15 08:05:00Z"'),
+    "array": (ArrayType(element=INT), [1, None], "[1,null]", "1;"),
+    "row": (RowType(fields=(RowField(name="x", type=INT), RowField(name="y", type=STRING))), {"x": 1, "y": "z"}, '{"x":1,"y":"z"}', "1;z"),
+    "null": (INT, None, "null", ""),
+}  # fmt: skip
+"""As Flink 2.3 writes them (seen), but decimals, which it strips of zeros."""
+
+
+@pytest.mark.parametrize("case", WRITTEN.values(), ids=WRITTEN.keys())
+def test_written_values(case: tuple[DataType, object, str, str]) -> None:
+    of, value, as_json, as_csv = case
+    for name, expected in (("json", '{"x":' + as_json + "}"), ("csv", as_csv)):
+        target = table(x=of).with_("filesystem", path="x", format=name)
+        written = form(target).encoder(record_columns(target, Role.SINK))([value])
+        assert written == expected.encode()
+
+
+def test_json_maps_and_nulls() -> None:
+    of = table(m=MapType(key=STRING, value=DOUBLE), n=INT)
+    base = {"connector": "filesystem", "path": "x", "format": "json"}
+    columns = record_columns(of.with_options(base), Role.SINK)
+    row: list[object] = [[("k", 1.0), (None, 2.0)], None]
+    with pytest.raises(ConnectorError, match="NULL key"):
+        form(of.with_options(base)).encoder(columns)(row)
+    drop = form(of.with_options({**base, "json.map-null-key.mode": "DROP", "json.encode.ignore-null-fields": "true"}))
+    assert drop.encoder(columns)(row) == b'{"m":{"k":1.0}}'
+    literal = form(of.with_options({**base, "json.map-null-key.mode": "LITERAL", "json.map-null-key.literal": "none"}))
+    assert literal.encoder(columns)(row) == b'{"m":{"k":1.0,"none":2.0},"n":null}'
+
+
+def test_a_csv_without_quotes_says_what_it_cannot_write() -> None:
+    of = csv(disable_quote_character="true")
+    with pytest.raises(ConnectorError, match="csv-needs-quotes"):
+        form(of).encoder(record_columns(of, Role.SINK))([1, "a,b"])
+
+
+@pytest.mark.parametrize(
+    ("of", "value", "text"),
+    [
+        (TIMESTAMP3, datetime(2020, 4, 15, 8, 5), "2020-04-15T08:05"),
+        (TIMESTAMP3, datetime(2020, 4, 15, 8, 5, 0, 120_000), "2020-04-15T08:05:00.120"),
+        (TIMESTAMP_LTZ3, datetime(2020, 4, 15, 8, 0, tzinfo=UTC), "2020-04-15T08:00:00Z"),
+        (TimeType(precision=3), 29100500, "08:05:00.500"),
+        (TimeType(precision=3), 29100000, "08:05"),
+        (DecimalType(precision=10, scale=2), Decimal("4.00"), "4.00"),
+        (BYTES, b"\x01\xff", "[1, -1]"),
+        (MapType(key=STRING, value=DOUBLE), [("k", 1.0)], "{k=1.0}"),
+        (RowType(fields=(RowField(name="x", type=INT),)), {"x": None}, "+I[null]"),
+        (BOOLEAN, True, "true"),
+    ],
+)
+def test_printed_values_are_java_s(of: DataType, value: object, text: str) -> None:
+    assert java_text(value, of) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.0"), (1.0, "1.0"), (0.001, "0.001"), (0.0001, "1.0E-4"), (9999999.0, "9999999.0"), (1e7, "1.0E7"), (-1234567.5, "-1234567.5"), (1.5e300, "1.5E300")],
+)  # fmt: skip
+def test_doubles_are_java_s(value: float, text: str) -> None:
+    assert java_double(value) == text
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def local(of: Table, base: Path) -> Iterator[dict[str, object]]:
+    for piece in connector_of(of).source(of).local(base):
+        yield from piece.to_pylist()
+
+
+def test_files_of_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "bids"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.json").write_text('{"item":"A","price":1}\r\n\n')
+    (folder / "deep" / "b.json").write_text('{"item":"B","price":2}')
+    for hidden in (".c.json", "_SUCCESS", "x.json.crc"):
+        (folder / hidden).write_text("not JSON") if hidden != "x.json.crc" else None
+    of = table("bids", (), {"f": (STRING, "file.name"), "s": (BIGINT, "file.size")}, item=STRING, price=INT).with_(
+        "filesystem", path="bids", format="json"
+    )
+    assert sorted(local(of, tmp_path), key=str) == [
+        {"c0": "A", "c1": 1, "c2": "a.json", "c3": 25},
+        {"c0": "B", "c1": 2, "c2": "b.json", "c3": 22},
+    ]
+    one = table(item=STRING).with_("filesystem", path=f"file://{folder}/a.json", format="json")
+    assert list(local(one, Path("/elsewhere"))) == [{"c0": "A"}]
+    some = table(item=STRING).with_options(
+        {"connector": "filesystem", "path": "bids", "format": "json", "source.path.regex-pattern": ".*/deep/.*"}
+    )
+    assert list(local(some, tmp_path)) == [{"c0": "B"}]
+
+
+def test_a_bad_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bids.json").write_text('{"price":1}\n' * 16 + '{"price":"abc"}\n')
+    of = table(price=INT).with_("filesystem", path="bids.json", format="json")
+    with pytest.raises(ConnectorError) as caught:
+        list(local(of, tmp_path))
+    assert str(caught.value) == (
+        "error[bad-record]: `bids.json` line 17: field `price` is not an INT: `abc`\n"
+        '  | {"price":"abc"}\n'
+        "  = help: mend the record, or set 'json.ignore-parse-errors' = 'true' to go on and count such records"
+    )
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    of = table(price=INT).with_("filesystem", path="nowhere", format="json")
+    with pytest.raises(ConnectorError) as caught:
+        list(local(of, tmp_path))
+    assert caught.value.code == "no-such-path"
+    assert "table `bids`: there is no file or folder `nowhere`" in str(caught.value)
+
+
+def test_partitions_of_a_folder(tmp_path: Path) -> None:
+    for folder, item in (("dt=2020-04-15/k=a%2Fb", "A"), ("dt=2020-04-16/k=__DEFAULT_PARTITION__", "B")):
+        (tmp_path / "t" / folder).mkdir(parents=True)
+        (tmp_path / "t" / folder / "f.json").write_text(f'{{"item":"{item}"}}\n')
+    from everfold.types import DATE
+
+    of = table("t", ("dt", "k"), item=STRING, dt=DATE, k=STRING).with_("filesystem", path="t", format="json")
+    assert sorted(local(of, tmp_path), key=str) == [
+        {"c0": "A", "c1": date(2020, 4, 15), "c2": "a/b"},
+        {"c0": "B", "c1": date(2020, 4, 16), "c2": None},
+    ]
+
+
+def test_parquet_of_other_types(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    rows = pa.table({
+        "n": pa.array([1], pa.int16()), "t": pa.array([1_586_937_900_120_000_001], pa.timestamp("ns")),
+        "z": pa.array([1_586_937_900_120], pa.timestamp("ms")), "d": pa.array([Decimal("1.5")], pa.decimal128(5, 1)),
+    })  # fmt: skip
+    pq.write_table(rows, tmp_path / "f.parquet")
+    of = table(n=BIGINT, t=TIMESTAMP3, z=TIMESTAMP_LTZ3, d=DecimalType(precision=10, scale=2)).with_(
+        "filesystem", path="f.parquet", format="parquet"
+    )
+    assert list(local(of, tmp_path)) == [
+        {
+            "c0": 1,
+            "c1": datetime(2020, 4, 15, 8, 5, 0, 120_000),
+            "c2": datetime(2020, 4, 15, 8, 5, 0, 120_000, UTC),
+            "c3": Decimal("1.50"),
+        }
+    ]
+    for wrong, code in ((table(n=TYPES[1]), "wrong-column-type"), (table(m=INT), "missing-column")):
+        with pytest.raises(ConnectorError) as caught:
+            list(local(wrong.with_("filesystem", path="f.parquet", format="parquet"), tmp_path))
+        assert caught.value.code == code

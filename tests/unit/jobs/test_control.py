@@ -1,0 +1,50 @@
+"""Control files that a crash left: those of a planned batch stay, others are taken back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from everfold.jobs.control import Control
+
+
+def control_of(folder: Path, *, planned: int, logged: dict[str, int]) -> Control:
+    """A checkpoint as Spark leaves it: `logged` are control files with their log offset, `planned` is the newest offset planned."""
+    checkpoint = folder / "checkpoint"
+    log = checkpoint / "sources" / "control_w1"
+    log.mkdir(parents=True)
+    (folder / "control").mkdir()
+    for name, at in logged.items():
+        entry = json.dumps({"path": f"file://{folder}/control/{name}", "timestamp": 1, "batchId": at})
+        (log / str(at)).write_text(f"v1\n{entry}")
+        (folder / "control" / name).write_text("flush\n")
+    offsets = checkpoint / "offsets"
+    offsets.mkdir()
+    (offsets / "7").write_text(
+        'v2\n{"batchWatermarkMs":0}\nbids_1:{"logOffset":3}\ncontrol_w1:{"logOffset":%d}' % planned
+    )
+    return Control(folder / "control", checkpoint)
+
+
+def test_a_planned_control_file_stays(tmp_path: Path) -> None:
+    control_of(tmp_path, planned=0, logged={"a-flush.txt": 0}).repair()
+    assert (tmp_path / "control" / "a-flush.txt").exists()
+    assert (tmp_path / "checkpoint" / "sources" / "control_w1" / "0").exists()
+
+
+def test_one_that_no_batch_has_planned_is_taken_back(tmp_path: Path) -> None:
+    control_of(tmp_path, planned=0, logged={"a-tick.txt": 0, "b-flush.txt": 1}).repair()
+    assert not (tmp_path / "control" / "b-flush.txt").exists()
+    assert not (tmp_path / "checkpoint" / "sources" / "control_w1" / "1").exists()
+    assert (tmp_path / "control" / "a-tick.txt").exists()
+
+
+def test_one_that_spark_never_saw_is_taken_back(tmp_path: Path) -> None:
+    control = control_of(tmp_path, planned=-1, logged={})
+    control.flush()
+    control.repair()
+    assert list((tmp_path / "control").iterdir()) == []
+
+
+def test_a_new_job_has_nothing_to_repair(tmp_path: Path) -> None:
+    Control(tmp_path / "control", tmp_path / "checkpoint").repair()
