@@ -36,3 +36,9 @@ def test_no_registry_is_written_down() -> None:
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     assert "://" not in lock
     assert "--hash=sha256:" in lock
+
+
+def test_the_public_api_is_pinned() -> None:
+    import everfold
+
+    assert everfold.__all__ == ["TableEnvironment", "__version__"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Self
 
 EXIT_FAILED = 1
 """Exit code of a job that failed at run time."""
@@ -96,7 +97,7 @@ class EverfoldError(Exception):
         return type(self), self.diagnostics
 
     @classmethod
-    def of(cls, code: str, message: str, span: Span | None = None, help: str | None = None) -> EverfoldError:  # noqa: A002
+    def of(cls, code: str, message: str, span: Span | None = None, help: str | None = None) -> Self:  # noqa: A002
         """An error of this family with one diagnostic."""
         return cls(Diagnostic(code, message, span, help))
 

@@ -59,7 +59,7 @@ class DataType:
         """The Polars type of a column."""
         import polars as pl
 
-        return pl.from_arrow(self.arrow_empty()).dtype  # type: ignore[union-attr,return-value]
+        return pl.from_arrow(self.arrow_empty()).dtype  # type: ignore[union-attr]
 
     def arrow_empty(self) -> pa.Array:
         """A column of this type without rows."""

@@ -42,7 +42,7 @@ def test_stream_is_batch(kind: str, keys: str) -> None:
         f"{TABLE} SELECT {keys}, window_start, window_end, {CALLS} FROM {window} GROUP BY {keys}, window_start, window_end"
     )
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(ROWS, st.integers(1, 25), st.sampled_from([1, 3]))
     def law(drawn: list[tuple[Any, ...]], size: int, buckets: int) -> None:
         high, rows = datetime(2020, 1, 1), []

@@ -15,7 +15,7 @@ from everfold.operators import session, window
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
 
 LAW = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 

@@ -6,18 +6,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from everfold.cli.jobs_api import EngineName, Finished, JobRequest, Jobs, jobs
 from everfold.cli.output import Format, output, show
 from everfold.cli.progress import ProgressView, view
-from everfold.errors import UsageError
+from everfold.errors import EverfoldError, UsageError
 from everfold.plan.nodes import Collect, GroupAggregate, Plan, Sink, walk_plan
 
 if TYPE_CHECKING:
@@ -118,17 +117,26 @@ def run(script: Script, options: RunOptions) -> None:
 
 
 def check_tables(action: Submit) -> None:
-    """Refuses a table whose options are wrong, before anything is started."""
+    """Refuses tables whose options are wrong, all of them at once, before anything is started; says what has no effect."""
     from everfold.connectors.contract import Role
     from everfold.connectors.registry import connector_of
 
-    for table in action.sources:
-        connector = connector_of(table)
-        connector.check(table, Role.SOURCE)
-        connector.source(table)
-    for root in action.roots:
-        if isinstance(root, Sink):
-            connector_of(root.table).check(root.table, Role.SINK)
+    used = [(table, Role.SOURCE) for table in action.sources]
+    used += [(root.table, Role.SINK) for root in action.roots if isinstance(root, Sink)]
+    notes: dict[str, None] = {}
+    wrong: list[EverfoldError] = []
+    for table, role in used:
+        try:
+            connector = connector_of(table)
+            notes |= dict.fromkeys(connector.check(table, role).notes)
+            if role is Role.SOURCE:
+                connector.source(table)
+        except EverfoldError as error:
+            wrong.append(error)
+    for said in notes:
+        note(said)
+    if wrong:
+        raise type(wrong[0])(*(found for error in wrong for found in error.diagnostics))
 
 
 class _Folders:
@@ -178,15 +186,15 @@ def _run_job(engine: Jobs, request: JobRequest, options: RunOptions) -> bool:
     """Runs a job and shows what there is to see; whether the user stopped it, and with it the script."""
     bounded = engine.bounded(request)
     (root, *_) = request.roots
-    stop = threading.Event()
     shown: _Lazy | None = None
     if isinstance(root, Collect):
         shown = _Lazy(root, request, options, live=not bounded)
     progress = view()
+    stop = _Stop(progress)
     try:
-        with _stopping_at_ctrl_c(stop, progress, bounded=bounded):
+        with stop:
             finished = engine.submit(
-                replace(request, stopping=stop.is_set),
+                replace(request, stopping=stop.asked),
                 rows=_writer(shown, progress),
                 progress=progress.update,
             )
@@ -194,8 +202,8 @@ def _run_job(engine: Jobs, request: JobRequest, options: RunOptions) -> bool:
         progress.close()
     if shown is not None:
         shown.finish()
-    _closing_words(finished, request, stopped=stop.is_set())
-    return stop.is_set()
+    _closing_words(finished, request, stopped=stop.wanted)
+    return stop.wanted
 
 
 class _Lazy:
@@ -241,26 +249,44 @@ def _writer(shown: _Lazy | None, progress: ProgressView) -> Callable[[pa.Table],
     return write
 
 
-@contextmanager
-def _stopping_at_ctrl_c(stop: threading.Event, progress: ProgressView, *, bounded: bool) -> Iterator[None]:
-    """The first Ctrl-C asks the job to stop after the running batch, the second one stops at once."""
+class _Stop:
+    """Whether the user wants the job to stop: the first Ctrl-C asks for it after the running batch, the second stops at once.
 
-    def ask(number: int, frame: object) -> None:
-        if stop.is_set():
+    Spark takes SIGINT for itself when its session starts, and then would break off in the middle: so the handler is put back in place
+    whenever the job asks whether to stop.
+    """
+
+    def __init__(self, progress: ProgressView) -> None:
+        self._progress = progress
+        self.wanted = False
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> _Stop:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, cast(Any, handler))
+
+    def _listen(self) -> None:
+        for number in self._before:
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self.wanted:
             raise KeyboardInterrupt
-        stop.set()
-        with progress.hidden():
+        self.wanted = True
+        with self._progress.hidden():
             click.echo("stopping after the running batch; Ctrl-C again stops at once", err=True)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def asked(self) -> bool:
+        """Whether the user has asked; the job calls this between batches."""
+        if threading.current_thread() is threading.main_thread():
+            self._listen()
+        return self.wanted
 
 
 def _closing_words(finished: Finished, request: JobRequest, *, stopped: bool) -> None:

@@ -42,8 +42,12 @@ class Ran:
 
 @dataclass(slots=True)
 class SparkEngine:
-    """Runs bound queries on Spark, all in one session: the active one, else one of its own. `master`: as Spark takes it."""
+    """Runs bound queries on Spark, all in one session: the caller's or the active one, else one of its own.
 
+    master: as Spark takes it, for a session of its own.
+    """
+
+    session: SparkSession | None = None
     name: Literal["spark"] = "spark"
     master: str = "local[2]"
     _work: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="everfold-cases-")))
@@ -105,7 +109,7 @@ class SparkEngine:
             conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
             from pyspark.sql import SparkSession
 
-            active = SparkSession.getActiveSession()
+            active = self.session or SparkSession.getActiveSession()
             self._engine = Engine(master=self.master, conf=conf, log_file=self._work / "spark.log", session=active)
         names = {node.table.name for node in walk_plan(root.input) if isinstance(node, Scan)}
         self._engine.externals = {name: External(_Reader(feed / name, streaming), bounded=True) for name in names}

@@ -328,3 +328,35 @@ def test_a_target_that_cannot_be_written(
     )
     with pytest.raises(StateError, match=r"`gone\.json` of a finished batch is gone"):
         sinks(of)
+
+
+def test_parquet_of_other_types(session: SparkSession, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        "n": pa.array([1], pa.int16()), "ns": pa.array([-1], pa.timestamp("ns")), "z": pa.array([1_586_937_900_120], pa.timestamp("ms", "UTC")),
+        "d": pa.array([1], pa.decimal128(5, 1)),
+    }  # fmt: skip
+    folder = tmp_path / "t"
+    folder.mkdir()
+    pq.write_table(pa.table(columns), folder / "a.parquet")
+    of = table(n=BIGINT, ns=TIMESTAMP3, z=TIMESTAMP3, d=DecimalType(precision=10, scale=2)).with_(
+        "filesystem", path="t", format="parquet"
+    )
+    opened = Opened(session, of, tmp_path)
+    assert opened.batch() == opened.local()
+    assert [len(rows) for _, rows in opened.stream(tmp_path / "checkpoint")[0]] == [1]
+    old = tmp_path / "old.parquet"
+    pq.write_table(pa.table({"ns": columns["ns"]}), old, use_deprecated_int96_timestamps=True)
+    for type_ in (TIMESTAMP3, TIMESTAMP_LTZ3):
+        one = Opened(session, table(ns=type_).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
+        assert one.batch() == one.local()
+    pq.write_table(pa.table({**columns, "n": pa.array(["x"])}), folder / "b.parquet")
+    error = opened.fails(lambda: opened.stream(tmp_path / "checkpoint"))
+    assert error.code == "bad-file"
+    assert "b.parquet" in str(error)
+    (folder / "b.parquet").write_bytes(b"PAR1 no more")
+    assert opened.fails(lambda: opened.stream(tmp_path / "checkpoint")).code == "bad-file"
+    missing = Opened(session, table(m=INT).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
+    assert missing.fails(missing.batch).code == "missing-column"

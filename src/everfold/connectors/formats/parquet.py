@@ -235,6 +235,8 @@ def _cast(values: Any, to: pa.DataType) -> Any:
     import pyarrow as pa
 
     if pa.types.is_timestamp(to) and pa.types.is_timestamp(values.type):
+        if values.type.unit == "ns":
+            values = _floor_to_micros(values)
         # The wall clock of UTC, whichever way round.
         return values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(to)
     if pa.types.is_date64(values.type):
@@ -242,6 +244,17 @@ def _cast(values: Any, to: pa.DataType) -> Any:
     if pa.types.is_time32(values.type):
         return values.cast(pa.int32())
     return values.cast(to)
+
+
+def _floor_to_micros(values: Any) -> Any:
+    """Arrow would round times before 1970 upwards."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    nanos = values.cast(pa.int64())
+    micros = pc.divide(nanos, 1000)
+    micros = pc.subtract(micros, pc.less(nanos, pc.multiply(micros, 1000)).cast(pa.int64()))
+    return micros.cast(pa.timestamp("us", values.type.tz))
 
 
 def parquet_failure(table: Table, error_text: str) -> ConnectorError | None:

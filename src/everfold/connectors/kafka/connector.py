@@ -60,6 +60,7 @@ OPTIONS = OptionSet(
         Option("scan.bounded.specific-offsets", role="source", meaning="before which offsets, as `partition:0,offset:42`"),
         Option("scan.bounded.timestamp-millis", "int", role="source", meaning="before which time"),
         Option("scan.topic-partition-discovery.interval", "duration", "5 min", role="source", note="has no meaning here: every batch looks"),
+        Option("scan.watermark.idle-timeout", "duration", role="source", note="has no meaning here: SET 'table.exec.source.idle-timeout' counts for all tables"),
         Option("scan.max-records-per-batch", "int", "500000", role="source", meaning="how many records a batch of a stream takes in"),
         Option("sink.partitioner", ("default", "fixed", "round-robin"), "default", role="sink", meaning="how records go to partitions"),
         Option("sink.delivery-guarantee", ("exactly-once", "at-least-once", "none"), "exactly-once", role="sink"),

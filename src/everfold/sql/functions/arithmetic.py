@@ -122,13 +122,24 @@ def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
             return f"CAST({a} % {b_checked} AS {type.duckdb})"
         if operator == "*":
             return _product(writer, type, left.type, right.type, a, b)
-        wide = f"DECIMAL(38,{max(left.type.scale, right.type.scale)})"
-        text = f"CAST({a} AS {wide}) {operator} CAST({b} AS {wide})"
-        if type.precision < MAX_DECIMAL_PRECISION:
-            return f"CAST({text} AS {type.duckdb})"
-        return f"TRY(CAST({text} AS {type.duckdb}))"
+        return _sum(writer, type, max(left.type.scale, right.type.scale), a, operator, b)
 
     return write
+
+
+def _sum(writer: Writer, type: DecimalType, scale: int, a: str, operator: str, b: str) -> str:
+    """The sum or difference; NULL where it has too many digits."""
+    wide = f"DECIMAL(38,{scale})"
+    text = f"CAST({a} AS {wide}) {operator} CAST({b} AS {wide})"
+    if type.precision < MAX_DECIMAL_PRECISION:
+        return f"CAST({text} AS {type.duckdb})"
+    exact = f"TRY(CAST({text} AS {type.duckdb}))"
+    if type.scale == scale:
+        return exact
+    # 38 digits may be too few for all of both: then what is before and what is behind the point is added by itself.
+    before = f"CAST(trunc({a}) AS DECIMAL(38,0)) {operator} CAST(trunc({b}) AS DECIMAL(38,0))"
+    behind = f"CAST({a} - trunc({a}) AS {wide}) {operator} CAST({b} - trunc({b}) AS {wide})"
+    return f"coalesce({exact}, TRY(CAST({before} AS {type.duckdb}) + CAST({behind} AS {type.duckdb})))"
 
 
 def _unscaled(text: str) -> str:
@@ -163,7 +174,9 @@ def _quotient(writer: Writer, type: DecimalType, left: DecimalType, right: Decim
 
 def _product(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
     if left.precision + right.precision <= MAX_DECIMAL_PRECISION:
-        return f"CAST({a} * {b} AS {type.duckdb})"
+        # DuckDB computes in the wider operand's words: with two of 18 digits the product would overflow.
+        wide = f"CAST({a} AS DECIMAL(38,{left.scale}))" if left.precision + right.precision > 18 else a
+        return f"CAST({wide} * {b} AS {type.duckdb})"
     drop = left.scale + right.scale - type.scale
     x, y, low, middle, digits, sign = (writer.fresh() for _ in range(6))
     left_digits, right_digits = writer.fresh(), writer.fresh()

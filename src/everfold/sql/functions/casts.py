@@ -113,6 +113,12 @@ def cast_text(writer: Writer, source: DataType, target: DataType, text: str, try
         return _temporal(writer, source, target, text)
     if kind(source) in ("millis", "months"):
         return text
+    if kind(source) == "floating" and kind(target) == "decimal" and not try_:
+        # There is no decimal for NaN and the infinities; one that is only too large is NULL.
+        fail = f"CAST({writer.fail(f'cast-failed: NaN or Infinity is no {target.sql}')} AS {writer.type(target)})"
+        finite = "isfinite(\x03)" if not writer.spark else "abs(\x03) < CAST('Infinity' AS DOUBLE)"
+        number = _number(writer, source, target, "\x03")
+        return writer.once(text, f"CASE WHEN \x03 IS NOT NULL AND NOT {finite} THEN {fail} ELSE {number} END")
     return _number(writer, source, target, text)
 
 

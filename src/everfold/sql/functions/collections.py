@@ -25,7 +25,6 @@ from everfold.types import (
 )
 
 Write = Callable[[Writer, Call, Sequence[str]], str]
-_START = "wrong-index: an array element has an index of at least 1"
 
 
 # --- making ---
@@ -105,8 +104,9 @@ def _item(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         return f"element_at({texts[0]}, {texts[1]})" if writer.spark else f"{texts[0]}[{texts[1]}]"
     if isinstance(at, Literal):
         return f"get({texts[0]}, {texts[1]} - 1)" if writer.spark else f"{texts[0]}[{texts[1]}]"
-    index = f"CASE WHEN {texts[1]} < 1 THEN {writer.fail(_START)} ELSE {texts[1]} END"
-    return f"get({texts[0]}, CAST({index} AS INT) - 1)" if writer.spark else f"{texts[0]}[{index}]"
+    if writer.spark:
+        return f"get({texts[0]}, {texts[1]} - 1)"
+    return f"CASE WHEN {texts[1]} > 0 THEN {texts[0]}[{texts[1]}] END"
 
 
 def _field_rule(args: Args) -> Typed | None:

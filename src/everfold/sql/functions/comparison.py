@@ -94,17 +94,19 @@ def _writing(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
         a, b = texts
         if writer.spark and kind(call.args[0].type) == "map":
             a, b = f"sort_array(map_entries({a}))", f"sort_array(map_entries({b}))"
+        # Of one expression with itself Flink says that it equals itself, without looking, and so do the engines of NaN.
+        itself = call.args[0] == call.args[1]
         if operator.startswith("IS"):
             distinct = operator == "IS DISTINCT FROM"
             text = f"(NOT ({a} <=> {b}))" if distinct else f"({a} <=> {b})"
             if not writer.spark:
                 text = f"({a} {operator} {b})"
-            if _may_be_nan(call.args[0]) and _may_be_nan(call.args[1]):
+            if _may_be_nan(call.args[0]) and _may_be_nan(call.args[1]) and not itself:
                 return f"CASE WHEN isnan({a}) THEN {'true' if distinct else 'false'} ELSE {text} END"
             return text
         text = f"({a} {operator} {b})"
         side = _NAN_SIDE[operator]
-        if not _may_be_nan(call.args[side]):
+        if itself or not _may_be_nan(call.args[side]):
             return text
         if operator in ("=", "<>") and not _may_be_nan(call.args[1]):
             return text

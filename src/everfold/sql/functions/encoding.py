@@ -46,6 +46,10 @@ def _charset(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"{call.function.lower()}({texts[0]})"
 
 
+def _base64(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    return f"base64(encode({texts[0]}))" if isinstance(call.args[0].type, StringType) else f"base64({texts[0]})"
+
+
 FUNCTIONS = (
     _hash("MD5", 32, "md5({0})", "md5({0})"),
     _hash("SHA1", 40, "sha1({0})", "sha1({0})"),
@@ -56,7 +60,7 @@ FUNCTIONS = (
     Function(name="SHA2", rule=_sha2_rule, spark="sha2({0}, {1})", duckdb=_sha2_duckdb, usage="SHA2(<STRING>, 224, 256, 384 or 512)",
              doc="The SHA-2 hash of so many bits in hexadecimal digits."),
     Function(name="TO_BASE64", rule=signature("STRING -> STRING", "BYTES -> STRING"), spark="base64(CAST({0} AS BINARY))",
-             duckdb="base64(CAST({0} AS BLOB))", doc="The text in base 64.", usage="TO_BASE64(<STRING>)"),
+             duckdb=_base64, doc="The text in base 64.", usage="TO_BASE64(<STRING>)"),
     Function(name="FROM_BASE64", rule=signature("STRING -> STRING"), spark="CAST(unbase64({0}) AS STRING)",
              duckdb="decode(from_base64({0}))", doc="The text that was written in base 64.", usage="FROM_BASE64(<STRING>)"),
     Function(name="HEX", rule=signature("BIGINT -> STRING", "STRING -> STRING"), spark="hex({0})",

@@ -47,7 +47,7 @@ _RAW = ("JSON_OBJECT", "JSON_ARRAY")
 
 @dataclass(frozen=True)
 class Path:
-    """A path of names and indexes; `strict`: what is missing is an error, not nothing."""
+    """A path of names and indexes; `strict`: what is missing is an error, not nothing. So is a path that says neither."""
 
     steps: tuple[str | int, ...]
     strict: bool
@@ -93,7 +93,7 @@ def path_of(arg: Expr) -> Path:
             )
         steps.append(int(index) if index is not None else found)
         at = match.end()
-    return Path(tuple(steps), mode.strip().lower() == "strict")
+    return Path(tuple(steps), mode.strip().lower() != "lax")
 
 
 def _word(args: Args, at: int, default: str) -> str:

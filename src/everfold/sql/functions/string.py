@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from everfold.plan.expressions import Call, Expr, Literal
+from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.sql.functions.coercion import common_type, converted, kind, types_of
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.render import Writer
@@ -184,9 +184,20 @@ def _split_index(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _split(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """The empty text has no parts."""
     if writer.spark:
-        return f"split({texts[0]}, {quoted_pattern(writer, call.args[1], texts[1])})"
-    return f"CASE WHEN {texts[1]} IS NOT NULL THEN string_split({texts[0]}, {texts[1]}) END"
+        parts = f"split({texts[0]}, {quoted_pattern(writer, call.args[1], texts[1])})"
+        none = "CAST(array() AS ARRAY<STRING>)"
+    else:
+        parts, none = f"string_split({texts[0]}, {texts[1]})", "CAST([] AS VARCHAR[])"
+    return f"CASE WHEN {texts[1]} IS NULL THEN NULL WHEN {texts[0]} = '' THEN {none} ELSE {parts} END"
+
+
+def _upper(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """DuckDB has a capital sharp s; a CHAR(n) stays as long as it was."""
+    text = f"upper({texts[0]})" if writer.spark else f"upper(replace({texts[0]}, 'ß', 'SS'))"
+    assert isinstance(call.type, StringType)
+    return f"left({text}, {call.type.length})" if call.type.fixed and not isinstance(call.args[0], InputRef) else text
 
 
 def _padded(side: str) -> str:
@@ -261,7 +272,7 @@ FUNCTIONS = (
     _coded("CONCAT", "STRING+ -> STRING", _concatenated, "The texts, one behind the other; NULL if one is NULL.", "CONCAT(<STRING>, …)"),
     _coded("CONCAT_WS", "STRING STRING* -> STRING", _with_separator, "The texts with a separator between; NULLs are left out.",
            "CONCAT_WS(<STRING separator>, <STRING>, …)"),
-    _same("UPPER", "STRING -> =0", "upper({0})", "In capitals."),
+    _coded("UPPER", "STRING -> =0", _upper, "In capitals.", "UPPER(<STRING>)"),
     _same("LOWER", "STRING -> =0", "lower({0})", "In small letters."),
     _same("INITCAP", "STRING -> =0", _pieces("Spark"), "Every word with a capital, the rest small.", duckdb=_pieces("DuckDB")),
     _same("CHAR_LENGTH", "STRING -> INT", "char_length({0})", "Number of characters.", "CHARACTER_LENGTH", duckdb="CAST(length({0}) AS INTEGER)"),

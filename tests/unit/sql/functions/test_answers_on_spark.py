@@ -58,6 +58,6 @@ def test_nested_calls(evaluate: Callable[[Sequence[str]], Sequence[Any]]) -> Non
     money = DecimalType(precision=10, scale=2)
     expr: Expr = Literal(value=Decimal(2), type=money)
     for _ in range(8):
-        expr = cast(build("/", (expr, cast(cast(expr, STRING), money))), money)
+        expr = cast(build("/", (cast(cast(expr, STRING), money), Literal(value=Decimal(2), type=money))), money)
     (found,) = evaluate([to_spark(expr, [])])
-    assert found == Decimal("1.00")
+    assert found == Decimal("0.01")

