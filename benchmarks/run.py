@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import compare
-import make_data
+import make_stream
 from flink_environment import flink_python, parquet_jars
 
 HERE = Path(__file__).resolve().parent
@@ -68,7 +68,7 @@ def prepared(data_set: DataSet, folder: Path, rows: int) -> Path:
     data = folder / f"{data_set.name}-{rows // 1000}k-rows"
     if not (data / "lanes").exists():
         files = max(rows // 1_000_000, FEWEST_FILES)
-        make_data.main(["--out", str(data), "--rows", str(rows), "--keys", str(data_set.keys), "--files", str(files)])
+        make_stream.main(["--out", str(data), "--rows", str(rows), "--keys", str(data_set.keys), "--files", str(files)])
     return data
 
 

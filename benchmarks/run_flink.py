@@ -2,7 +2,7 @@
 
     .venv-flink/bin/python run_flink.py --data ../scratch/bench/1k --jars JAR[:JAR…] tumble hop cumulate session
 
-Flink reads the rows from `lanes/` (make_data.py says why). Each query runs twice: into a sink that drops every row, which is the run that is timed, and into Parquet files, which is the run that is checked.
+Flink reads the rows from `lanes/` (make_stream.py says why). Each query runs twice: into a sink that drops every row, which is the run that is timed, and into Parquet files, which is the run that is checked.
 """
 
 from __future__ import annotations

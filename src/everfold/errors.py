@@ -97,7 +97,7 @@ class EverfoldError(Exception):
         return type(self), self.diagnostics
 
     @classmethod
-    def of(cls, code: str, message: str, span: Span | None = None, help: str | None = None) -> Self:  # noqa: A002
+    def of(cls, code: str, message: str, span: Span | None = None, help: str | None = None) -> Self:
         """An error of this family with one diagnostic."""
         return cls(Diagnostic(code, message, span, help))
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from property.harness import Runner, aggregate_of, ms, plain, rows_of
 from property.reference import Row, expected, folded
 
+from everfold.aggregates import folding
 from everfold.operators import session, window
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
 
@@ -98,6 +99,7 @@ def test_rows_that_travel_unfolded_give_the_same(window: Window, rows: tuple[lis
         patch.setattr("everfold.operators.window._FEW_ROWS", -1)
         patch.setattr("everfold.operators.window._DISTINCT", 0.0)
         patch.setattr("everfold.operators.session.PART_ROWS", 2)
+        patch.setattr("everfold.aggregates.folding._LARGE", 0)
         runner = Runner(aggregate_of(window), delay_ms=rows[1])
         assert run(runner, batches_of(rows[0], cuts)) == expected(window, rows[0], rows[1])[0]
 
@@ -131,3 +133,4 @@ def test_the_patched_names_exist() -> None:
     assert window._FEW_ROWS
     assert window._DISTINCT
     assert session.PART_ROWS
+    assert folding._LARGE

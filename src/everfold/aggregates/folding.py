@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Aggregate, Types
 
+_LARGE = 8192
+"""Frames of so many rows are first parted by their first grouping column, if its values have an eighth of that each."""
+
 
 class Foldable(Aggregate):
     """An aggregate that also says what a single row is as slots, and when its quick kernels are not safe."""
@@ -99,7 +102,15 @@ def fold_slots(
 def _fold(frame: pl.DataFrame, by: Sequence[str], exprs: Sequence[pl.Expr]) -> pl.DataFrame:
     if not by:
         return frame.select(exprs) if exprs else frame.head(1)
-    return frame.group_by(by).agg(exprs)
+    if len(by) == 1 or frame.height < _LARGE or frame.is_empty():
+        return frame.group_by(by).agg(exprs)
+    # The first column is a window or slice, of which there are few: a group-by of each by the keys alone is several times faster.
+    place, *keys = by
+    if frame[place].n_unique() * _LARGE > frame.height * 8:
+        return frame.group_by(by).agg(exprs)
+    parts = frame.partition_by(place, as_dict=True)
+    folded = [part.group_by(keys).agg(exprs).with_columns(pl.lit(at).alias(place)) for (at,), part in parts.items()]
+    return pl.concat(folded).with_columns(pl.col(place).cast(frame.schema[place])).select(*by, pl.exclude(by))
 
 
 def _at_risk(frame: pl.DataFrame, folds: Sequence[Fold], rows: bool) -> bool:

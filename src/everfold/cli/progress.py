@@ -32,11 +32,16 @@ class ProgressView(Protocol):
 
 def described(progress: Progress, now_ms: int) -> str:
     """The line: `batch 12 · 1,200,000 rows · 98,000 rows/s · watermark … (lag 2.1 s) · 3,120 state rows · 0 late rows`."""
-    parts = [f"batch {progress.batch}", f"{progress.rows:,} rows", f"{progress.rows_per_second:,.0f} rows/s"]
+    parts = [f"batch {progress.batch}", counted(progress.rows), f"{progress.rows_per_second:,.0f} rows/s"]
     if progress.watermark_ms is not None:
         parts.append(f"watermark {_instant(progress.watermark_ms)} (lag {_span(now_ms - progress.watermark_ms)})")
-    parts += [f"{progress.state_rows:,} state rows", f"{progress.late_rows:,} late rows"]
+    parts += [counted(progress.state_rows, "state row"), counted(progress.late_rows, "late row")]
     return " · ".join(parts)
+
+
+def counted(number: int, what: str = "row") -> str:
+    """A number of things in words: 1 row, 2,000 rows."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _instant(ms: int) -> str:
@@ -76,7 +81,7 @@ class LiveLine:
 
         line = Text(described(progress, int(time.time() * 1000)), no_wrap=True, overflow="ellipsis", style="dim")
         if progress.late_rows:
-            line.highlight_words([f"{progress.late_rows:,} late rows"], "yellow")
+            line.highlight_words([counted(progress.late_rows, "late row")], "yellow")
         self._live.update(line, refresh=True)
 
     @contextmanager

@@ -15,7 +15,7 @@ import click
 
 from everfold.cli.jobs_api import EngineName, Finished, JobRequest, Jobs, jobs
 from everfold.cli.output import Format, output, show
-from everfold.cli.progress import ProgressView, view
+from everfold.cli.progress import ProgressView, counted, view
 from everfold.errors import EverfoldError, UsageError
 from everfold.plan.nodes import Collect, GroupAggregate, Plan, Sink, walk_plan
 
@@ -293,13 +293,13 @@ def _closing_words(finished: Finished, request: JobRequest, *, stopped: bool) ->
     """What is worth saying when a job has ended; all of it on stderr."""
     for why, rows in finished.dropped_rows.items():
         if rows:
-            click.echo(f"{rows:,} row{'s' if rows != 1 else ''} dropped: {why}", err=True)
+            click.echo(f"{counted(rows)} dropped: {why}", err=True)
     if finished.late_rows:
-        click.echo(f"{finished.late_rows:,} late row{'s' if finished.late_rows != 1 else ''} dropped", err=True)
+        click.echo(f"{counted(finished.late_rows, 'late row')} dropped", err=True)
     if any(isinstance(root, Collect) for root in request.roots) and request.state_dir is None:
         return
     ended = "stopped" if stopped else "suspended" if request.suspend else "finished"
-    click.echo(f"{request.name}: {ended}; {finished.rows:,} rows in, {finished.rows_out:,} rows out", err=True)
+    click.echo(f"{request.name}: {ended}; {counted(finished.rows)} in, {counted(finished.rows_out)} out", err=True)
     if request.state_dir is not None and (stopped or request.suspend):
         click.echo(f"the same command goes on from {request.state_dir}", err=True)
 

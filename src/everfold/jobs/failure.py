@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from everfold.connectors.timeless import find_timeless
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError, SqlError, StateError
-from everfold.spark.stream import NO_TIME
 
 _RAISED = re.compile(r"everfold\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
 _PYTHON = re.compile(r"everfold\.errors\.(?P<family>\w+): error\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
@@ -21,9 +20,6 @@ _DAMAGED = re.compile(
     r"|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|Stream '[^']*' is corrupted|premature EOF",
     re.I,
 )
-
-
-NULL_ROWTIME_HELP = "mend the record, or SET 'everfold.null-rowtime' = 'drop' to go on and count such rows"
 
 
 class ReadsFailures(Protocol):
@@ -51,9 +47,9 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
         found = source.failure(text)
         if found is not None:
             return found
-    timeless = _without_time(text)
+    timeless = find_timeless(text)
     if timeless is not None:
-        return timeless
+        return timeless.error()
     raised = _PYTHON.search(text)
     if raised:
         family = _FAMILIES.get(raised["family"], ConnectorError)
@@ -77,22 +73,6 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
     return EverfoldError.of(
         "job-failed", f"the job failed: {_first_line(text)}", help=f"the whole story is in {log_file}"
     )
-
-
-def _without_time(text: str) -> ConnectorError | None:
-    """The error of a row without a time, where the connector could not say more."""
-    at = text.find(NO_TIME)
-    if at < 0:
-        return None
-    try:
-        said, _ = json.JSONDecoder(strict=False).raw_decode(text, at + len(NO_TIME))
-        place = said["place"].get("at")
-        message = f"table `{said['table']}`: the time attribute `{said['column']}` is NULL" + (
-            f" in {place}" if place else ""
-        )
-    except (ValueError, KeyError, AttributeError, TypeError):
-        message = "a time attribute is NULL"
-    return ConnectorError(Diagnostic("null-rowtime", message, None, NULL_ROWTIME_HELP))
 
 
 def _first_line(text: str) -> str:

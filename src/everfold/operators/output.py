@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from everfold.operators.layout import Layout, local_zone, window_columns
@@ -11,10 +13,20 @@ from everfold.types import Schema, physical
 
 def emitted(results: pl.DataFrame, layout: Layout, schema: Schema, zone: str | None) -> pl.DataFrame:
     """Keys, values and bounds of windows, given as merged slots with `start`, `end` and keys; sorted by window and keys."""
-    results = results.sort("end", "start", *layout.keys)
+    results = ordered(results, layout.keys)
     columns = [pl.col(key).alias(physical(at)) for at, key in enumerate(layout.keys)]
     columns += [layout.folds[fold].result(physical(len(layout.keys) + at)) for at, fold in enumerate(layout.calls)]
     return results.select(*columns, *window_values(results["end"], schema, zone, local_zone(schema)))
+
+
+def ordered(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Rows sorted by `end`, `start` and keys: one column after the other, which is faster than all at once."""
+    if keys:
+        rows = rows.sort(keys, maintain_order=True)
+    for bound in ("start", "end"):
+        if not rows[bound].is_sorted():
+            rows = rows.sort(bound, maintain_order=True)
+    return rows
 
 
 def window_values(ends: pl.Series, schema: Schema, zone: str | None, local: bool) -> list[pl.Expr]:

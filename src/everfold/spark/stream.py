@@ -6,12 +6,12 @@ excluded the row, and the meta rows of the operator before.
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
+from everfold.connectors.timeless import PLACE, raise_timeless
 from everfold.errors import UnsupportedFeature
 from everfold.operators.build import operator_of
 from everfold.operators.contract import ClockSpec, InputColumn, Operator
@@ -49,11 +49,7 @@ ORDER = "__order"
 """BIGINT: the end of the window that a row is the result of, ms; rows for people are shown in this order. NULL elsewhere."""
 StatefulNode: TypeAlias = WindowAggregate | WindowTableFunction
 """The nodes that an operator of ours runs."""
-PLACE = "__place"
-"""STRING: where the connector found the row (a file, a topic, partition and offset), for errors. NULL where there is no such place."""
 HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
-NO_TIME = "everfold[null-rowtime]: "
-"""How the text of an error about a NULL time attribute begins; JSON follows: table, column, place."""
 NULL_ROWTIME = "everfold_null_rowtime_"
 """How the observed counts of rows that were dropped for want of a time begin."""
 _NO_SPLIT = f"CAST(NULL AS STRING) AS {SPLIT}"
@@ -174,23 +170,15 @@ class StreamLowering:
             missing = F.expr(f"count_if({KEEP} AND {at} IS NULL)").alias("rows")
             frame = frame.observe(f"{NULL_ROWTIME}{self._observed}", missing)
         else:
-            checked = f"CASE WHEN {at} IS NULL THEN {self._no_time(node)} ELSE {at} END AS {at}"
+            table = next((each.table.name for each in walk_plan(node) if isinstance(each, Scan)), "")
+            missing_time = raise_timeless(table, node.schema[node.column].name)
+            checked = f"CASE WHEN {at} IS NULL THEN {missing_time} ELSE {at} END AS {at}"
             columns = [checked if name == at else name for name in self._data(below.schema)]
             frame = frame.selectExpr(*columns, *HIDDEN)
         watermark = self._scalars.text(node.watermark, len(below.schema))
         moved = f"{self._scalars.milliseconds(watermark, node.watermark.type)} AS {WATERMARK}"
         frame = frame.selectExpr(*self._data(below.schema), SPLIT, moved, kept, FORWARDED, ORDER, PLACE)
         return Stream(frame, node.schema, below.splits, below.guarded or self.drop_null_rowtime)
-
-    @staticmethod
-    def _no_time(node: WatermarkAssigner) -> str:
-        """Spark SQL that stops the job at a row without a time: with the place, for the connector to say more."""
-        names = (each.table.name for each in walk_plan(node) if isinstance(each, Scan))
-        column = node.schema[node.column].name
-        said = json.dumps({"table": next(names, ""), "column": column}, ensure_ascii=False)[:-1] + ', "place": '
-        text = said.replace("\\", "\\\\").replace("'", "\\'")
-        place = f"coalesce(to_json(named_struct('at', {PLACE})), '{{}}')"
-        return f"raise_error(concat('{NO_TIME}{text}', {place}, '}}'))"
 
     def _union(self, node: Union) -> Stream:
         streams = [self.lower(each) for each in node.inputs]

@@ -96,4 +96,6 @@ class FrameReader:
         from pyspark.sql import functions as F  # noqa: N812
 
         quoted = (column.name.replace("`", "``") for column in table.columns)
-        return adopted(self.frame, spark).select(*(F.col(f"`{each}`").alias(physical(at)) for at, each in enumerate(quoted)))
+        return adopted(self.frame, spark).select(
+            *(F.col(f"`{each}`").alias(physical(at)) for at, each in enumerate(quoted))
+        )

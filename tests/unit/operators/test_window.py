@@ -300,10 +300,6 @@ def test_refused_before_anything_starts() -> None:
         operator_of(GroupAggregate(input=SCAN, keys=(KEY,), calls=()), "w1", ClockSpec(splits=()))
 
 
-# Measured on 2 cores shared with others, Polars on one thread, 1M-row batches in two tasks and 8 buckets, SUM, MAX, COUNT by key;
-# rows/s of one core, prepare and step together: TUMBLE 10 s 9.3M at 1k keys, 2.9M at 1M keys; SESSION 2 s 5.1M and 1.7M;
-# HOP 10 s / 60 s 6.3M at 1k keys, at 1M keys bound by its output (1 million rows/s emitted); CUMULATE 1 min / 10 min 7.2M at 1k keys.
-@pytest.mark.slow
 def test_rows_that_cannot_be_folded_travel_as_they_are() -> None:
     runner = Runner(aggregate_of(Tumble(size_ms=1000)))
     rows = [(at, f"key {at}", at) for at in range(20_000)]

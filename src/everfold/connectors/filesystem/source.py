@@ -7,7 +7,7 @@ complete when it gets its name: write it elsewhere, or under a name with a leadi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from everfold.connectors.filesystem.paths import files, partition_values, requir
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, excerpt, identifier, quoted
+from everfold.connectors.timeless import PLACE, Timeless, find_timeless
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table, TableColumn
@@ -95,7 +96,7 @@ class FileSource(Source):
 
     def _empty(self, context: SourceContext) -> DataFrame:
         fields = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
-        return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING"]))
+        return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{PLACE} STRING"]))
 
     def _frame(self, reader: Any, context: SourceContext, place: Path, *, streaming: bool) -> DataFrame:
         reader = reader.option("recursiveFileLookup", "true")
@@ -114,7 +115,7 @@ class FileSource(Source):
         pattern = self.options.text_or_none("source.path.regex-pattern")
         if pattern is not None:
             frame = frame.where(f"rlike(__path, {quoted(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
-        return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}")
+        return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}", f"__path AS {PLACE}")
 
     def _text_frame(
         self, reader: Any, context: SourceContext, path: str, *, streaming: bool
@@ -207,6 +208,9 @@ class FileSource(Source):
         said = find_bad(error_text, self.table.name)
         if said is not None:
             return self._bad_record(said)
+        timeless = find_timeless(error_text)
+        if timeless is not None and timeless.table == self.table.name:
+            return timeless.error(self._timeless_line(timeless))
         gone = re.search(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
         if gone is not None:
             path = unquote(urlsplit(gone.group(1)).path).rstrip(".")
@@ -245,6 +249,17 @@ class FileSource(Source):
                 )
                 reason, record = f"field `{column}` is not a value of {of.sql}: `{text}`", ""
         return bad_record(where, reason, record, self.format)
+
+    def _timeless_line(self, timeless: Timeless) -> str | None:
+        """File and line of the first record whose time is NULL; the file alone where the time is computed, or is not in lines of text."""
+        path = Path(timeless.place or "")
+        if not path.is_file():
+            return None
+        at = next((at for at, column in enumerate(self.columns) if column.name == timeless.column), None)
+        line = None
+        if at is not None and self.format_name != "parquet":
+            line = _first_line_where(path, self.format, self.columns, lambda row: row[at] is None)
+        return f"`{self._shown(path)}`" + (f" line {line}" if line is not None else "")
 
     def _shown(self, path: Path) -> str:
         return shown_path(path, self._base_folder)
@@ -363,6 +378,20 @@ def _decoded(
             rows = []
     if rows:
         yield rows
+
+
+def _first_line_where(
+    path: Path, form: Format, columns: Sequence[RecordColumn], holds: Callable[[list[object]], bool]
+) -> int | None:
+    """The first line with a row for which `holds`."""
+    decode = form.decoder(columns)
+    for number, line in _lines(path):
+        try:
+            if any(holds(row) for row in decode(line)):
+                return number
+        except BadValue:
+            continue
+    return None
 
 
 def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> tuple[int, str, str] | None:

@@ -23,6 +23,7 @@ from everfold.connectors.kafka.connector import (
     value_format,
 )
 from everfold.connectors.kafka.jars import add_jars
+from everfold.connectors.timeless import PLACE, find_timeless
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table, TableColumn
@@ -117,7 +118,8 @@ class KafkaSource(Source):
             form = value_format(self.table, self.options)
             frame = self._parsed(frame, form, columns, "__value", values, context.name, streaming=streaming)
         out = [f"{self._column(at, column, values)} AS {physical(at)}" for at, column in enumerate(self.table.columns)]
-        return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}")
+        place = "concat('topic `', __topic, '` partition ', __partition, ' offset ', __offset)"
+        return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}", f"{place} AS {PLACE}")
 
     def _split(self) -> str:
         name = quoted(self.table.name + "/")
@@ -304,6 +306,9 @@ class KafkaSource(Source):
         said = find_bad(error_text, self.table.name)
         if said is not None:
             return self._bad_record(said)
+        timeless = find_timeless(error_text)
+        if timeless is not None and timeless.table == self.table.name:
+            return timeless.error()
         if re.search(r"data may have been lost|failOnDataLoss|DATA_LOSS|KAFKA_DATA_LOSS", error_text, re.I):
             return trouble(
                 "kafka-data-lost",

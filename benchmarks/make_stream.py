@@ -1,7 +1,7 @@
 """Makes the input of the benchmarks: Parquet files of a stream whose event time goes on by one millisecond a row.
 
-    python make_data.py --out ../scratch/bench/1k --rows 10000000 --keys 1000
-    python make_data.py --out ../scratch/bench/1m --rows 5000000 --keys 1000000
+    python make_stream.py --out ../scratch/bench/1k --rows 10000000 --keys 1000
+    python make_stream.py --out ../scratch/bench/1m --rows 5000000 --keys 1000000
 
 Columns: `a` the key, `b` one of 100 groups, `c` an amount below a million, all BIGINT and uniform, and `ts` TIMESTAMP. The same seed makes the
 same rows, whatever the number of files. They are written twice:
