@@ -5,7 +5,7 @@ READY := $(VENV)/.everfold-ready
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all bench lock clean
+.PHONY: help setup demo test test-all bench docs lock clean
 
 help: # list the recipes
 	@awk -F ':.*# ' '/^[a-z-]+:.*# / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,9 @@ test-all: $(READY) # check everything: every case on Spark too, and the slow tes
 
 bench: $(READY) # compare everfold with Flink and with Spark's own aggregation
 	@$(BIN)/python benchmarks/run.py
+
+docs: $(READY) # write the reference pages in docs/ out of the registries
+	@$(BIN)/python docs/generate.py
 
 lock: $(READY) # resolve the dependencies anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --group dev pyproject.toml -o requirements.lock

@@ -1,4 +1,4 @@
-"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md. `python docs/generate.py` rewrites them; a test compares."""
+"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md. `make docs` rewrites them; a test compares."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_the_reference_is_what_the_registries_say() -> None:
     stale = [
         page for page in reference.PAGES if (ROOT / "docs" / page).read_text(encoding="utf-8") != reference.text(page)
     ]
-    assert stale == [], "run: python docs/generate.py"
+    assert stale == [], "run: make docs"
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def reference(folder: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_killed_job_gives_what_an_undisturbed_one_gives(tmp_path: Path) -> None:
     seed = int(os.environ.get("EVERFOLD_SEED", time.time_ns() % 100_000))
     print("EVERFOLD_SEED", seed)

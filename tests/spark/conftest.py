@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one."""
+"""One Spark session and one Kafka broker for all tests that need them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from broker import kafka_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+__all__ = ["kafka_broker", "spark"]
 
 
 @pytest.fixture(scope="session")

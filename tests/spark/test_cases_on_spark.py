@@ -12,12 +12,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from everfold.errors import EverfoldError
+from everfold.jobs.cases import SparkEngine
 from everfold.plan.expressions import Call, Expr, walk
 from everfold.plan.nodes import Filter, GroupAggregate, Plan, Project, WindowAggregate, WindowTableFunction, walk_plan
 from everfold.testing.casefile import Case, Mode, find, load
-from everfold.testing.engines import Engine, engine
 from everfold.testing.runner import bound_query, run
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -35,7 +36,7 @@ class Features:
 
 def features(case: Case, mode: Mode) -> Features:
     """What a case shows in a mode; nothing if it is an error."""
-    if any(step.error or step.not_yet for step in case.steps):
+    if any(step.error or mode in step.not_yet for step in case.steps):
         return Features()
     try:
         plan = bound_query(case, mode).input
@@ -111,15 +112,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark_engine() -> Iterator[Engine]:
-    """One Spark session for all cases."""
-    made = engine("spark")
+def spark_engine(spark: SparkSession) -> Iterator[SparkEngine]:
+    """All cases run in the one session of the tests."""
+    made = SparkEngine(session=spark)
     yield made
     made.close()
 
 
 @pytest.mark.spark
-def test_case(chosen_case: tuple[Case, Mode], spark_engine: Engine) -> None:
+def test_case(chosen_case: tuple[Case, Mode], spark_engine: SparkEngine) -> None:
     case, mode = chosen_case
     outcome = run(case, spark_engine, mode)
     assert outcome.passed, f"{case.id}\n{outcome.message}"

@@ -65,7 +65,7 @@ class Step:
     """One run of a query: rows go in, the step's answer is compared, the state goes on to the next step.
 
     `batches` is "one", "row" or the numbers of rows a batch (the last batch takes what is left). At most one of `expect` and `error` is
-    set, none in a step that only feeds. `not_yet` is the code of the error that a gap gives until it closes.
+    set, none in a step that only feeds. `not_yet` is the code of the error that a gap gives until it closes, by mode.
     """
 
     line: int
@@ -78,7 +78,7 @@ class Step:
     types: tuple[str, ...] | None = None
     changelog: bool = False
     error: ExpectedError | None = None
-    not_yet: str | None = None
+    not_yet: dict[Mode, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +202,7 @@ class _Reader:
                 steps.append(self.step(layers, self.mapping(step, _STEP_KEYS), step, first=at == 0))
         else:
             steps = [self.step([suite], own, node, first=True)]
-        if all(step.expect is None and step.error is None and step.not_yet is None for step in steps):
+        if all(step.expect is None and step.error is None and not step.not_yet for step in steps):
             raise self.error(node, f"a case has one of {', '.join(f'`{key}`' for key in _OUTCOMES)}")
         return Case(
             file=self.file,
@@ -245,7 +245,7 @@ class _Reader:
         if "error" in own:
             made["error"] = self.expected_error(own["error"])
         if "not_yet" in own:
-            made["not_yet"] = self.text(own["not_yet"]).text
+            made["not_yet"] = self.gaps(own["not_yet"])
         return Step(
             line=node.start_mark.line + 1,
             sql=self.text(sql),
@@ -312,6 +312,12 @@ class _Reader:
             return ExpectedError(code, () if words is None else (self.text(words).text,))
         text = self.text(node).text
         return ExpectedError(code=text) if _CODE.fullmatch(text) else ExpectedError(words=(text,))
+
+    def gaps(self, node: yaml.Node) -> dict[Mode, str]:
+        if not isinstance(node, yaml.MappingNode):
+            return dict.fromkeys(MODES, self.text(node).text)
+        own = self.mapping(node, MODES)
+        return {mode: self.text(own[mode]).text for mode in MODES if mode in own}
 
     # --- YAML ---------------------------------------------------------------------------------------------------------
 

@@ -41,12 +41,26 @@ class Ran:
     late_rows: int
 
 
+class Emitted(Protocol):
+    """What a stream gave, whoever made it: see `Ran`."""
+
+    @property
+    def tables(self) -> tuple[pa.Table, ...]:
+        """The rows of each part."""
+
+    @property
+    def late_rows(self) -> int:
+        """Rows that were dropped as late."""
+
+
 class Engine(Protocol):
     """Runs bound queries on rows that are given as data."""
 
-    name: EngineName
+    @property
+    def name(self) -> EngineName:
+        """What reports call it."""
 
-    def stream(self, parts: Sequence[Part]) -> Ran:
+    def stream(self, parts: Sequence[Part]) -> Emitted:
         """Runs a stream. After each part the job is suspended and started again from its state; after the last the input ends."""
 
     def batch(self, part: Part) -> pa.Table:

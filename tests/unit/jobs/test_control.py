@@ -21,7 +21,7 @@ def control_of(folder: Path, *, planned: int, logged: dict[str, int]) -> Control
     offsets = checkpoint / "offsets"
     offsets.mkdir()
     (offsets / "7").write_text(
-        'v2\n{"batchWatermarkMs":0}\nbids_1:{"logOffset":3}\ncontrol_w1:{"logOffset":%d}' % planned
+        f'v2\n{{"batchWatermarkMs":0}}\nbids_1:{{"logOffset":3}}\ncontrol_w1:{{"logOffset":{planned}}}'
     )
     return Control(folder / "control", checkpoint)
 

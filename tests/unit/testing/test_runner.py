@@ -131,7 +131,9 @@ WRONG = SqlError.of("unknown-column", "no column is named `x`", help="did you me
         ("error: unknown-table", "not the error that was expected (`unknown-table`), but"),
         ("error: {words: no table}", "not the error that was expected (“no table”), but"),
         ("not_yet: unknown-column", ""),
-        ("not_yet: unknown-table", "not the error `unknown-table`, but"),
+        ("not_yet: unknown-table", "not the error that was expected (`unknown-table`), but"),
+        ("not_yet: {stream: unknown-column}", ""),
+        ("not_yet: {batch: unknown-column}", "error[unknown-column]"),
     ],
 )
 def test_errors(outcome: str, message: str) -> None:

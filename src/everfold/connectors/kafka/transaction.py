@@ -30,6 +30,8 @@ REQUEST_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 5.0
 TOPIC_TIMEOUT_S = 3.0
 ANY_PARTITION = -1
+_OF_CONSUMERS = ("isolation.level",)
+"""Properties that a producer does not have, and warns of."""
 
 Headers = Sequence[tuple[str, str | bytes | None]]
 
@@ -76,7 +78,8 @@ class TransactionalSink:
     ) -> None:
         self._topic = topic
         name = f"{prefix}.{job}.{sink}"
-        common = {**(options or {}), "bootstrap.servers": bootstrap_servers}
+        said = {key: value for key, value in (options or {}).items() if key not in _OF_CONSUMERS}
+        common = {**said, "bootstrap.servers": bootstrap_servers}
         self._producer = Producer(
             {
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
