@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import duckdb
 import pytest
+from killing import run_with_kills, seeded
 
 FILES, ROWS_A_FILE, KILLS = 16, 200, 5
 SCRIPT = """
@@ -49,17 +47,6 @@ def lay_out(folder: Path) -> None:
     (folder / "job.sql").write_text(SCRIPT)
 
 
-def start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "everfold", "run", "job.sql", "--master", "local[2]"]
-    with log.open("ab") as out:
-        return subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, start_new_session=True)
-
-
-def commits(folder: Path) -> int:
-    log = folder / ".everfold" / "job" / "checkpoints" / "0" / "commits"
-    return max((int(each.name) for each in log.iterdir() if each.name.isdigit()), default=-1) if log.is_dir() else -1
-
-
 def visible_rows(folder: Path) -> list[tuple[object, ...]]:
     """What any reader of the folder sees: files that are not hidden."""
     files = [file for file in (folder / "out").rglob("*") if file.is_file() and not file.name.startswith((".", "_"))]
@@ -84,29 +71,9 @@ def reference(folder: Path) -> list[tuple[object, ...]]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_killed_job_gives_what_an_undisturbed_one_gives(tmp_path: Path) -> None:
-    seed = int(os.environ.get("EVERFOLD_SEED", time.time_ns() % 100_000))
-    print("EVERFOLD_SEED", seed)
-    chance = random.Random(seed)
     lay_out(tmp_path)
-    log = tmp_path / "log.txt"
-    kills = 0
-    while kills < KILLS:
-        before = commits(tmp_path)
-        job = start(tmp_path, log)
-        while job.poll() is None and commits(tmp_path) == before:
-            time.sleep(0.02)
-        time.sleep(chance.uniform(0, 2))
-        if job.poll() is not None:
-            break
-        if kills % 2:
-            os.kill(job.pid, signal.SIGKILL)  # Python alone: its JVM lives on for a moment
-        else:
-            os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-        kills += 1
-    last = start(tmp_path, log)
-    assert last.wait(timeout=300) == 0, log.read_text()
-    assert kills >= 2, "the job ended before it could be killed"
+    killed = run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=2, chance=seeded())
+    assert killed >= 2, "the job ended before it could be killed"
     got = [
         (str(at).replace("T", " ").removesuffix(".000"), page, clicks, n)
         for at, page, clicks, n in visible_rows(tmp_path)

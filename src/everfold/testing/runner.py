@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from everfold.errors import EverfoldError
+from everfold.errors import EverfoldError, UnsupportedFeature
 from everfold.plan.nodes import Collect, Plan, Scan, Table, walk_plan
 from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
 from everfold.testing.compare import Expectation, difference
 from everfold.testing.engines import Engine, Part, Rows
 from everfold.testing.pipetable import PipeTable, PipeTableError
 from everfold.testing.tables import from_arrow, to_arrow
+from everfold.types import physical
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -243,8 +244,10 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
     if unknown is not None:
         raise case.file.error(step.rows[unknown].line, f"rows are given for `{unknown}`, but no CREATE TABLE names it")
     root = _query(case, step, session)
-    fed = {table.name: table for table in scanned(root.input) if table.connector is None}
-    tables = {name: _arrow(case.file, step, table, session) for name, table in fed.items()}
+    tables = {
+        table.name: _read(case.file, table) if table.options else _arrow(case.file, step, table, session)
+        for table in scanned(root.input)
+    }
     return _Bound(step, root, session.settings, tables)
 
 
@@ -279,6 +282,23 @@ def _query(case: Case, step: Step, session: Session) -> Collect:
 def scanned(plan: Plan) -> list[Table]:
     """The tables that a plan reads."""
     return [node.table for node in walk_plan(plan) if isinstance(node, Scan)]
+
+
+def _read(file: CaseFile, table: Table) -> pa.Table:
+    """The rows of a table that has a connector, which is what the case asks about; relative paths start at the case file."""
+    import pyarrow as pa
+
+    from everfold.connectors.contract import Role
+    from everfold.connectors.registry import connector_of
+
+    connector = connector_of(table)
+    connector.check(table, Role.SOURCE)
+    source = connector.source(table)
+    if not source.bounded():
+        raise UnsupportedFeature.of("unbounded-case", f"table `{table.name}` never ends, so no case can read it")
+    pieces = list(source.local(file.path.parent))
+    fields = [pa.field(physical(at), column.type.arrow) for at, column in enumerate(table.columns)]
+    return pa.concat_tables(pieces) if pieces else pa.schema(fields).empty_table()
 
 
 def _arrow(file: CaseFile, step: Step, table: Table, session: Session) -> pa.Table:

@@ -169,3 +169,15 @@ def test_the_report_counts_and_places_failures() -> None:
     assert report.summary([good, bad, good]) == "2 passed, 1 failed"
     assert report.failure(bad).startswith("some.case.yaml:9: all (memory, stream)\n    with one row a batch:\n")
     assert '"failed": 1' in report.to_json([good, bad])
+
+
+def test_a_table_with_a_connector_is_checked_and_read(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('{"k": "z", "n": 9}\n')
+    with_connector = "(k STRING, n INT) WITH ('connector' = 'filesystem', 'path' = 't.json', 'format' = 'json');"
+    text = SUITE.replace("(k STRING, n INT);", with_connector).replace(
+        "rows:\n  t: |\n    k | n\n    a | 1\n    b | 2\n    c | 3\n", ""
+    )
+    read = loads(text, tmp_path / "some.case.yaml").cases[0]
+    assert run(read, Echo(), "batch").message == "  k | n\n- a | 1\n- b | 2\n- c | 3\n+ z | 9"
+    wrong = loads(text.replace("'json')", "'jsn')"), tmp_path / "some.case.yaml").cases[0]
+    assert "did you mean `json`?" in run(wrong, Echo(), "batch").message
