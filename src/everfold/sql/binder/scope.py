@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
 from everfold.plan.expressions import Expr, InputRef, Literal
 from everfold.plan.nodes import Plan
+from everfold.sql import functions
 from everfold.sql.catalog import CATALOG, DATABASE
-from everfold.types import RowType, StringType
+from everfold.types import BOOLEAN, RowType, StringType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,8 @@ def resolve(
     found = _find(relation, names, span)
     if found is not None:
         return found
+    if len(names) == 1 and names[0].upper() in _WORDS:
+        return _WORDS[names[0].upper()](span)
     if any(_exists(each, names) for each in outer):
         raise UnsupportedFeature(
             Diagnostic(
@@ -110,6 +113,13 @@ def resolve(
             )
         )
     raise SqlError(_unknown(relation, names, span))
+
+
+_WORDS: Mapping[str, Callable[[Span | None], Expr]] = {
+    "UNKNOWN": lambda span: Literal(type=BOOLEAN, value=None, span=span),
+    "PI": lambda span: functions.build("PI", (), span),
+}
+"""Words that mean a value where no column has their name."""
 
 
 def _exists(relation: Relation, names: tuple[str, ...]) -> bool:

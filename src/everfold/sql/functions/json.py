@@ -165,7 +165,7 @@ def _value_spark(writer: Writer, path: Path, json: str, target: DataType, empty:
     # Only a text that looks like an object or array has to be told from a real one.
     body = f"CASE WHEN left({found}, 1) IN ('{{', '[') AND schema_of_variant({variant}) <> 'STRING' THEN {error} WHEN {found} IS NOT NULL THEN {typed} "
     if not plain:
-        body += f"WHEN {json} IS NULL THEN NULL WHEN try_parse_json({json}) IS NULL THEN {error} WHEN is_variant_null({variant}) THEN NULL ELSE {empty} "
+        body += f"WHEN {json} IS NULL THEN NULL WHEN try_parse_json({json}) IS NULL THEN {error if path.strict else empty} WHEN is_variant_null({variant}) THEN NULL ELSE {empty} "
     return writer.let(found, f"get_json_object({json}, {steps})", body + "END")
 
 
@@ -176,7 +176,8 @@ def _value_duckdb(writer: Writer, path: Path, json: str, target: DataType, empty
     typed = writer.let(found, text, _typed(writer, target, found, error))
     sort = f"json_type({json}, {steps})"
     return (
-        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT json_valid({json}) THEN {error} WHEN {sort} IS NULL THEN {empty} "
+        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT json_valid({json}) "
+        f"THEN {error if path.strict else empty} WHEN {sort} IS NULL THEN {empty} "
         f"WHEN {sort} = 'NULL' THEN NULL WHEN {sort} IN ('OBJECT', 'ARRAY') THEN {error} ELSE {typed} END"
     )
 
@@ -253,7 +254,7 @@ def _query(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     whole = join.format(raw) if wrapper == "UNCONDITIONAL" else raw
     part = join.format(scalar) if wrapper in ("UNCONDITIONAL", "CONDITIONAL") else error
     body = (
-        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT ({valid}) THEN {error} WHEN {raw} IS NULL THEN {empty} "
+        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT ({valid}) THEN {error if path.strict else empty} WHEN {raw} IS NULL THEN {empty} "
         f"WHEN {composed} THEN {whole} ELSE {part} END"
     )
     text = writer.let(raw, found, body)

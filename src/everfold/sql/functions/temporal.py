@@ -139,7 +139,11 @@ def _cut(up: bool) -> Write:
         if isinstance(source, TimeType):
             size = MILLIS.get(unit, 1)
             value = f"({texts[0]} + {size - 1})" if up else texts[0]
-            return f"CAST(({value} {'div' if writer.spark else '//'} {size}) * {size} AS {writer.type(source)})"
+            made = f"CAST(({value} {'div' if writer.spark else '//'} {size}) * {size} AS {writer.type(source)})"
+            if not up:
+                return made
+            failed = f"CAST({writer.fail('time-overflow: CEIL gives a time after the end of the day')} AS {writer.type(source)})"
+            return f"CASE WHEN {texts[0]} > {86_400_000 - size} THEN {failed} ELSE {made} END"
         if kind(source) == "date" and unit not in _DATE_UNITS:
             return texts[0]
         wall = wall_of(writer, source, texts[0])
