@@ -90,6 +90,7 @@ class StreamJob:
         finally:
             if query.isActive:
                 query.stop()
+            self._observe(query, router)
         return router
 
     # --- while it runs ------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The operators' own clock: the watermark of a batch from the meta rows that every bucket gets, so that all buckets agree.
 
 Per split the greatest watermark seen; the minimum over the live splits; never backwards. A split that is expected and has not
-delivered yet holds time back. A split without data for the idle timeout of processing time does not count; when none is
-live, time stands still. Source: Flink's watermark strategies; `prototypes` of ours for what survives a restart.
+delivered yet holds time back. A split without data for the idle timeout of processing time does not count; when none is live, time
+goes on to what the last ones said, and stands still there. Source: Flink's watermark strategies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Clock:
         return {"watermark": self.watermark, "splits": splits, "closed": self.closed, "now": self.now_ms}
 
     def advance(self, metas: Sequence[Meta]) -> bool:
-        """Takes a batch's meta rows. Answers whether time is live: false while every split is idle or has yet to come."""
+        """Takes a batch's meta rows. Answers whether time is live: false while every split is idle or has yet to come, and has no more to say."""
         meta = Meta.joined(metas)
         self.now_ms = max(self.now_ms, meta.now_ms)
         if self.spec.processing_time:
@@ -54,10 +54,18 @@ class Clock:
         for name, at in meta.watermarks.items():
             before, _ = self.splits.get(name, (NO_WATERMARK, 0))
             self.splits[name] = (max(before, at), self.now_ms)
+        before_all = self.watermark
         live = [at for at, seen in self.splits.values() if not self._idle(seen)]
-        if live:
-            self.watermark = max(self.watermark, min(live))
-        return bool(live)
+        heard = live or self._last_heard()
+        if heard:
+            self.watermark = max(self.watermark, min(heard))
+        return bool(live) or self.watermark > before_all
+
+    def _last_heard(self) -> list[int]:
+        """The watermarks of the splits that spoke last: when all are idle, they were the last to become so, and alone until then."""
+        spoken = [(at, seen) for at, seen in self.splits.values() if at != NO_WATERMARK]
+        latest = max((seen for _, seen in spoken), default=0)
+        return [at for at, seen in spoken if seen == latest]
 
     def close(self, end: int) -> None:
         """Remembers that a flush has emitted windows up to `end`."""

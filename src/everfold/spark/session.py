@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -110,7 +112,7 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path) 
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _output_to(log_file):
+        with _own_interrupts(), _output_to(log_file):
             session = builder.getOrCreate()
             if not in_process:
                 _ship_package(session)
@@ -130,6 +132,19 @@ def _ship_package(session: SparkSession) -> None:
         for file in sorted(package.rglob("*.py")):
             out.write(file, Path(package.name) / file.relative_to(package))
     session.sparkContext.addPyFile(str(archive))
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Ctrl-C stays this process's business: Spark would make it cancel jobs in mid-batch."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -1,0 +1,17 @@
+"""Connectors are asked in a session as everfold's queries run in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(spark: SparkSession) -> SparkSession:
+    from everfold.spark.session import own_session
+
+    return own_session(spark, 2)
