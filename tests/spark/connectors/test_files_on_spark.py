@@ -52,7 +52,7 @@ class Opened:
         self.context = SourceContext(spark=session, name="bids_1", base_folder=base, table=of, job_folder=base / "job")
 
     def batch(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.source.batch(self.context).drop("__split").toArrow().to_pylist()
+        rows: list[dict[str, Any]] = self.source.batch(self.context).drop("__split", "__place").toArrow().to_pylist()
         return rows
 
     def local(self) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ class Opened:
         batches: list[tuple[int, list[Any]]] = []
 
         def take(frame: DataFrame, batch: int) -> None:
-            batches.append((batch, [tuple(row) for row in frame.collect()]))
+            batches.append((batch, [tuple(row) for row in frame.drop("__place").collect()]))
 
         query = (
             self.source.stream(self.context).writeStream.foreachBatch(take)

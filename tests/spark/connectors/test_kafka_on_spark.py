@@ -59,14 +59,14 @@ class Topic:
 
     def batch(self, of: TableMaker = PLAIN, **options: str) -> list[tuple[Any, ...]]:
         source, context = self.source(of, **options)
-        return sorted((tuple(row) for row in source.batch(context).collect()), key=str)
+        return sorted((tuple(row) for row in source.batch(context).drop("__place").collect()), key=str)
 
     def stream(self, source: Source, context: SourceContext) -> tuple[list[Any], str]:
         """The rows, and the source's last line of the offset log."""
         rows: list[Any] = []
         checkpoint = self.folder / "checkpoint"
         query = (
-            source.stream(context).writeStream.foreachBatch(lambda frame, _: rows.extend(tuple(row) for row in frame.collect()))
+            source.stream(context).writeStream.foreachBatch(lambda frame, _: rows.extend(tuple(row) for row in frame.drop("__place").collect()))
             .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         )  # fmt: skip
         query.awaitTermination()

@@ -90,7 +90,7 @@ def _spark(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
         word = "div" if operator == "/" and isinstance(type, IntegerType) else operator
         text = f"({a} {word} {b})"
         if not _not_zero(divisor):
-            text = f"IF({b} = 0, {writer.fail(DIVISION_BY_ZERO)}, {a} {word} {b})"
+            text = f"IF({b} = 0 AND {a} IS NOT NULL, {writer.fail(DIVISION_BY_ZERO)}, {a} {word} {b})"
         return f"CAST({text} AS {type.spark})"
 
     return write
