@@ -58,7 +58,8 @@ def from_ipc(blob: memoryview | bytes) -> pl.DataFrame:
 class Pack:
     """Before the shuffle: makes a task's rows fewer and packs them, one blob a bucket, with one meta row for every bucket.
 
-    `split` names the split of rows whose `__split` is NULL: a source that has but one.
+    `split` names the split of rows without `__split`, or with NULL there: of a source that has but one. Hidden columns that say
+    nothing are left out: `__split` with one split, `__keep` where no row is excluded, `__meta` where no operator came before.
     """
 
     operator: Operator
@@ -79,7 +80,11 @@ class Pack:
         import polars as pl
 
         meta, stats = self._meta(rows)
-        data = rows.filter(pl.col(KEEP)) if rows[KEEP].null_count() or not rows[KEEP].all() else rows
+        data = rows
+        if KEEP in rows.columns:
+            data = rows.filter(pl.col(KEEP))
+        elif rows[CONTROL].null_count() < rows.height:
+            data = rows.filter(pl.col(CONTROL).is_null())
         wire: list[tuple[int, bytes]] = []
         if data.height:
             wanted = [column.name for column in self.operator.inputs]
@@ -97,13 +102,17 @@ class Pack:
 
         from everfold.operators.contract import NO_WATERMARK
 
-        moves = rows.group_by(SPLIT).agg(pl.col(WATERMARK).max()).drop_nulls(WATERMARK)
-        watermarks = {split if split is not None else self.split: at for split, at in moves.iter_rows()}
+        if SPLIT in rows.columns:
+            moves = rows.group_by(SPLIT).agg(pl.col(WATERMARK).max()).drop_nulls(WATERMARK)
+            watermarks = {split if split is not None else self.split: at for split, at in moves.iter_rows()}
+        else:
+            greatest: int | None = rows.select(pl.col(WATERMARK).max()).item()
+            watermarks = {} if greatest is None else {self.split: greatest}
         controls = rows[CONTROL].drop_nulls().to_list() if rows[CONTROL].null_count() < rows.height else []
         now: int | None = rows.select(pl.col(NOW).max()).item()
         metas = [Meta(NO_WATERMARK if now is None else now, watermarks, FLUSH in controls)]
         stats: list[bytes] = []
-        forwarded = rows[FORWARDED].drop_nulls().to_list() if rows[FORWARDED].null_count() < rows.height else []
+        forwarded = rows[FORWARDED].drop_nulls().to_list() if FORWARDED in rows.columns else []
         for blob in forwarded:
             if blob[:1] == META:
                 metas.append(Meta.decode(blob[1:]))

@@ -69,12 +69,14 @@ class SourceStream:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A lowered plan. `splits`: what its watermark is the minimum of; `guarded`: some rows are not to be computed with."""
+    """A lowered plan. `splits`: what its watermark is the minimum of; `guarded`: some rows are not to be computed with;
+    `forwards`: meta rows of an operator are among them."""
 
     frame: DataFrame
     schema: Schema
     splits: tuple[str, ...] = ()
     guarded: bool = False
+    forwards: bool = False
 
     @property
     def guard(self) -> str | None:
@@ -119,13 +121,13 @@ class StreamLowering:
             case Project():
                 below = self.lower(node.input)
                 frame = self._scalars.project(below.frame, node.expressions, len(below.schema), HIDDEN, below.guard)
-                return Stream(frame, node.schema, below.splits, below.guarded)
+                return Stream(frame, node.schema, below.splits, below.guarded, below.forwards)
             case Filter():
                 below = self.lower(node.input)
                 condition = self._scalars.text(node.condition, len(below.schema), below.guard)
                 kept = f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"
                 columns = [*self._data(below.schema), SPLIT, WATERMARK, kept, FORWARDED, ORDER, PLACE]
-                return Stream(below.frame.selectExpr(*columns), node.schema, below.splits, guarded=True)
+                return Stream(below.frame.selectExpr(*columns), node.schema, below.splits, True, below.forwards)
             case Union():
                 return self._union(node)
             case Unnest():
@@ -133,7 +135,7 @@ class StreamLowering:
                 frame = self._scalars.unnest(below.frame, node, HIDDEN, below.guard)
                 kept = KEEP if node.outer else f"{KEEP} AND __position IS NOT NULL AS {KEEP}"
                 frame = frame.selectExpr(*self._data(node.schema), SPLIT, WATERMARK, kept, FORWARDED, ORDER, PLACE)
-                return Stream(frame, node.schema, below.splits, guarded=True)
+                return Stream(frame, node.schema, below.splits, True, below.forwards)
             case WindowTableFunction() if not is_stateful(node):
                 return self._assign_windows(node)
             case WindowTableFunction() | WindowAggregate():
@@ -178,7 +180,7 @@ class StreamLowering:
         watermark = self._scalars.text(node.watermark, len(below.schema))
         moved = f"{self._scalars.milliseconds(watermark, node.watermark.type)} AS {WATERMARK}"
         frame = frame.selectExpr(*self._data(below.schema), SPLIT, moved, kept, FORWARDED, ORDER, PLACE)
-        return Stream(frame, node.schema, below.splits, below.guarded or self.drop_null_rowtime)
+        return Stream(frame, node.schema, below.splits, below.guarded or self.drop_null_rowtime, below.forwards)
 
     def _union(self, node: Union) -> Stream:
         streams = [self.lower(each) for each in node.inputs]
@@ -186,7 +188,8 @@ class StreamLowering:
         for each in streams[1:]:
             frame = frame.union(self._split_named(each))
         splits = tuple(split for each in streams for split in each.splits)
-        return Stream(frame, node.schema, splits, any(each.guarded for each in streams))
+        guarded, forwards = any(each.guarded for each in streams), any(each.forwards for each in streams)
+        return Stream(frame, node.schema, splits, guarded, forwards)
 
     def _split_named(self, stream: Stream) -> DataFrame:
         """The stream with its only split's name on each row: in a union NULL would not say whose it is."""
@@ -205,9 +208,8 @@ class StreamLowering:
         frame = below.frame.selectExpr(*self._data(below.schema), *HIDDEN, ends)
         start = self._scalars.window_start(node.window, "__end")
         appended = self._scalars.window_columns(start, "__end", of.type, node.zone, width)
-        return Stream(
-            frame.selectExpr(*self._data(below.schema), *appended, *HIDDEN), node.schema, below.splits, below.guarded
-        )
+        frame = frame.selectExpr(*self._data(below.schema), *appended, *HIDDEN)
+        return Stream(frame, node.schema, below.splits, below.guarded, below.forwards)
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
@@ -240,12 +242,19 @@ class StreamLowering:
             order,
             _NO_PLACE,
         ]
-        return Stream(frame.selectExpr(*columns), operator.schema, (name,), guarded=True)
+        return Stream(frame.selectExpr(*columns), operator.schema, (name,), guarded=True, forwards=True)
 
     def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
         keys = operator.hash_columns
         inputs = [f"{self._input(below, each, each.name in keys)} AS {each.name}" for each in operator.inputs]
-        hidden = (SPLIT, WATERMARK, KEEP, FORWARDED)
+        nothing = {WATERMARK: _NO_WATERMARK}
+        if len(below.splits) != 1:
+            nothing[SPLIT] = _NO_SPLIT
+        if below.guarded:
+            nothing[KEEP] = f"FALSE AS {KEEP}"
+        if below.forwards:
+            nothing[FORWARDED] = _NO_META
+        hidden = tuple(nothing)
         data = below.frame.selectExpr(*inputs, *hidden)
         hashed = f"xxhash64({', '.join(keys)})" if keys else "0L"
         now = f"unix_millis(current_timestamp()) AS {NOW}"
@@ -256,8 +265,7 @@ class StreamLowering:
             reader = reader.name(f"control_{operator.name}")
         control = reader.text(self.control_folder)
         absent = [f"CAST(NULL AS {_wire_type(each)}) AS {each.name}" for each in operator.inputs]
-        nothing = [_NO_SPLIT, _NO_WATERMARK, f"FALSE AS {KEEP}", _NO_META]
-        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *nothing, now, f"value AS {CONTROL}"))
+        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *nothing.values(), now, f"value AS {CONTROL}"))
 
     def _input(self, below: Stream, column: InputColumn, is_key: bool) -> str:
         text = self._scalars.text(column.expression, len(below.schema), below.guard)
