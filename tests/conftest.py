@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("everfold", deadline=None, print_blob=True)
+settings.load_profile("everfold")
 os.environ.setdefault("POLARS_MAX_THREADS", "2")
 
 
