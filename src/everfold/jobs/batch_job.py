@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import BatchId, LocalSink
+from everfold.connectors.contract import KIND, BatchId, LocalSink
 from everfold.jobs.failure import explained
-from everfold.jobs.routing import KIND, Target
+from everfold.jobs.routing import Target
 from everfold.jobs.sources import Sources
 from everfold.plan.nodes import Root
 from everfold.spark.batch import BatchLowering

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import BatchId, ClusterSink, LocalSink
+from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.contract import Stats
 from everfold.spark.exchange import FORWARDED, STATS
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-KIND, TARGET = "__kind", "__target"
+TARGET = "__target"
+"""Column of a batch's rows: which of the job's sinks a row is for."""
 
 
 @dataclass(frozen=True, slots=True)
