@@ -37,7 +37,7 @@ def _code(text: str) -> str:
 def functions_page() -> Iterator[str]:
     """Aggregate and scalar functions."""
     yield from ("# Functions", "", _MADE, "", "## Aggregate functions", "")
-    yield "Each takes `FILTER (WHERE …)`, and in batch `DISTINCT`. Types and results are Flink's."
+    yield "Each takes `FILTER (WHERE …)` and, where that makes sense, `DISTINCT`. Types and results are Flink's."
     yield ""
     entries = [(name, aggregates.lookup(name)) for name in aggregates.names()]
     yield from _table(
@@ -87,14 +87,21 @@ def connectors_page() -> Iterator[str]:
         connector = connectors.connector(name)
         yield from ("", f"## {name}", "")
         if connector.meaning:
-            yield from (_sentence(connector.meaning), "")
+            yield from (_sentence(connector.meaning) + _more(name), "")
         table = Table(name="t", columns=(), options=(("connector", name),))
         yield from _options(option for option in connector.options(table).options if option.name != "connector")
     for name in formats.NAMES:
         options = formats.options_of(name).under(f"{name}.").options
         if options:
             yield from ("", f"## Format {name}", "")
+            if more := _more(name):
+                yield from (more.strip(), "")
             yield from _options(options)
+
+
+def _more(name: str) -> str:
+    """A link to the page of a connector or format, if it has one."""
+    return f" [More](connectors/{name}.md)." if (HERE / "connectors" / f"{name}.md").exists() else ""
 
 
 def _options(options: Iterable[Option]) -> Iterator[str]:

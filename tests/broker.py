@@ -11,7 +11,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -27,19 +26,16 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import Message as ConsumedMessage
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from servers import end_server, free_ports, port_is_open, watchdog
 
 KAFKA_VERSION = "4.1.0"
 # Sixteen bytes in base64. Not drawn: one in 64 would begin with a dash and be taken for an option.
 CLUSTER_ID = "ZXZlcmZvbGQtdGVzdGluZw"
 START_TIMEOUT_S = 60.0  # seconds as a rule; a loaded machine takes longer
-STOP_TIMEOUT_S = 10.0
 CLIENT_TIMEOUT_S = 30.0
 ANY_PARTITION = -1
 
 _JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
-
-# Ends the broker and its data when our end of the pipe closes, which the kernel sees to even after SIGKILL.
-_WATCHDOG = 'read -r _; kill -9 "$1"; sleep 0.2; rm -rf "$2"'
 
 Text = str | bytes
 Headers = Sequence[tuple[str, bytes]]
@@ -74,7 +70,7 @@ class KafkaBroker:
 
     def __init__(self) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="everfold-kafka-"))
-        self._port, self._controller_port = _free_ports(2)
+        self._port, self._controller_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
 
@@ -116,11 +112,7 @@ class KafkaBroker:
                 stderr=log,
                 start_new_session=True,
             )
-        self._watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHDOG, "sh", str(self._process.pid), str(self._home)],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self._watchdog = watchdog(self._process, self._home)
         self._wait_until_ready()
 
     def stop(self) -> None:
@@ -137,14 +129,9 @@ class KafkaBroker:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def _end(self, how: signal.Signals) -> None:
-        process, watchdog = self._process, self._watchdog
+        process, guard = self._process, self._watchdog
         self._process = self._watchdog = None
-        if process is not None:
-            _end_process(process, how)
-        if watchdog is not None:  # only now: until the broker is reaped its pid cannot belong to anyone else
-            _end_process(watchdog, signal.SIGKILL)
-            if watchdog.stdin is not None:
-                watchdog.stdin.close()
+        end_server(process, guard, how)
 
     def _format_storage(self) -> None:
         data = self._home / "data"
@@ -159,7 +146,7 @@ class KafkaBroker:
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not _port_is_open(self._port):
+        while not port_is_open(self._port):
             if not self.running:
                 raise RuntimeError(f"the Kafka broker ended at its start:\n{self.log_text()}")
             if time.monotonic() > deadline:
@@ -304,32 +291,6 @@ def _known(number: int | None) -> int:
 
 def _java(main_class: str, *arguments: str) -> list[str]:
     return [java_program(), *_JVM_FLAGS, "-cp", str(kafka_jars() / "*"), main_class, *arguments]
-
-
-def _end_process(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    process.send_signal(how)
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
-def _port_is_open(port: int) -> bool:
-    with socket.socket() as client:
-        client.settimeout(1.0)
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _server_properties(data: Path, port: int, controller_port: int) -> str:

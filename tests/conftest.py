@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from postgres import database, postgres_server
+
+__all__ = ["database", "postgres_server"]
 
 settings.register_profile("everfold", deadline=None, print_blob=True)
 settings.load_profile("everfold")

@@ -1,7 +1,7 @@
 """The documentation tells the truth: its SQL binds, its case files pass, its console blocks print what they show, its links lead somewhere.
 
 What a code block's first line says after the backticks decides: `sql` is bound (the blocks of a page share a session), `yaml case` is run as a
-case file, `yaml` is parsed, `console` runs its `everfold` commands, in memory, and compares what stands below them.
+case file, `yaml` is parsed, `python run` is run (the blocks of a page share their names), `python` is compiled, `console` runs its `everfold` commands, in memory, and compares what stands below them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from everfold.cli.main import everfold
+from everfold.connectors.registry import changelog
 from everfold.sql.planner import Session
 from everfold.testing.casefile import loads
 from everfold.testing.engines import MemoryEngine
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changes").glob("*.md")])
 _BLOCK = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.M | re.S)
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]+)[^)]*\)")
-_KNOWN = {"", "sql", "yaml case", "yaml", "console", "text", "python", "json"}
+_KNOWN = {"", "sql", "yaml case", "yaml", "console", "text", "python", "python run", "json"}
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def test_the_reference_is_what_the_registries_say() -> None:
     "page", sorted({block.page for block in BLOCKS if block.info == "sql"}), ids=lambda page: page.name
 )
 def test_sql_binds(page: Path) -> None:
-    session = Session()
+    session = Session(changelog=changelog, folder=ROOT / "examples" / "functions")
     for block in blocks(page):
         if block.info == "sql":
             list(session.run("\n" * block.line + block.text, source=str(page)))
@@ -113,6 +114,22 @@ def test_yaml_is_yaml(block: Block) -> None:
 @of("python")
 def test_python_compiles(block: Block) -> None:
     compile(block.text, block.id, "exec")
+
+
+@pytest.mark.parametrize(
+    "page", sorted({block.page for block in BLOCKS if block.info == "python run"}), ids=lambda page: page.name
+)
+def test_python_runs(page: Path) -> None:
+    names: dict[str, object] = {}
+    for block in blocks(page):
+        if block.info == "python run":
+            exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+
+
+def test_the_functions_that_are_shown_are_those_that_run() -> None:
+    shown = [block.text for block in blocks(ROOT / "docs" / "python-functions.md")]
+    for block, file in zip(shown, ("shop.py", "orders.sql"), strict=False):
+        assert block in (ROOT / "examples" / "functions" / file).read_text(encoding="utf-8")
 
 
 @of("console")

@@ -25,7 +25,8 @@ LAYERS = (
     ("aggregates",),
     ("state",),
     ("plan",),
-    ("types", "errors"),
+    ("udf",),
+    ("types", "errors", "cache"),
 )
 """Folders and modules of the package from top to bottom; those of one line may import each other."""
 
@@ -101,6 +102,7 @@ LIGHT = [
     "everfold.cli.main",
     "everfold.sql.planner",
     "everfold.plan.explain",
+    "everfold.udf",
     "everfold.testing.pytest_plugin",
 ]
 

@@ -1,7 +1,8 @@
 """Diagnostics: what is wrong, where, and what to do about it.
 
 An error is data first (`Diagnostic`); text and JSON are renderings of it. Families say who can act: `SqlError` the author of the SQL,
-`ConnectorError` whoever runs the outside system or the files, `StateError` whoever runs the job, `UsageError` whoever typed the command.
+`ConnectorError` whoever runs the outside system or the files, `FunctionError` the author of a Python function, `StateError` whoever runs the job,
+`UsageError` whoever typed the command.
 A bug is an `assert`, never one of these.
 """
 
@@ -46,18 +47,20 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: a permanent code, a sentence, the place it speaks of and one piece of help."""
+    """One finding: a permanent code, a sentence, the place it speaks of, what else is known about it, and one piece of help."""
 
     code: str
     message: str
     span: Span | None = None
     help: str | None = None
+    notes: tuple[str, ...] = ()
 
     def render(self) -> str:
         """The finding as text, with the line it points at."""
         lines = [f"error[{self.code}]: {self.message}"]
         if self.span is not None and self.span.text:
             lines += self._excerpt(self.span)
+        lines += [f"  = note: {note}" for note in self.notes]
         if self.help:
             lines.append(f"  = help: {self.help}")
         return "\n".join(lines)
@@ -80,7 +83,14 @@ class Diagnostic:
         place: dict[str, object] = {}
         if self.span is not None and self.span.text:
             place = {"source": self.span.source, "line": self.span.line, "column": self.span.column}
-        return {"code": self.code, "message": self.message, **place, **({"help": self.help} if self.help else {})}
+        notes = {"notes": list(self.notes)} if self.notes else {}
+        return {
+            "code": self.code,
+            "message": self.message,
+            **place,
+            **notes,
+            **({"help": self.help} if self.help else {}),
+        }
 
 
 class EverfoldError(Exception):
@@ -127,6 +137,10 @@ class ConnectorError(EverfoldError):
     """The outside world is not as the job needs it: a file, a broker, a record."""
 
 
+class FunctionError(EverfoldError):
+    """A Python function of the user's failed, or gave what it did not declare. Its author can mend it."""
+
+
 class StateError(EverfoldError):
     """The job's folder or state does not fit: another query's checkpoint, a damaged page, a job that already runs."""
 
@@ -137,3 +151,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     folded: dict[str, str] = {each.lower(): each for each in names}
     close: Sequence[str] = get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     return f"did you mean `{folded[close[0]]}`?" if close else None
+
+
+def nearest_or_all(name: str, known: Iterable[str], most: int = 8) -> str | None:
+    """As `nearest`; if none is near and there are few, all of them: ``there are `a`, `b```."""
+    names = list(known)
+    listed = "there are " + ", ".join(f"`{each}`" for each in names) if 0 < len(names) <= most else None
+    return nearest(name, names) or listed

@@ -503,9 +503,22 @@ class Schema:
         """The columns' names."""
         return tuple(field.name for field in self.fields)
 
+    @property
+    def arrow(self) -> pa.Schema:
+        """The columns in Arrow, by their physical names."""
+        import pyarrow as pa
+
+        return pa.schema([pa.field(physical(at), field.type.arrow) for at, field in enumerate(self.fields)])
+
     def position(self, name: str) -> int | None:
         """Where the first column of that name stands, None if there is none."""
         return next((at for at, field in enumerate(self.fields) if field.name == name), None)
+
+
+def article(of: DataType) -> str:
+    """The type in a sentence: `a DECIMAL(10, 2)`, `an INT`."""
+    sql = of.sql
+    return f"{'an' if sql[0] in 'AEIO' else 'a'} {sql}"
 
 
 def physical(position: int) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,50 @@ def test_a_full_disk_stops_the_job_and_room_lets_it_go_on(tmp_path: Path, small_
     assert "error[disk-full]" in failed.stderr
     assert "Exception" not in failed.stderr
     assert "Traceback" not in failed.stderr
+    subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
+    again = run(tmp_path, small_disk / "job")
+    assert again.returncode == 0, again.stderr
+    assert totals(tmp_path) == WHOLE
+
+
+def fill(disk: Path) -> Path:
+    """A file that leaves no room on a disk."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as out, suppress(OSError):
+        while True:
+            out.write(bytes(4096))
+    return filler
+
+
+def test_a_full_or_read_only_disk_of_a_sink(tmp_path: Path, small_disk: Path) -> None:
+    lay_out(tmp_path)
+    (small_disk / "out").mkdir()
+    (tmp_path / "out").symlink_to(small_disk / "out")
+    filler = fill(small_disk)
+    failed = run(tmp_path, tmp_path / "job")
+    assert failed.returncode == 1, failed.stderr
+    assert "error[disk-full]: table `totals`: cannot write to `out`: the disk is full" in failed.stderr
+    assert "Exception" not in failed.stderr
+    assert totals(tmp_path) == []
+    filler.unlink()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    failed = run(tmp_path, tmp_path / "job")
+    assert failed.returncode == 1
+    assert "error[no-permission]: table `totals`: cannot write to `out`: " in failed.stderr
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    again = run(tmp_path, tmp_path / "job")
+    assert again.returncode == 0, again.stderr
+    assert totals(tmp_path) == WHOLE
+
+
+def test_a_job_folder_without_room_for_a_byte(tmp_path: Path, small_disk: Path) -> None:
+    lay_out(tmp_path)
+    (small_disk / "job").mkdir()
+    filler = fill(small_disk)
+    failed = run(tmp_path, small_disk / "job")
+    assert failed.returncode == 1
+    assert f"error[disk-full]: the job folder `{small_disk}/job` cannot be written: the disk is full" in failed.stderr
+    filler.unlink()
     subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
     again = run(tmp_path, small_disk / "job")
     assert again.returncode == 0, again.stderr

@@ -10,7 +10,7 @@ import polars as pl
 
 from everfold.operators.build import operator_of
 from everfold.operators.contract import ClockSpec, Meta, Operator
-from everfold.plan.expressions import InputRef
+from everfold.plan.expressions import Call, Expr, InputRef
 from everfold.plan.nodes import AggCall, Plan, Scan, Table, TableColumn, TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Window
 from everfold.state.store import MemoryStore
@@ -64,23 +64,34 @@ class Runner:
     """An operator with its buckets."""
 
     def __init__(
-        self, node: Plan, buckets: int = 1, delay_ms: int = 0, restart: bool = False, clock: ClockSpec | None = None
+        self,
+        node: Plan,
+        buckets: int = 1,
+        delay_ms: int = 0,
+        restart: bool = False,
+        clock: ClockSpec | None = None,
+        updating: bool = False,
     ):
-        self.node, self.delay_ms, self.restart = node, delay_ms, restart
+        self.node, self.delay_ms, self.restart, self.updating = node, delay_ms, restart, updating
         self.clock = clock or ClockSpec(splits=("t",))
         self.stores = [MemoryStore() for _ in range(buckets)]
-        self.operator: Operator = operator_of(node, "w1", self.clock)
+        self.operator: Operator = self._made()
+        self._arrived = 0
         self.types: dict[str, DataType] = {each.name: each.type for each in self.operator.inputs}
         self.late = self.state_rows = 0
         self.watermark: int | None = None
         self.meta: Meta | None = None
 
+    def _made(self) -> Operator:
+        return operator_of(self.node, "w1", self.clock, updating=self.updating)
+
     def batch(
-        self, tasks: Sequence[Sequence[tuple[int, Any, int | None]]], flush: bool = False, now_ms: int = 0
+        self, tasks: Sequence[Sequence[tuple[Any, ...]]], flush: bool = False, now_ms: int = 0
     ) -> list[tuple[Any, ...]]:
-        """A batch of rows (time, key, value) in several tasks. Answers the rows emitted by all buckets."""
+        """A batch of rows (time, key, value, and if they may be changes their kind) in several tasks, which reach the buckets last task first.
+        Answers the rows emitted by all buckets."""
         if self.restart:
-            self.operator = pickle.loads(pickle.dumps(operator_of(self.node, "w1", self.clock)))
+            self.operator = pickle.loads(pickle.dumps(self._made()))
         parts: list[list[pl.DataFrame]] = [[] for _ in self.stores]
         metas = [Meta(now_ms, {}, flush)]
         for rows in tasks:
@@ -95,7 +106,7 @@ class Runner:
         found: list[tuple[Any, ...]] = []
         self.late = self.state_rows = 0
         for store, part in zip(self.stores, parts, strict=True):
-            step = self.operator.step(store, part, metas)
+            step = self.operator.step(store, part[::-1], metas)
             assert dict(step.rows.schema) == {
                 f"c{at}": field.type.polars for at, field in enumerate(self.operator.schema)
             }, step.rows.schema
@@ -106,19 +117,31 @@ class Runner:
             found += step.rows.rows()
         return found
 
-    def frame(self, rows: Sequence[tuple[int, Any, int | None]]) -> pl.DataFrame:
+    def frame(self, rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
         """Rows as `prepare` wants them."""
+        types: dict[str, pl.DataType] = {"hash": pl.Int64(), "seq": pl.Int64(), "kind": pl.Int8()}
         values: dict[str, list[Any]] = {"hash": [_hash(row[1]) if self.operator.hash_columns else 0 for row in rows]}
         for each in self.operator.inputs:
             if each.as_ms:
                 values[each.name] = [row[0] for row in rows]
+            elif isinstance(each.expression, Call):
+                assert each.expression.function == "IS NOT NULL", each.expression
+                (of,) = each.expression.args
+                values[each.name] = [_cell(of, row) is not None for row in rows]
             else:
-                assert isinstance(each.expression, InputRef)
-                at = each.expression.position
-                values[each.name] = [_instant(row[0]) if at == 0 else row[at] for row in rows]
-        return pl.DataFrame(
-            values, schema={name: pl.Int64() if name == "hash" else self.types[name].polars for name in values}
-        )
+                cells = [_cell(each.expression, row) for row in rows]
+                values[each.name] = [_hash(cell) for cell in cells] if each.as_hash else cells
+        if self.operator.ordered:
+            values["seq"] = list(range(self._arrived, self._arrived + len(rows)))
+            self._arrived += len(rows)
+        if self.operator.updating:
+            values["kind"] = [row[3] for row in rows]
+        return pl.DataFrame(values, schema={name: types.get(name) or self.types[name].polars for name in values})
+
+
+def _cell(of: Expr, row: tuple[Any, ...]) -> Any:
+    assert isinstance(of, InputRef), of
+    return _instant(row[0]) if of.position == 0 else row[of.position]
 
 
 def _hash(key: Any) -> int:

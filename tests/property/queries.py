@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from everfold.memory import MemoryPipeline, run_batch
+from everfold.memory.batch import run_batch
+from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
 from everfold.sql.settings import Settings

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from everfold.aggregates import algebraic, distributive
+from everfold.aggregates import algebraic, approximate, bags, distributive, sequences, single, variance
 
-__all__ = ["algebraic", "distributive"]
+__all__ = ["algebraic", "approximate", "bags", "distributive", "sequences", "single", "variance"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.aggregates import decimals
-from everfold.aggregates.distributive import Sum, duckdb_wrapped, spark_total
+from everfold.aggregates.distributive import Sum, duckdb_wrapped, result_of, spark_total
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Types, aggregate
+from everfold.aggregates.registry import Over, Signature, aggregate
 from everfold.types import DataType, DecimalType, FloatType, IntegerType, NumericType
 
 
@@ -19,38 +19,37 @@ class Avg(Sum):
     DECIMAL(p, s) gives DECIMAL(38, max(s, 6)), rounded half up, exact; NULL where that has too few digits.
     """
 
-    def result_type(self, args: Types) -> DataType | None:
-        (arg,) = args
+    def result_type(self, of: Signature) -> DataType | None:
+        (arg,) = of.args
         if isinstance(arg, DecimalType):
             return DecimalType(precision=38, scale=max(arg.scale, 6))
         return arg.as_nullable() if isinstance(arg, NumericType) else None
 
-    def result(self, args: Types, slots: Sequence[pl.Expr]) -> pl.Expr:
-        (arg,), (total, nonnull) = args, slots
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        (arg,), (total, nonnull) = of.args, self.total_and_count(of, slots)
         if isinstance(arg, DecimalType):
             return decimals.mean(total, nonnull, arg.scale, max(arg.scale, 6))
-        some = pl.when(nonnull > 0).then(nonnull)
+        some = pl.when(nonnull != 0).then(nonnull)
         if isinstance(arg, IntegerType):
             return total.truncdiv(some).cast(arg.polars, wrap_numerical=True)
         value = total / some
         return value.cast(pl.Float32) if isinstance(arg, FloatType) else value
 
-    def spark_sql(self, args: Types, texts: Sequence[str]) -> str:
-        (arg,), (text,) = args, texts
-        kept = self.result_type(args)
-        assert kept is not None, arg
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        (arg,), kept = of.args, result_of(self, of)
         if isinstance(arg, IntegerType):
-            return f"CAST(SUM({text}) DIV COUNT({text}) AS {kept.spark})"
+            return f"CAST(SUM({over.each}) DIV COUNT({over.each}) AS {kept.spark})"
         if isinstance(arg, DecimalType):
-            whole = f"CAST({spark_total(arg, text)} AS DECIMAL(38,{arg.scale}))"
-            return f"CAST({whole} / COUNT({text}) AS {kept.spark})"
-        return f"CAST(AVG({text}) AS {kept.spark})"
+            whole = f"CAST({spark_total(arg, over)} AS DECIMAL(38,{arg.scale}))"
+            return f"CAST({whole} / COUNT({over.each}) AS {kept.spark})"
+        return f"CAST(AVG({over.each}) AS {kept.spark})"
 
-    def duckdb_sql(self, args: Types, texts: Sequence[str]) -> str:
-        (arg,), (text,) = args, texts
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        (arg,) = of.args
         if isinstance(arg, IntegerType):
             # NULLIF: a group without values; the sum wraps at 64 bits as the slot does.
-            return f"CAST(({duckdb_wrapped(f'SUM({text})', 64)}) // NULLIF(COUNT({text}), 0) AS {arg.duckdb})"
+            total = duckdb_wrapped(f"SUM({over.each})", 64)
+            return f"CAST(({total}) // NULLIF(COUNT({over.each}), 0) AS {arg.duckdb})"
         if isinstance(arg, DecimalType):
-            return decimals.duckdb_mean(text, arg, max(arg.scale, 6))
-        return f"CAST(AVG({text}) AS {arg.duckdb})"
+            return decimals.duckdb_mean(over, arg, max(arg.scale, 6))
+        return f"CAST(AVG({over.each}) AS {arg.duckdb})"

@@ -1,60 +1,57 @@
 """Exact sums and means of decimals in Polars and DuckDB. A decimal is its unscaled 128-bit integer; 38 digits is the limit.
 
-Polars adds the integers up; in a group-by they wrap without an error, and what lies between 38 digits and 128 bits shows as nonsense.
-A sum that overflowed is kept as NULL beside a positive count of values: it stays NULL whatever is merged into it.
+Polars adds the integers up; in a group-by they wrap without an error, and what lies between 38 digits and 128 bits shows as nonsense. So sums
+that could have more than 38 digits are kept as two halves ("limbs") that cannot, and put together when the value is wanted.
 """
 
 from __future__ import annotations
 
 from everfold.aggregates.lazy import pl
+from everfold.aggregates.registry import Over, Slot
 from everfold.types import DataType, DecimalType
 
 SAFE_DIGITS = 28
 """Values of so many digits can be added up ten thousand million times within 38 digits."""
-_LIMB = 10**19
-"""Sums are split into upper and lower 19 digits where they could overflow."""
+LIMB = 10**19
+"""A limb has 19 digits."""
+_WHOLE = DecimalType(precision=38, scale=0)
+LIMB_SLOTS = (Slot("high", _WHOLE), Slot("low", _WHOLE))
 
 
-def rows_at_risk(arg: DataType, column: pl.Expr) -> pl.Expr | None:
-    """Whether a sum of values of a frame could have more than 38 digits."""
-    if not isinstance(arg, DecimalType) or arg.precision <= SAFE_DIGITS:
-        return None
-    return _large(column, arg.scale)
+def in_limbs(arg: DataType) -> bool:
+    """Whether sums of a type are kept in limbs."""
+    return isinstance(arg, DecimalType) and arg.precision > SAFE_DIGITS
 
 
-def slots_at_risk(arg: DataType, total: pl.Expr, nonnull: pl.Expr) -> pl.Expr | None:
-    """Whether a sum of sums of a frame could have more than 38 digits, or one has overflowed already."""
-    if not isinstance(arg, DecimalType):
-        return None
-    return _large(total, arg.scale) | (total.is_null() & (nonnull > 0)).any()
+def limbs(column: pl.Expr, sign: pl.Expr | None) -> tuple[pl.Expr, pl.Expr]:
+    """The limbs of DECIMAL(38, s) values, or of 128-bit integers, with their signs; 0 for NULL."""
+    unscaled = column.to_physical().fill_null(0)
+    if sign is not None:
+        unscaled = unscaled * sign.cast(pl.Int128)
+    high, low = unscaled // _i128(LIMB), unscaled % _i128(LIMB)
+    return high.reinterpret(dtype=pl.Decimal(38, 0)), low.reinterpret(dtype=pl.Decimal(38, 0))
 
 
-def _large(column: pl.Expr, scale: int) -> pl.Expr:
-    bound = pl.max_horizontal(column.max().cast(pl.Float64).abs(), column.min().cast(pl.Float64).abs())
-    return (bound * pl.len() >= 0.9 * 10.0 ** (38 - scale)).fill_null(False)
+def whole(high: pl.Expr, low: pl.Expr, scale: int) -> pl.Expr:
+    """The DECIMAL(38, scale) that sums of limbs are; NULL if it has more than 38 digits."""
+    upper, lower = high.to_physical(), low.to_physical()
+    carry = lower // _i128(LIMB)
+    upper, lower = upper + carry, lower - carry * _i128(LIMB)
+    fits = (upper < _i128(LIMB)) & ((upper > _i128(-LIMB)) | ((upper == _i128(-LIMB)) & (lower > _i128(0))))
+    return (pl.when(fits).then(upper) * _i128(LIMB) + lower).reinterpret(dtype=pl.Decimal(38, scale))
 
 
-def careful_sum(column: pl.Expr, scale: int) -> pl.Expr:
-    """Sum of a group of DECIMAL(38, scale): NULL if it has more than 38 digits, 0 if there is nothing to add."""
-    unscaled = column.to_physical()
-    upper, lower = unscaled // _i128(_LIMB), unscaled % _i128(_LIMB)
-    carry = lower.sum() // _i128(_LIMB)
-    high, low = upper.sum() + carry, lower.sum() - carry * _i128(_LIMB)
-    fits = (high < _i128(_LIMB)) & ((high > _i128(-_LIMB)) | ((high == _i128(-_LIMB)) & (low > _i128(0))))
-    return (pl.when(fits).then(high) * _i128(_LIMB) + low).reinterpret(dtype=pl.Decimal(38, scale))
-
-
-def careful_merge(total: pl.Expr, nonnull: pl.Expr, scale: int) -> tuple[pl.Expr, pl.Expr]:
-    """Merged sums: NULL if one of them has overflowed, or all together do."""
-    lost = (total.is_null() & (nonnull > 0)).any()
-    return pl.when(~lost).then(careful_sum(total, scale)), nonnull.sum()
+def signed(column: pl.Expr, sign: pl.Expr, scale: int) -> pl.Expr:
+    """DECIMAL(38, scale) values times their signs; 0 for NULL."""
+    unscaled = column.to_physical().fill_null(0) * sign.cast(pl.Int128)
+    return unscaled.reinterpret(dtype=pl.Decimal(38, scale))
 
 
 def mean(total: pl.Expr, nonnull: pl.Expr, scale: int, kept: int) -> pl.Expr:
     """total / nonnull with `kept` digits behind the point, rounded half up; NULL if it has more than 38 digits."""
     wider = _i128(10 ** (kept - scale))
-    count = pl.when(nonnull > 0).then(nonnull).cast(pl.Int128)
-    unscaled = total.to_physical()
+    count = pl.when(nonnull != 0).then(nonnull.abs()).cast(pl.Int128)
+    unscaled = total.to_physical() * nonnull.sign().cast(pl.Int128)
     whole = unscaled.truncdiv(count)
     rest = (unscaled - whole * count) * wider
     part = (rest.abs() * _i128(2) + count) // (count * _i128(2))
@@ -64,16 +61,16 @@ def mean(total: pl.Expr, nonnull: pl.Expr, scale: int, kept: int) -> pl.Expr:
     return pl.when(fits).then(value).reinterpret(dtype=pl.Decimal(38, kept))
 
 
-def duckdb_sum(text: str, arg: DecimalType) -> str:
+def duckdb_sum(over: Over, arg: DecimalType) -> str:
     """Sum in DuckDB as DECIMAL(38, s), NULL on overflow (its own raises)."""
     if arg.precision <= SAFE_DIGITS:
-        return f"CAST(SUM({text}) AS DECIMAL(38,{arg.scale}))"
-    return _duckdb_scaled(_duckdb_unscaled_sum(text, arg), arg.scale)
+        return f"CAST(SUM({over.each}) AS DECIMAL(38,{arg.scale}))"
+    return _duckdb_scaled(_duckdb_unscaled_sum(over, arg), arg.scale)
 
 
-def duckdb_mean(text: str, arg: DecimalType, kept: int) -> str:
+def duckdb_mean(over: Over, arg: DecimalType, kept: int) -> str:
     """Mean in DuckDB as DECIMAL(38, kept), rounded half up."""
-    total, count = _duckdb_unscaled_sum(text, arg), f"NULLIF(COUNT({text}), 0)::HUGEINT"
+    total, count = _duckdb_unscaled_sum(over, arg), f"NULLIF(COUNT({over.each}), 0)::HUGEINT"
     wider = 10 ** (kept - arg.scale)
     rest = f"(({total}) % {count}) * {wider}::HUGEINT"
     part = f"SIGN({rest})::HUGEINT * ((ABS({rest}) * 2::HUGEINT + {count}) // ({count} * 2::HUGEINT))"
@@ -82,12 +79,19 @@ def duckdb_mean(text: str, arg: DecimalType, kept: int) -> str:
     return _duckdb_scaled(f"CASE WHEN {fits} THEN {whole} * {wider}::HUGEINT + {part} END", kept)
 
 
-def _duckdb_unscaled_sum(text: str, arg: DecimalType) -> str:
+def _duckdb_unscaled_sum(over: Over, arg: DecimalType) -> str:
     """The sum as HUGEINT without its point; NULL if it has more than 38 digits."""
     if arg.precision <= SAFE_DIGITS:
-        return _duckdb_unscaled(f"CAST(SUM({text}) AS DECIMAL(38,{arg.scale}))")
-    value, limb = _duckdb_unscaled(text), f"{_LIMB}::HUGEINT"
-    upper, lower = f"SUM(({value}) // {limb})", f"SUM(({value}) % {limb})"
+        return _duckdb_unscaled(f"CAST(SUM({over.each}) AS DECIMAL(38,{arg.scale}))")
+    limb = f"{LIMB}::HUGEINT"
+
+    def added(operator: str) -> str:
+        if over.distinct:
+            values = f"list_transform(list({over.each}), lambda x: ({_duckdb_unscaled('x')}) {operator} {limb})"
+            return f"list_sum({values})"
+        return f"SUM(({_duckdb_unscaled(over.texts[0])}) {operator} {limb})"
+
+    upper, lower = added("//"), added("%")
     high = f"({upper} + {lower} // {limb})"
     fits = f"ABS({high}) < {limb}"
     return f"CASE WHEN {fits} THEN {high} * {limb} + {lower} % {limb} END"
@@ -107,3 +111,15 @@ def _duckdb_scaled(text: str, scale: int) -> str:
 
 def _i128(value: int) -> pl.Expr:
     return pl.lit(value, dtype=pl.Int128)
+
+
+def of_double(value: pl.Expr, scale: int) -> pl.Expr:
+    """A DOUBLE that is not negative as DECIMAL(38, scale): the digits that show it, rounded half up; NULL if they are more than 38."""
+    text = value.cast(pl.String)
+    # Polars rounds half to even. A DOUBLE shows 17 digits: one that does not fit here has none behind the scale.
+    finest = 25
+    if scale >= finest - 1:
+        return text.cast(pl.Decimal(38, scale), strict=False)
+    finer, unit = text.cast(pl.Decimal(38, finest), strict=False).to_physical(), 10 ** (finest - scale)
+    rounded = ((finer + _i128(unit // 2)) // _i128(unit)).reinterpret(dtype=pl.Decimal(38, scale))
+    return pl.when(finer.is_not_null()).then(rounded).otherwise(text.cast(pl.Decimal(38, scale), strict=False))

@@ -1,13 +1,15 @@
-"""Aggregates whose state is the value itself: parts of a group merge by the same function (COUNT, SUM, MIN, MAX)."""
+"""Aggregates whose state is the value itself: parts of a group merge by the same function (COUNT, SUM, MIN, MAX).
+
+SUM can also take rows back. MIN and MAX can only over a bag of all values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everfold.aggregates import decimals
-from everfold.aggregates.folding import Foldable
+from everfold.aggregates import decimals, floats, lists
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Slot, Types, aggregate
+from everfold.aggregates.registry import Aggregate, Distinct, Over, Signature, Slot, aggregate
 from everfold.types import (
     BIGINT,
     DOUBLE,
@@ -25,7 +27,7 @@ from everfold.types import (
 
 
 @aggregate("COUNT")
-class Count(Foldable):
+class Count(Aggregate):
     """Number of rows (`COUNT(*)`), or of the rows whose argument is not NULL.
 
     `COUNT(*)` has no argument; with FILTER its kernels get one column that is NULL for the rows left out.
@@ -33,124 +35,150 @@ class Count(Foldable):
 
     arity = (0, 1)
 
-    def result_type(self, args: Types) -> DataType | None:
-        return None if any(isinstance(arg, NullType) for arg in args) else BIGINT.as_nullable(False)
+    def result_type(self, of: Signature) -> DataType | None:
+        return None if any(isinstance(arg, NullType) for arg in of.args) else BIGINT.as_nullable(False)
 
-    def slots(self, args: Types) -> tuple[Slot, ...]:
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
         return (Slot("count", BIGINT),)
 
-    def update(self, args: Types, columns: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return ((columns[0].count() if columns else pl.len()).cast(pl.Int64),)
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        if sign is None:
+            return ((columns[0].count() if columns else pl.len()).cast(pl.Int64),)
+        return (self.lift(of, columns, sign)[0].sum(),)
 
-    def lift(self, args: Types, columns: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (columns[0].is_not_null().cast(pl.Int64) if columns else pl.lit(1, dtype=pl.Int64),)
+    def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        one = pl.lit(1, dtype=pl.Int64) if sign is None else sign
+        return (columns[0].is_not_null().cast(pl.Int64) * one if columns else one,)
 
-    def merge(self, args: Types, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
         return (slots[0].sum(),)
 
-    def result(self, args: Types, slots: Sequence[pl.Expr]) -> pl.Expr:
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         return slots[0].fill_null(0)
 
-    def spark_sql(self, args: Types, texts: Sequence[str]) -> str:
-        return f"COUNT({texts[0] if texts else '*'})"
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        return f"COUNT({over.each if over.texts else '*'})"
 
-    def duckdb_sql(self, args: Types, texts: Sequence[str]) -> str:
-        return f"COUNT({texts[0] if texts else '*'})"
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        return f"COUNT({over.each if over.texts else '*'})"
 
 
 @aggregate("SUM")
-class Sum(Foldable):
+class Sum(Aggregate):
     """Sum of the values that are not NULL; NULL if there is none.
 
-    Integers keep their type and wrap, as Flink's do. FLOAT is added up in DOUBLE. DECIMAL(p, s) gives DECIMAL(38, s), exact; a
-    total that needs more digits is NULL, and stays so (Flink begins anew with the next row: the order of the rows would matter).
+    Integers keep their type and wrap, as Flink's do. FLOAT is added up in DOUBLE. DECIMAL(p, s) gives DECIMAL(38, s), exact; NULL while the
+    total has more digits (Flink begins anew with the next row: the order of the rows would matter).
     """
 
-    def result_type(self, args: Types) -> DataType | None:
-        (arg,) = args
+    def result_type(self, of: Signature) -> DataType | None:
+        (arg,) = of.args
         if isinstance(arg, DecimalType):
             return DecimalType(precision=38, scale=arg.scale)
         return arg.as_nullable() if isinstance(arg, NumericType) else None
 
-    def slots(self, args: Types) -> tuple[Slot, ...]:
-        return (Slot("sum", total_type(args[0])), Slot("nonnull", BIGINT))
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        (arg,) = of.args
+        nonnull = Slot("nonnull", BIGINT)
+        if decimals.in_limbs(arg):
+            return (*decimals.LIMB_SLOTS, nonnull)
+        total = Slot("sum", total_type(arg))
+        special = floats.SPECIAL_SLOTS if of.retracting and isinstance(arg, FloatingType) else ()
+        return (total, nonnull, *special)
 
-    def update(self, args: Types, columns: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return total(args[0], columns[0]).sum(), columns[0].count().cast(pl.Int64)
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        (arg,), (column,) = of.args, columns
+        if sign is None and not decimals.in_limbs(arg):
+            return total(arg, column).sum(), column.count().cast(pl.Int64)
+        return [each.sum() for each in self.lift(of, columns, sign)]
 
-    def lift(self, args: Types, columns: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return total(args[0], columns[0]).fill_null(0), columns[0].is_not_null().cast(pl.Int64)
-
-    def merge(self, args: Types, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return slots[0].sum(), slots[1].sum()
-
-    def rows_at_risk(self, args: Types, columns: Sequence[pl.Expr]) -> pl.Expr | None:
-        return decimals.rows_at_risk(args[0], columns[0])
-
-    def slots_at_risk(self, args: Types, slots: Sequence[pl.Expr]) -> pl.Expr | None:
-        return decimals.slots_at_risk(args[0], slots[0], slots[1])
-
-    def careful_update(self, args: Types, columns: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        if isinstance(args[0], DecimalType):
-            return decimals.careful_sum(total(args[0], columns[0]), args[0].scale), columns[0].count().cast(pl.Int64)
-        return self.update(args, columns)
-
-    def careful_merge(self, args: Types, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        if isinstance(args[0], DecimalType):
-            return decimals.careful_merge(slots[0], slots[1], args[0].scale)
-        return self.merge(args, slots)
-
-    def result(self, args: Types, slots: Sequence[pl.Expr]) -> pl.Expr:
-        value = slots[0]
-        if isinstance(args[0], IntegerType):
-            value = value.cast(args[0].polars, wrap_numerical=True)
-        elif isinstance(args[0], FloatType):
-            value = value.cast(pl.Float32)
-        return pl.when(slots[1] > 0).then(value)
-
-    def spark_sql(self, args: Types, texts: Sequence[str]) -> str:
-        return f"CAST({spark_total(args[0], texts[0])} AS {_result(self, args).spark})"
-
-    def duckdb_sql(self, args: Types, texts: Sequence[str]) -> str:
-        arg = args[0]
-        if isinstance(arg, IntegerType):
-            return f"CAST({duckdb_wrapped(f'SUM({texts[0]})', arg.bits)} AS {arg.duckdb})"
+    def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        (arg,), (column,) = of.args, columns
+        known, value = column.is_not_null().cast(pl.Int64), total(arg, column)
+        if sign is not None:
+            known = known * sign
+        if decimals.in_limbs(arg):
+            return *decimals.limbs(value, sign), known
+        if sign is None:
+            return value.fill_null(0), known
         if isinstance(arg, DecimalType):
-            return decimals.duckdb_sum(texts[0], arg)
-        return f"CAST(SUM({texts[0]}) AS {_result(self, args).duckdb})"
+            return decimals.signed(value, sign, arg.scale), known
+        if isinstance(arg, FloatingType):
+            return floats.finite(value) * sign, known, *floats.special_counts(value, sign)
+        return value.fill_null(0) * sign, known
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return [slot.sum() for slot in slots]
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        (arg,), (value, nonnull) = of.args, self.total_and_count(of, slots)
+        if isinstance(arg, IntegerType):
+            value = value.cast(arg.polars, wrap_numerical=True)
+        elif isinstance(arg, FloatType):
+            value = value.cast(pl.Float32)
+        return pl.when(nonnull != 0).then(value)
+
+    def total_and_count(self, of: Signature, slots: Sequence[pl.Expr]) -> tuple[pl.Expr, pl.Expr]:
+        """The sum in the type in which it is added up, and of how many values."""
+        (arg,) = of.args
+        if isinstance(arg, DecimalType) and decimals.in_limbs(arg):
+            return decimals.whole(slots[0], slots[1], arg.scale), slots[2]
+        if len(slots) > 2:
+            return floats.with_specials(slots[0], slots[2:]), slots[1]
+        return slots[0], slots[1]
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        return f"CAST({spark_total(of.args[0], over)} AS {result_of(self, of).spark})"
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        (arg,) = of.args
+        if isinstance(arg, IntegerType):
+            return f"CAST({duckdb_wrapped(f'SUM({over.each})', arg.bits)} AS {arg.duckdb})"
+        if isinstance(arg, DecimalType):
+            return decimals.duckdb_sum(over, arg)
+        return f"CAST(SUM({over.each}) AS {result_of(self, of).duckdb})"
 
 
-class _Extreme(Foldable):
+class _Extreme(Aggregate):
     """MIN and MAX: of every type with an order. A zero is 0.0, never -0.0: which of the two came first must not matter."""
 
     greatest: bool
+    distinct = Distinct.NO_DIFFERENCE
 
-    def result_type(self, args: Types) -> DataType | None:
-        (arg,) = args
+    def result_type(self, of: Signature) -> DataType | None:
+        (arg,) = of.args
         ordered = isinstance(arg, NumericType | StringType | BooleanType | TemporalType)
         return arg.as_nullable() if ordered else None
 
-    def slots(self, args: Types) -> tuple[Slot, ...]:
-        return (Slot("value", args[0].as_nullable()),)
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        (arg,) = of.args
+        return (lists.bag_slot(arg) if of.retracting else Slot("value", arg.as_nullable()),)
 
-    def update(self, args: Types, columns: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (self._pick(args[0], columns[0]),)
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        if sign is None:
+            return (self._pick(of.args[0], columns[0]),)
+        return (lists.bag(columns[0], columns[0].is_not_null(), sign),)
 
-    def lift(self, args: Types, columns: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (columns[0],)
+    def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr] | None:
+        return (columns[0],) if sign is None else None
 
-    def merge(self, args: Types, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (self._pick(args[0], slots[0]),)
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return (lists.joined(slots[0]) if of.retracting else self._pick(of.args[0], slots[0]),)
 
-    def result(self, args: Types, slots: Sequence[pl.Expr]) -> pl.Expr:
-        value = slots[0]
-        return pl.when(value == 0).then(value.abs()).otherwise(value) if isinstance(args[0], FloatingType) else value
+    def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
+        return (lists.netted_bag(slots[0]),) if of.retracting else None
 
-    def spark_sql(self, args: Types, texts: Sequence[str]) -> str:
-        return self._sql(f"{self.name}({texts[0]})", args[0], args[0].spark)
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        (arg,), (value,) = of.args, slots
+        if of.retracting:
+            value = lists.present_values(value).list.agg(self._pick(arg, pl.element()))
+        return pl.when(value == 0).then(value.abs()).otherwise(value) if isinstance(arg, FloatingType) else value
 
-    def duckdb_sql(self, args: Types, texts: Sequence[str]) -> str:
-        return self._sql(f"{self.name}({texts[0]})", args[0], args[0].duckdb)
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        return self._sql(f"{self.name}({over.each})", of.args[0], of.args[0].spark)
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        return self._sql(f"{self.name}({over.each})", of.args[0], of.args[0].duckdb)
 
     @staticmethod
     def _sql(value: str, arg: DataType, name: str) -> str:
@@ -197,11 +225,12 @@ def total(arg: DataType, column: pl.Expr) -> pl.Expr:
     return column if wide.same_as(arg) else column.cast(wide.polars)
 
 
-def spark_total(arg: DataType, text: str) -> str:
+def spark_total(arg: DataType, over: Over) -> str:
     """Exact sum in Spark, of at least the type in which we add up."""
     if isinstance(arg, DecimalType) and arg.precision > decimals.SAFE_DIGITS:
-        return f"SUM(CAST({text} AS {total_type(arg).spark}))"
-    return f"SUM({text})"
+        distinct = "DISTINCT " if over.distinct else ""
+        return f"SUM({distinct}CAST({over.texts[0]} AS {total_type(arg).spark}))"
+    return f"SUM({over.each})"
 
 
 def duckdb_wrapped(text: str, bits: int) -> str:
@@ -210,7 +239,8 @@ def duckdb_wrapped(text: str, bits: int) -> str:
     return f"((({text}) + {half}::HUGEINT) % {whole}::HUGEINT + {whole}::HUGEINT) % {whole}::HUGEINT - {half}::HUGEINT"
 
 
-def _result(entry: Foldable, args: Types) -> DataType:
-    found = entry.result_type(args)
-    assert found is not None, (entry.name, args)
+def result_of(entry: Aggregate, of: Signature) -> DataType:
+    """The result's type of a call that has one."""
+    found = entry.result_type(of)
+    assert found is not None, (entry.name, of)
     return found

@@ -8,13 +8,17 @@ from pathlib import Path
 
 from everfold.errors import EXIT_FAILED
 from everfold.testing import report
-from everfold.testing.casefile import find, load
+from everfold.testing.bless import bless
+from everfold.testing.casefile import Case, find, load
 from everfold.testing.engines import Engine, EngineName, engine
 from everfold.testing.runner import Outcome, run_file
 
 
-def test(paths: Sequence[Path], engines: Sequence[EngineName], *, as_json: bool) -> int:
-    """Runs all cases of files and folders in this process; the exit code. All files are read before the first case runs."""
+def test(paths: Sequence[Path], engines: Sequence[EngineName], *, as_json: bool, rewrite: bool) -> int:
+    """Runs all cases of files and folders in this process; the exit code. All files are read before the first case runs.
+
+    rewrite: afterwards write what failed cases answer into their files.
+    """
     files = [load(path) for path in find(paths)]
     outcomes: list[Outcome] = []
     ready: list[Engine] = []
@@ -28,8 +32,23 @@ def test(paths: Sequence[Path], engines: Sequence[EngineName], *, as_json: bool)
                     if not outcome.passed and not as_json:
                         sys.stdout.write(report.failure(outcome) + "\n\n")
                         sys.stdout.flush()
+        if rewrite:
+            _bless(outcomes, ready[0])
     finally:
         for each in ready:
             each.close()
     sys.stdout.write((report.to_json(outcomes) if as_json else report.summary(outcomes)) + "\n")
-    return 0 if all(outcome.passed for outcome in outcomes) else EXIT_FAILED
+    return 0 if rewrite or all(outcome.passed for outcome in outcomes) else EXIT_FAILED
+
+
+def _bless(outcomes: Sequence[Outcome], engine: Engine) -> None:
+    """Writes the answers of failed cases into their files, and says how many."""
+    failed: dict[Path, list[Case]] = {}
+    for outcome in outcomes:
+        cases = failed.setdefault(outcome.case.file.path, [])
+        if not outcome.passed and outcome.case not in cases:
+            cases.append(outcome.case)
+    for cases in failed.values():
+        if cases:
+            written = bless(cases[0].file, cases, engine)
+            sys.stdout.write(f"{cases[0].file.path}: {written} tables written; read the difference\n")

@@ -12,7 +12,7 @@ def explain(script: Script, options: RunOptions) -> None:
     from everfold.plan.explain import explain as explained
     from everfold.sql.planner import Submit
 
-    session = session_of(options)
+    session = session_of(options, script.folder)
     first = True
     for action in session.run(script.text, source=script.source):
         if not isinstance(action, Submit):

@@ -18,7 +18,7 @@ from everfold.jobs.progress import Progress
 from everfold.plan.nodes import Collect, Root, Scan, Sink, walk_plan
 
 if TYPE_CHECKING:
-    from everfold.memory import MemoryPipeline
+    from everfold.memory.pipeline import MemoryPipeline
 
 
 def bounded(request: JobRequest) -> bool:
@@ -28,10 +28,10 @@ def bounded(request: JobRequest) -> bool:
 
 def submit(request: JobRequest, *, rows: Callable[[pa.Table], None], progress: Callable[[Progress], None]) -> Finished:
     """Runs a job to its end, one root after the other."""
-    if not bounded(request):
-        raise UnsupportedFeature.of(
-            "not-in-memory", "the memory engine takes bounded input only", help="leave out --engine memory"
-        )
+    for source in (source for root in request.roots for source in _sources(root).values()):
+        if not source.bounded():
+            message = f"the memory engine takes bounded input only, and table `{source.table.name}` has no end"
+            raise UnsupportedFeature.of("not-in-memory", message, source.table.span, "leave out --engine memory")
     if request.suspend:
         raise UsageError.of("not-in-memory", "the memory engine keeps no state that a suspended job could go on from")
     taken, given, late, held = 0, 0, 0, 0
@@ -62,7 +62,8 @@ class _Run:
 
     def emitted(self) -> Iterator[pa.Table]:
         """What the query gives, batch by batch."""
-        from everfold.memory import MemoryPipeline, run_batch
+        from everfold.memory.batch import run_batch
+        from everfold.memory.pipeline import MemoryPipeline
 
         settings = self._request.settings
         pieces = {name: source.local(self._request.base_folder) for name, source in _sources(self._root).items()}

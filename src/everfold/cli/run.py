@@ -16,18 +16,22 @@ import click
 from everfold.cli.jobs_api import EngineName, Finished, JobRequest, Jobs, jobs
 from everfold.cli.output import Format, output, show
 from everfold.cli.progress import ProgressView, counted, view
+from everfold.cli.secrets import without_secrets
 from everfold.errors import EverfoldError, UsageError
-from everfold.plan.nodes import Collect, GroupAggregate, Plan, Sink, walk_plan
+from everfold.plan.changelog import is_updating
+from everfold.plan.nodes import Collect, Sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from everfold.cli.output import Output
     from everfold.sql.planner import Session, Submit
+    from everfold.sql.settings import Settings
 
 STATE_FOLDER = ".everfold"
 """Where INSERT jobs live, beside the script, unless `--state` names another folder."""
 _WIDTH_OPTION = "sql-client.display.max-column-width"
+_MODE_OPTION = "sql-client.execution.result-mode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +74,13 @@ class RunOptions:
     master: str | None = None
     engine: EngineName = "spark"
     format: Format = "text"
+    changelog: bool = False
     dialect: str = "flink"
 
 
-def session_of(options: RunOptions) -> Session:
-    """A session with the options of the command line; `spark.*` options are not its business."""
+def session_of(options: RunOptions, folder: Path) -> Session:
+    """A session for a script in a folder, with the options of the command line; `spark.*` options are not its business."""
+    from everfold.connectors.registry import changelog
     from everfold.sql.planner import Session
 
     settings = {key: value for key, value in options.conf.items() if not key.startswith("spark.")}
@@ -82,7 +88,14 @@ def session_of(options: RunOptions) -> Session:
         settings["execution.runtime-mode"] = "batch"
     if options.dialect != "flink":
         settings["everfold.dialect"] = options.dialect
-    return Session(options=settings, variables=options.variables, environment=os.environ, notes=note)
+    return Session(
+        options=settings,
+        variables=options.variables,
+        environment=os.environ,
+        notes=note,
+        changelog=changelog,
+        folder=folder,
+    )
 
 
 def note(text: str) -> None:
@@ -97,7 +110,7 @@ def run(script: Script, options: RunOptions) -> None:
     from everfold.sql.statements import Query
 
     engine = jobs(options.engine)
-    session = session_of(options)
+    session = session_of(options, script.folder)
     several = sum(isinstance(each, Query) for each in parse_script(script.text, script.source, options.dialect)) > 1
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
     for action in session.run(script.text, source=script.source):
@@ -111,7 +124,7 @@ def run(script: Script, options: RunOptions) -> None:
                 check_tables(action)
                 if several and options.format == "text" and isinstance(action.roots[0], Collect):
                     # As the SQL client does with a script: each table under the query that it answers.
-                    click.echo(f"\n{action.text}", err=True)
+                    click.echo(f"\n{without_secrets(action.text)}", err=True)
                 if _run_job(engine, _request(action, script, options, folders), options):
                     return
 
@@ -120,6 +133,7 @@ def check_tables(action: Submit) -> None:
     """Refuses tables whose options are wrong, all of them at once, before anything is started; says what has no effect."""
     from everfold.connectors.contract import Role
     from everfold.connectors.registry import connector_of
+    from everfold.connectors.updates import check_changes
 
     used = [(table, Role.SOURCE) for table in action.sources]
     used += [(root.table, Role.SINK) for root in action.roots if isinstance(root, Sink)]
@@ -131,6 +145,12 @@ def check_tables(action: Submit) -> None:
             notes |= dict.fromkeys(connector.check(table, role).notes)
             if role is Role.SOURCE:
                 connector.source(table)
+        except EverfoldError as error:
+            wrong.append(error)
+    for root in action.roots:
+        try:
+            if isinstance(root, Sink) and action.settings.streaming:
+                check_changes(root)
         except EverfoldError as error:
             wrong.append(error)
     for said in notes:
@@ -217,27 +237,39 @@ class _Lazy:
         if self._output is None:
             settings = self._request.settings
             width = settings.options.get(_WIDTH_OPTION)
-            self._output = output(
-                self._options.format,
-                sys.stdout,
-                self._root.schema,
-                zone=settings.local_time_zone,
-                live=self._live,
-                kinds=takes_rows_back(self._root.input) and settings.streaming,
-                most=int(width) if width else None,
-            )
+            most = int(width) if width else None
+            changing = is_updating(self._root.input) and settings.streaming
+            if changing and self._as_table(settings):
+                from everfold.cli.live_table import LiveTable
+
+                self._output = LiveTable(sys.stdout, self._root.schema, zone=settings.local_time_zone, most=most)
+            else:
+                self._output = output(
+                    self._options.format,
+                    sys.stdout,
+                    self._root.schema,
+                    zone=settings.local_time_zone,
+                    live=self._live,
+                    kinds=changing,
+                    most=most,
+                )
         return self._output
+
+    def _as_table(self, settings: Settings) -> bool:
+        """Whether a changing result is shown as it is now, and not by its changes."""
+        asked = settings.text(_MODE_OPTION)
+        return (
+            self._options.format == "text"
+            and not self._options.changelog
+            and asked in (None, "table")
+            and sys.stdout.isatty()
+        )
 
     def write(self, rows: pa.Table) -> None:
         self._opened().write(rows)
 
     def finish(self) -> None:
         self._opened().finish()
-
-
-def takes_rows_back(plan: Plan) -> bool:
-    """Whether the query's result can change after it was emitted: it has an unbounded aggregate."""
-    return any(isinstance(node, GroupAggregate) for node in walk_plan(plan))
 
 
 def _writer(shown: _Lazy | None, progress: ProgressView) -> Callable[[pa.Table], None]:
@@ -252,6 +284,9 @@ def _writer(shown: _Lazy | None, progress: ProgressView) -> Callable[[pa.Table],
 class _Stop:
     """Whether the user wants the job to stop: the first Ctrl-C asks for it after the running batch, the second stops at once.
 
+    Before the job has begun to ask, and in a job that never does (a batch), there is nothing to wait for: the first one stops at once.
+    SIGTERM counts as Ctrl-C.
+
     Spark takes SIGINT for itself when its session starts, and then would break off in the middle: so the handler is put back in place
     whenever the job asks whether to stop.
     """
@@ -259,6 +294,7 @@ class _Stop:
     def __init__(self, progress: ProgressView) -> None:
         self._progress = progress
         self.wanted = False
+        self._running = False
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> _Stop:
@@ -276,7 +312,7 @@ class _Stop:
             signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: object) -> None:
-        if self.wanted:
+        if self.wanted or not self._running:
             raise KeyboardInterrupt
         self.wanted = True
         with self._progress.hidden():
@@ -284,6 +320,7 @@ class _Stop:
 
     def asked(self) -> bool:
         """Whether the user has asked; the job calls this between batches."""
+        self._running = True
         if threading.current_thread() is threading.main_thread():
             self._listen()
         return self.wanted

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everfold.errors import EverfoldError
-from everfold.spark import java
+from everfold.spark.archive import archive_of
+from everfold.spark.java import require_java
 
 MIN_PYTHON = (3, 11)
 MIN_DISK_BYTES = 1 << 30
@@ -59,6 +60,23 @@ def checks(folder: Path) -> Iterator[Check]:
         yield Check(found, None if memory >= MIN_MEMORY_BYTES else "Spark's JVM alone takes 2 GiB")
 
 
+def fast_start(*, prepare: bool) -> Check:
+    """Whether there is an archive of Spark's classes; `prepare` makes it. Asked when nothing is missing."""
+    if prepare:
+        from everfold.jobs.rehearsal import rehearse
+
+        try:
+            rehearse()
+        except EverfoldError as error:
+            return _wrong(error)
+    archive = archive_of(require_java())
+    if archive is None:
+        return Check(
+            "no archive of Spark's classes yet; `everfold check-setup --prepare` makes one, for a faster start"
+        )
+    return Check(f"Spark's classes are archived for a fast start ({archive})")
+
+
 def _python() -> Check:
     found = f"Python {'.'.join(map(str, sys.version_info[:3]))}"
     return Check(found, None if sys.version_info >= MIN_PYTHON else "everfold needs Python 3.11 or newer")
@@ -66,10 +84,14 @@ def _python() -> Check:
 
 def _java() -> Check:
     try:
-        program = java.require_java()
+        java = require_java()
     except EverfoldError as error:
-        return Check(error.diagnostics[0].message, error.diagnostics[0].help)
-    return Check(f"Java {java.java_version(program)} ({program})")
+        return _wrong(error)
+    return Check(f"Java {java.version} ({java.program})")
+
+
+def _wrong(error: EverfoldError) -> Check:
+    return Check(error.diagnostics[0].message, error.diagnostics[0].help)
 
 
 def _package(name: str, least: tuple[int, int], below: tuple[int, int], todo: str) -> Check:

@@ -15,6 +15,7 @@ from everfold.connectors.contract import (
     SinkContext,
     refuse_metadata,
 )
+from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class BlackholeConnector(Connector):
         """No options, no metadata."""
         refuse_metadata(table, (), role)
         return self.options(table).read(table, role.value)
+
+    def takes(self, table: Table) -> ChangelogMode:
+        """All changes."""
+        return ChangelogMode.ALL
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
         """Drops the rows."""

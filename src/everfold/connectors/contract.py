@@ -2,7 +2,7 @@
 
 A source's columns are `c0, c1, …` in the order of the table's columns, physical and METADATA, in the physical forms of
 `everfold.types`. Streaming and batch frames have one more column, `__split`: the part of the source that the watermark is kept by.
-A sink's rows have the table's columns `c0, …` and `__kind`: 0 for +I, 1 for -U, 2 for +U, 3 for -D.
+A table whose rows are changes (`Connector.changelog`) has `__kind` beside them, a `RowKind`; so have the rows of every sink.
 
 Everything that can be wrong in a table is found by `Connector.check`, without pyspark and before anything starts.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option
 from everfold.errors import ConnectorError, SqlError, UnsupportedFeature
+from everfold.plan.changelog import KIND, ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ __all__ = [
 
 SPLIT = "__split"
 """Column of a source's frame: the split that a row comes from, STRING."""
-KIND = "__kind"
-"""Column of a sink's rows: the kind of change, TINYINT."""
 
 
 class Role(StrEnum):
@@ -126,16 +125,26 @@ class Source(ABC):
 
     @abstractmethod
     def stream(self, context: SourceContext) -> DataFrame:
-        """The rows as a streaming frame: `c0…` and `__split`. Raises ConnectorError when the outside is not as it must be."""
+        """The rows as a streaming frame: `c0…`, `__split`, and `__kind` if they are changes, which come in order.
+
+        Raises ConnectorError when the outside is not as it must be.
+        """
 
     @abstractmethod
     def batch(self, context: SourceContext) -> DataFrame:
-        """The rows that there are now, as a batch frame: `c0…` and `__split`."""
+        """The rows that there are now, as a batch frame: the same columns."""
+
+    def read_anew(self) -> bool:
+        """Whether a join with the table reads it in every batch anew; if not, once, when the job starts."""
+        return False
 
     def local(self, base_folder: Path) -> Iterator[pa.Table]:
-        """The rows for the memory engine, in pieces, in the order they lie in: `c0…`, Arrow's physical types."""
+        """The rows for the memory engine, in pieces, in the order they lie in: `c0…` and `__kind` if they are changes, Arrow's physical types."""
         raise UnsupportedFeature.of(
-            "not-in-memory", f"table `{self.table.name}`: the memory engine does not read from `{self.table.connector}`"
+            "not-in-memory",
+            f"table `{self.table.name}`: the memory engine does not read from `{self.table.connector}`",
+            self.table.span,
+            "leave out --engine memory",
         )
 
     def splits(self, context: SourceContext) -> tuple[str, ...]:
@@ -184,7 +193,7 @@ class LocalSink(_Sink, ABC):
 
     @abstractmethod
     def write(self, rows: pa.Table, batch: BatchId) -> None:
-        """Applies a batch: `c0…` and `__kind`."""
+        """Applies a batch: `c0…` and `__kind`. The changes of one key are in order."""
 
     def close(self) -> None:
         """Called once at the end, also after a failure."""
@@ -198,7 +207,11 @@ class ClusterSink(_Sink, ABC):
 
     @abstractmethod
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
-        """Applies a batch: `c0…` and `__kind`. Runs the frame exactly once; answers the number of rows written, if it knows."""
+        """Applies a batch: `c0…` and `__kind`. Runs the frame exactly once; answers the number of rows written, if it knows.
+
+        The changes of one key are in order within a partition of the frame. Between partitions there is no order: a row that
+        comes there counts for more than one that is taken back.
+        """
 
     def close(self) -> None:
         """Called once at the end, also after a failure."""
@@ -206,10 +219,14 @@ class ClusterSink(_Sink, ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector(ABC):
-    """A kind of table."""
+    """A kind of table. `for_changes` says what to do where a query's result changes and the table takes new rows only."""
 
     name: str
     meaning: str = field(default="", compare=False)
+    for_changes: str = field(
+        default="write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY, or aggregate by windows, whose rows are final",
+        compare=False,
+    )
 
     @abstractmethod
     def options(self, table: Table) -> OptionSet:
@@ -219,11 +236,20 @@ class Connector(ABC):
     def check(self, table: Table, role: Role) -> OptionValues:
         """Whether the table can be read or written as it is declared. Raises SqlError; nothing outside is touched."""
 
+    def changelog(self, table: Table) -> ChangelogMode:
+        """Which changes the table's rows are when it is read. Never raises: what is wrong in the table is for `check`."""
+        return ChangelogMode.INSERT_ONLY
+
+    def takes(self, table: Table) -> ChangelogMode:
+        """Which changes can be written to the table, `upsert` ones by its PRIMARY KEY. Never raises."""
+        return ChangelogMode.INSERT_ONLY
+
     def source(self, table: Table) -> Source:
         """The table as a source."""
         raise UnsupportedFeature.of(
             "not-a-source",
             f"table `{table.name}`: the connector `{self.name}` only writes: nothing can be selected from it",
+            table.span,
         )
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
@@ -231,6 +257,7 @@ class Connector(ABC):
         raise UnsupportedFeature.of(
             "not-a-sink",
             f"table `{context.table.name}`: the connector `{self.name}` only reads: nothing can be inserted into it",
+            context.table.span,
         )
 
 
@@ -259,5 +286,6 @@ def refuse_metadata(table: Table, known: tuple[str, ...], role: Role) -> None:
                 "unknown-metadata",
                 f"table `{table.name}`: the connector `{table.connector}` has no metadata `{column.metadata_key}`"
                 f" for column `{column.name}`; {said}",
-                help=nearest(column.metadata_key, known),
+                table.place_of(column.name),
+                nearest(column.metadata_key, known),
             )

@@ -113,7 +113,8 @@ class DatagenSource(Source):
             raise SqlError.of(
                 "unbounded-source",
                 f"table `{self.table.name}` has no end",
-                help="set 'number-of-rows' to read it in batch",
+                self.table.span,
+                "set 'number-of-rows' to read it in batch",
             )
         return self._columns(context.spark.range(self.count).selectExpr("id AS __row"))
 
@@ -207,7 +208,9 @@ def _field(table: Table, column: TableColumn, said: Mapping[str, str]) -> _Field
         | TimestampType,
     ):
         raise UnsupportedFeature.of(
-            "datagen-type", f"table `{table.name}`: datagen does not make {of} (column `{column.name}`)"
+            "datagen-type",
+            f"table `{table.name}`: datagen does not make {of} (column `{column.name}`)",
+            table.place_of(column.name),
         )
     kind = said.get("kind", "random")
     if kind not in ("random", "sequence"):
@@ -215,13 +218,16 @@ def _field(table: Table, column: TableColumn, said: Mapping[str, str]) -> _Field
     if kind == "sequence":
         if not isinstance(of, IntegerType | FloatingType | DecimalType | StringType):
             raise UnsupportedFeature.of(
-                "datagen-type", f"table `{table.name}`: {of} has no sequence (column `{column.name}`)"
+                "datagen-type",
+                f"table `{table.name}`: {of} has no sequence (column `{column.name}`)",
+                table.place_of(column.name),
             )
         for setting in ("start", "end"):
             if setting not in said:
                 raise SqlError.of(
                     "missing-option",
                     f"table `{table.name}` needs option `fields.{column.name}.{setting}`: it is a sequence",
+                    dict(table.option_spans).get(f"fields.{column.name}.kind", table.span),
                 )
     try:
         past = parse_duration(said.get("max-past", "0 ms"))

@@ -206,5 +206,10 @@ COMMON = frozenset({"connector"})
 def wrong_option(table: Table, name: str, message: str, help: str | None = None) -> SqlError:
     """The error of an option whose value does not fit the table."""
     return SqlError(
-        Diagnostic("wrong-option-value", f"table `{table.name}`: {message}", dict(table.option_spans).get(name), help)
+        Diagnostic(
+            "wrong-option-value",
+            f"table `{table.name}`: {message}",
+            dict(table.option_spans).get(name, table.span),
+            help,
+        )
     )

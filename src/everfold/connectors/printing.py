@@ -25,6 +25,7 @@ from everfold.connectors.contract import (
     columns_of,
     refuse_metadata,
 )
+from everfold.plan.changelog import ChangelogMode, RowKind
 from everfold.plan.nodes import Table
 from everfold.types import (
     ArrayType,
@@ -42,8 +43,6 @@ from everfold.types import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-KINDS = ("+I", "-U", "+U", "-D")
 
 OPTIONS = OptionSet(
     (
@@ -71,7 +70,7 @@ class PrintSink(LocalSink):
         types = [column.type for column in columns_of(self.table, Role.SINK)]
         columns = [rows.column(at).to_pylist() for at in range(len(types))]
         lines = [
-            f"{prefix}{KINDS[kind]}[{', '.join(java_text(value, of) for value, of in zip(values, types, strict=True))}]\n"
+            f"{prefix}{RowKind(kind).short}[{', '.join(java_text(value, of) for value, of in zip(values, types, strict=True))}]\n"
             for kind, *values in zip(rows.column(KIND).to_pylist(), *columns, strict=True)
         ]
         self.stream.write("".join(lines))
@@ -106,6 +105,10 @@ class PrintConnector(Connector):
         """Options only: every type can be printed."""
         refuse_metadata(table, (), role)
         return OPTIONS.read(table, role.value)
+
+    def takes(self, table: Table) -> ChangelogMode:
+        """All changes."""
+        return ChangelogMode.ALL
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
         """Prints the rows."""

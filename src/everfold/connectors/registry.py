@@ -6,11 +6,14 @@ from importlib import import_module
 
 from everfold.connectors.contract import Connector
 from everfold.errors import SqlError, nearest
+from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 
 _WHERE = {
     "filesystem": "everfold.connectors.filesystem.connector",
     "kafka": "everfold.connectors.kafka.connector",
+    "upsert-kafka": "everfold.connectors.kafka.upsert",
+    "jdbc": "everfold.connectors.jdbc.connector",
     "print": "everfold.connectors.printing",
     "blackhole": "everfold.connectors.blackhole",
     "datagen": "everfold.connectors.datagen",
@@ -38,7 +41,8 @@ def connector_of(table: Table) -> Connector:
         raise SqlError.of(
             "missing-option",
             f"table `{table.name}` has no connector",
-            help=f"add WITH ('connector' = '…'): one of {', '.join(names())}",
+            table.span,
+            f"add WITH ('connector' = '…'): one of {', '.join(names())}",
         )
     if name not in _WHERE:
         raise SqlError.of(
@@ -48,6 +52,12 @@ def connector_of(table: Table) -> Connector:
             _help(name),
         )
     return connector(name)
+
+
+def changelog(table: Table) -> ChangelogMode:
+    """Which changes a table's rows are when it is read; without a connector that somebody knows, what the table says already."""
+    name = table.connector
+    return table.changelog if name is None or name not in _WHERE else connector(name).changelog(table)
 
 
 def _unknown(name: str) -> str:

@@ -6,16 +6,17 @@ The stream raises `everfold[null-rowtime]: ` and JSON with the table, the column
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
+from everfold.sql.settings import NULL_ROWTIME_HELP
 
 PLACE = "__place"
 """Column of a source's frame: where a row lies (a file, or a record of a topic), STRING; a source may leave it out."""
 NO_TIME = "everfold[null-rowtime]: "
 """What the text of the error begins with."""
-_HELP = "mend the record, or SET 'everfold.null-rowtime' = 'drop' to go on and count such rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,9 @@ class Timeless:
         where = place or self.place
         message = f"the time attribute `{self.column}` is NULL"
         return trouble(
-            "null-rowtime", f"{where}: {message}" if where else f"table `{self.table}`: {message}", help=_HELP
+            "null-rowtime",
+            f"{where}: {message}" if where else f"table `{self.table}`: {message}",
+            help=NULL_ROWTIME_HELP,
         )
 
 
@@ -44,11 +47,10 @@ def raise_timeless(table: str, column: str) -> str:
 
 def find_timeless(error_text: str) -> Timeless | None:
     """The row that `raise_timeless` spoke of, found in the text of Spark's error."""
-    at = error_text.find(NO_TIME)
-    if at < 0:
-        return None
-    try:
-        said, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(NO_TIME))
-        return Timeless(str(said["table"]), str(said["column"]), said["place"].get("at"))
-    except (ValueError, KeyError, AttributeError, TypeError):
-        return None
+    at = 0
+    while (at := error_text.find(NO_TIME, at)) >= 0:
+        at += len(NO_TIME)
+        with suppress(ValueError):  # a plan in the text holds the words too
+            said, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at)
+            return Timeless(said["table"], said["column"], said["place"].get("at"))
+    return None

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+
 from everfold.errors import ConnectorError, Diagnostic, Span
+
+_REASONS = {
+    errno.ENOSPC: ("disk-full", "the disk is full"),
+    errno.EDQUOT: ("disk-full", "the disk quota is used up"),
+    errno.EACCES: ("no-permission", "no permission"),
+    errno.EPERM: ("no-permission", "no permission"),
+    errno.EROFS: ("no-permission", "the file system is read-only"),
+    errno.ENOTDIR: ("not-a-folder", "it is no folder"),
+    errno.EEXIST: ("not-a-folder", "it is no folder"),
+}
 
 
 def trouble(code: str, message: str, span: Span | None = None, help: str | None = None) -> ConnectorError:
     """A ConnectorError with one diagnostic."""
     return ConnectorError(Diagnostic(code, message, span, help))
+
+
+def os_trouble(wrong: OSError, what: str, help: str | None = None) -> ConnectorError:
+    """What the file system refused. `what` says what could not be done; `disk-full`, `no-permission`, `not-a-folder`, else `file-system-error`."""
+    code, reason = _REASONS.get(wrong.errno or 0, ("file-system-error", wrong.strerror or str(wrong)))
+    return trouble(code, f"{what}: {reason}", help=help)

@@ -7,37 +7,18 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External
+from everfold.memory.part import Part, Ran
+from everfold.plan.changelog import KIND, ChangelogMode
 from everfold.plan.nodes import Collect, Scan, Table, walk_plan
 from everfold.types import physical
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from everfold.sql.settings import Settings
-
-
-class Part(Protocol):
-    """A stretch of a job between two restarts: a query and the batches it is fed."""
-
-    @property
-    def root(self) -> Collect: ...
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def batches(self) -> Sequence[Mapping[str, pa.Table]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a stream gave: the rows that each part emitted, and how many rows were dropped as late."""
-
-    tables: tuple[pa.Table, ...]
-    late_rows: int
 
 
 @dataclass(slots=True)
@@ -125,7 +106,10 @@ class _Reader:
 
     def __call__(self, spark: SparkSession, name: str, table: Table) -> DataFrame:
         self.folder.mkdir(parents=True, exist_ok=True)
-        schema = ", ".join(f"{physical(at)} {column.type.spark}" for at, column in enumerate(table.columns))
+        columns = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(table.columns)]
+        if table.changelog is not ChangelogMode.INSERT_ONLY:
+            columns.append(f"{KIND} TINYINT")
+        schema = ", ".join(columns)
         if not self.streaming:
             return spark.read.schema(schema).parquet(str(self.folder))
         return spark.readStream.name(name).schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
@@ -147,7 +131,7 @@ def _drop(feed: Path, number: int, batch: Mapping[str, pa.Table], root: Collect)
         if place.exists():
             continue
         rows = batch.get(node.table.name)
-        table = _empty(node.table) if rows is None else rows
+        table = node.table.schema.arrow.empty_table() if rows is None else rows
         hidden = folder / f".{number:05}"
         pq.write_table(table, hidden)
         # Spark reads files in the order of their times.
@@ -156,20 +140,8 @@ def _drop(feed: Path, number: int, batch: Mapping[str, pa.Table], root: Collect)
         os.rename(hidden, place)
 
 
-def _empty(table: Table) -> pa.Table:
-    import pyarrow as pa
-
-    names = [physical(at) for at in range(len(table.columns))]
-    return pa.schema(
-        [pa.field(name, column.type.arrow) for name, column in zip(names, table.columns, strict=True)]
-    ).empty_table()
-
-
 def _joined(received: Sequence[pa.Table], root: Collect) -> pa.Table:
     import pyarrow as pa
 
-    if received:
-        return pa.concat_tables(received)
-    names = [physical(at) for at in range(len(root.schema))]
-    fields = [pa.field(name, of.type.arrow) for name, of in zip(names, root.schema, strict=True)]
-    return pa.schema([*fields, pa.field("__kind", pa.int8())]).empty_table()
+    none = root.schema.arrow.append(pa.field(KIND, pa.int8())).empty_table()
+    return pa.concat_tables(list(received) or [none])

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from everfold.jobs.failure import damaged
+from everfold.jobs.soundness import is_sound, needed, newest
 from everfold.spark.exchange import FLUSH, TICK
 
 
@@ -42,7 +46,12 @@ class Control:
         """Before a start: takes back control files that no planned batch has in it, so that none overtakes data.
 
         A batch that a crash left planned runs again with the control files it was planned with; those stay.
+        Raises StateError `damaged-checkpoint`.
         """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for file in needed(self.checkpoint):
+            if not is_sound(file):
+                raise damaged(file)
         planned = self._planned()
         logged: set[str] = set()
         for log, entries in self._source_logs():
@@ -51,8 +60,10 @@ class Control:
                 log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
             else:
                 logged.update(entries)
-        for file in self.folder.iterdir() if self.folder.is_dir() else ():
-            if file.name not in logged:
+        for file in self.folder.iterdir():
+            if file.is_dir() and not file.is_symlink():
+                shutil.rmtree(file)
+            elif file.name not in logged:
                 file.unlink(missing_ok=True)
 
     def _planned(self) -> set[str]:
@@ -65,16 +76,15 @@ class Control:
         return covered
 
     def _newest_offsets(self) -> dict[str, int]:
-        folder = self.checkpoint / "offsets"
-        numbers = [int(each.name) for each in folder.iterdir() if each.name.isdigit()] if folder.is_dir() else []
-        if not numbers:
+        log = newest(self.checkpoint / "offsets")
+        if log is None:
             return {}
-        lines = (folder / str(max(numbers))).read_text().splitlines()[2:]
         found: dict[str, int] = {}
-        for line in lines:
-            name, _, offset = line.partition(":")
-            if name.startswith("control_") and offset.startswith("{"):
-                found[name] = int(json.loads(offset)["logOffset"])
+        with _sound(log):
+            for line in log.read_text().splitlines()[2:]:
+                name, _, offset = line.partition(":")
+                if name.startswith("control_") and offset.startswith("{"):
+                    found[name] = int(json.loads(offset)["logOffset"])
         return found
 
     def _source_logs(self) -> Iterator[tuple[Path, list[str]]]:
@@ -87,6 +97,16 @@ class Control:
 
 def _log_lines(log: Path) -> Iterator[tuple[str, int]]:
     """File names in a log of Spark's file source, with the log offset that each came in."""
-    for line in log.read_text().splitlines()[1:]:
-        entry = json.loads(line)
-        yield urllib.parse.unquote(entry["path"]).rsplit("/", 1)[-1], int(entry["batchId"])
+    with _sound(log):
+        for line in log.read_text().splitlines()[1:]:
+            entry = json.loads(line)
+            yield urllib.parse.unquote(entry["path"]).rsplit("/", 1)[-1], int(entry["batchId"])
+
+
+@contextmanager
+def _sound(file: Path) -> Iterator[None]:
+    """In it, a file of Spark's that is not as Spark writes it is a StateError `damaged-checkpoint`."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(file) from error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, OptionValues, Role, SinkContext
 from everfold.connectors.registry import connector_of
+from everfold.connectors.updates import check_changes
 from everfold.errors import EverfoldError
 from everfold.jobs import Finished
 from everfold.jobs.batch_job import run_batch
@@ -34,6 +35,7 @@ Receive = Callable[["pa.Table"], None]
 """Takes the rows of a bare SELECT as they become final: `c0…` and `__kind`."""
 
 _MIN_BUCKETS = 8
+_IGNORED = "taken back, but never there"
 
 
 class _Receiver(LocalSink):
@@ -96,8 +98,8 @@ class Engine:
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
-    def check(self, roots: Sequence[Root]) -> list[str]:
-        """Looks whether every table can be read or written as it is declared; what their authors should know.
+    def check(self, roots: Sequence[Root], *, streaming: bool) -> list[str]:
+        """Looks whether every table can be read or written as it is declared, and take what a stream changes; what their authors should know.
 
         Raises SqlError with all that is wrong. Nothing is started, nothing outside is touched.
         """
@@ -113,6 +115,12 @@ class Engine:
                 continue
             try:
                 notes += connector_of(of).check(of, role).notes
+            except EverfoldError as error:
+                wrong.append(error)
+        for root in roots:
+            try:
+                if streaming and isinstance(root, Sink):
+                    check_changes(root)
             except EverfoldError as error:
                 wrong.append(error)
         if wrong:
@@ -137,7 +145,7 @@ class Engine:
         state_dir: the job's folder; without one it lives in a temporary folder. receive: where a bare SELECT's rows go.
         stopping: asked again and again, True ends the job after its running batch. Raises EverfoldError.
         """
-        for said in self.check(roots):
+        for said in self.check(roots, streaming=settings.streaming):
             if note is not None:
                 note(said)
         if state_dir is not None:
@@ -201,6 +209,7 @@ class Engine:
                 idle_timeout_ms=settings.idle_timeout_ms,
                 drop_null_rowtime=settings.null_rowtime == "drop",
                 suspend=suspend,
+                batch_latency_ms=settings.batch_latency_ms or 0,
                 progress=progress,
                 stopping=stopping,
             ).run()
@@ -209,7 +218,7 @@ class Engine:
                 rows_out=router.rows_out,
                 late_rows=router.reports.late_rows,
                 state_rows=router.reports.state_rows,
-                dropped_rows=router.dropped,
+                dropped_rows=router.dropped | {_IGNORED: router.reports.ignored_rows},
                 log_file=None if state_dir is None else folder.log_file,
             )
         finally:

@@ -8,16 +8,34 @@ from pathlib import Path
 from typing import Protocol
 
 from everfold.connectors.timeless import find_timeless
+from everfold.connectors.troubles import os_trouble
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError, SqlError, StateError
+from everfold.jobs.soundness import unsound
+from everfold.spark.crossing import crossed
 
-_RAISED = re.compile(r"everfold\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
+_RAISED = re.compile(r"USER_RAISED_EXCEPTION\] everfold\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
 _PYTHON = re.compile(r"everfold\.errors\.(?P<family>\w+): error\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
 _FAMILIES: dict[str, type[EverfoldError]] = {each.__name__: each for each in (ConnectorError, StateError, SqlError)}
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.I)
-_NO_PERMISSION = re.compile(r"Permission denied|AccessDeniedException|Read-only file system", re.I)
+_NO_PERMISSION = re.compile(
+    r"(?P<path>/[^\s:'\",()]+)?[^\n/]*(?:Permission denied|AccessDenied|Read-only file system)", re.I
+)
+_WRAPPING = re.compile(
+    r"^(?:Caused by: |\[STREAM_FAILED\].*? terminated with exception: "
+    r"|Job aborted due to stage failure: .*? executor [^)]*\): |(?:[\w$]+\.)+[\w$]+(?:Exception|Error): )+"
+)
+_STATE = re.compile(r"(?:\s*SQLSTATE: \w+)+\s*$")
+_MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|does not exist")
+_NO_WORKER = re.compile(r"Python worker failed to connect back|Timed out while waiting for the Python worker")
+_NO_MEMORY = re.compile(r"OutOfMemoryError|GC overhead limit exceeded")
+_NO_JVM = re.compile(r"Answer from Java side is empty|Error while (?:sending|receiving)|Connection refused", re.I)
+_MORE_MEMORY = "--conf spark.driver.memory=4g"
+_QUERY = "=== Streaming Query ==="
+"""From here on Spark describes the query, whose plan holds the words of errors that have not happened."""
 _DAMAGED = re.compile(
     r"CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
-    r"|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|Stream '[^']*' is corrupted|premature EOF",
+    r"|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|Stream '[^']*' is corrupted|premature EOF"
+    r"|No usable value for|Incomplete log file|log file was malformed|batch \d+ doesn't exist|Invalid UUID string",
     re.I,
 )
 
@@ -42,7 +60,10 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
     for each in chain(error):
         if isinstance(each, EverfoldError):
             return each
-    text = "\n".join(str(each) for each in chain(error))
+    text = "\n".join(str(each).partition(_QUERY)[0] for each in chain(error))
+    own = crossed(text)
+    if own is not None:
+        return own
     for source in sources:
         found = source.failure(text)
         if found is not None:
@@ -56,29 +77,64 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
         return family(Diagnostic(raised["code"], raised["message"].strip()))
     raised = _RAISED.search(text)
     if raised:
-        message = re.sub(r"( SQLSTATE: \w+)?\s*$", "", raised["message"])
-        return ConnectorError(Diagnostic(raised["code"], message))
+        return ConnectorError(Diagnostic(raised["code"], _STATE.sub("", raised["message"])))
     if _NO_SPACE.search(text):
         return ConnectorError.of(
             "disk-full",
-            "the disk is full",
+            f"the disk is full; the job's folder is `{log_file.parent}`",
             help="make room and run the same command again: it goes on from the last finished batch",
         )
-    if _NO_PERMISSION.search(text):
-        return ConnectorError.of("no-permission", "a file or folder may not be written or read", help=f"see {log_file}")
-    if _DAMAGED.search(text):
-        return StateError.of(
-            "damaged-checkpoint", "a file of the checkpoint is damaged or missing", help=f"see {log_file}"
+    denied = _NO_PERMISSION.search(text)
+    if denied:
+        what = f"`{denied['path']}`" if denied["path"] else "a file or folder"
+        return ConnectorError.of("no-permission", f"{what} may not be written or read", help=f"see {log_file}")
+    file = _file_of(log_file.parent, text)
+    if _DAMAGED.search(text) or (file is not None and _MISSING.search(text)):
+        return damaged(file or unsound(log_file.parent) or log_file.parent / "checkpoints")
+    if _NO_MEMORY.search(text):
+        return EverfoldError.of("out-of-memory", "Spark's memory is used up", help=f"give it more: {_MORE_MEMORY}")
+    if any(isinstance(each, ConnectionError) for each in chain(error)) or _NO_JVM.search(text):
+        return EverfoldError.of(
+            "spark-died",
+            f"Spark's Java process has ended in the middle of its work; its words are in {log_file}",
+            help=f"run the same command again: it goes on. If the memory was short: {_MORE_MEMORY}",
         )
+    if _NO_WORKER.search(text):
+        return EverfoldError.of(
+            "no-worker",
+            "a Python worker of Spark's did not come up within the ten seconds that Spark waits",
+            help="the machine has too much to do: run the same command again, it goes on",
+        )
+    for each in chain(error):
+        if isinstance(each, OSError):
+            what = f"`{each.filename}`" if each.filename else "a file"
+            return os_trouble(each, f"{what} cannot be read or written", f"see {log_file}")
+    broken = unsound(log_file.parent)
+    if broken is not None:
+        return damaged(broken)
     return EverfoldError.of(
         "job-failed", f"the job failed: {_first_line(text)}", help=f"the whole story is in {log_file}"
     )
 
 
+def damaged(file: Path) -> StateError:
+    """The error of a file in a job's folder that is not as it was written; a folder: of one of the files in it."""
+    return StateError.of(
+        "damaged-checkpoint",
+        f"{'a file in ' if file.is_dir() else ''}`{file}` is damaged or missing",
+        help="restore the job's folder from a backup, or start anew with another --state folder",
+    )
+
+
+def _file_of(folder: Path, text: str) -> Path | None:
+    """The first file in the folder that a text names."""
+    found = re.finditer(rf"{re.escape(str(folder))}/[^\s'\",()]+", text)
+    return next((path for each in found if not (path := Path(each.group().rstrip(".:;]"))).is_dir()), None)
+
+
 def _first_line(text: str) -> str:
     """The first line that says something, without Spark's wrapping."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if "Caused by:" in line] or lines or ["no message"]
-    return re.sub(
-        r"^(Caused by: )?([\w.$]+(Exception|Error): )?", "", telling[-1] if "Caused by" in telling[0] else telling[0]
-    )
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    telling = causes[-1] if causes else next(iter(lines), "no message")
+    return _STATE.sub("", _WRAPPING.sub("", telling)) or telling

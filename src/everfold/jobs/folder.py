@@ -14,15 +14,18 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import socket
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.errors import StateError
+from everfold.connectors.troubles import os_trouble
+from everfold.errors import StateError, UsageError
 from everfold.plan.nodes import Root, Sink
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 MANIFEST_FORMAT = 1
 _JVM_LOCK_PATIENCE_S = 10.0
+_PATTERN = re.compile(r"[\\*?\[\]{}]")
+_FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -61,7 +66,10 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a job is. `buckets` and `partitions` are fixed when the job is created; `current` is the epoch of the checkpoint in use."""
+    """What a job is. `buckets` and `partitions` are fixed when the job is created; `current` is the epoch of the checkpoint in use.
+
+    Raises ValueError or TypeError when it makes no sense.
+    """
 
     job: str
     buckets: int
@@ -69,6 +77,12 @@ class Manifest:
     current: int
     versions: tuple[Version, ...]
     format: int = MANIFEST_FORMAT
+
+    def __post_init__(self) -> None:
+        if min(self.buckets, self.partitions) < 1:
+            raise ValueError("a job has buckets and partitions")
+        if self.current not in (version.epoch for version in self.versions):
+            raise ValueError(f"it has no version with the current epoch {self.current}")
 
     @property
     def version(self) -> Version:
@@ -79,19 +93,32 @@ class Manifest:
     def parse(cls, text: str, path: Path) -> Manifest:
         """Reads a manifest; StateError `damaged-manifest` or `newer-manifest` when it cannot."""
         try:
-            found: dict[str, Any] = json.loads(text)
-            if found["format"] > MANIFEST_FORMAT:
+            parsed = json.loads(text)
+            if isinstance(parsed, dict) and parsed.get("format", MANIFEST_FORMAT) > MANIFEST_FORMAT:
                 raise StateError.of(
                     "newer-manifest",
-                    f"`{path}` was written by a newer everfold (format {found['format']}, this one reads {MANIFEST_FORMAT})",
+                    f"`{path}` was written by a newer everfold (format {parsed['format']}, this one reads {MANIFEST_FORMAT})",
+                    help="run it with that everfold, or start with a new --state folder",
                 )
-            return cls(**{**found, "versions": tuple(Version(**each) for each in found["versions"])})
-        except (ValueError, KeyError, TypeError) as error:
-            raise StateError.of(
-                "damaged-manifest",
-                f"`{path}` is no manifest: {error}",
-                help="restore it from a backup, or start with a new --state folder",
-            ) from error
+            found = _members(cls, parsed)
+            versions = tuple(Version(**_members(Version, each)) for each in found["versions"])
+            return cls(**{**found, "versions": versions})
+        except (ValueError, TypeError) as error:
+            raise _damaged(f"`{path}` is no manifest: {error}") from error
+
+
+def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
+    """A parsed object with the fields of the class; ValueError when it is none, or has others."""
+    names = {each.name for each in fields(of)}
+    if not isinstance(found, dict) or found.keys() != names:
+        raise ValueError(f"it is no object of {', '.join(sorted(names))}")
+    return found
+
+
+def _damaged(message: str) -> StateError:
+    return StateError.of(
+        "damaged-manifest", message, help="restore it from a backup, or start with a new --state folder"
+    )
 
 
 @dataclass(slots=True)
@@ -124,15 +151,18 @@ class JobFolder:
     def lock(self) -> None:
         """Takes the folder for this process, until `release`; the kernel frees it when the process dies.
 
-        Raises StateError `job-is-running`, `no-permission`.
+        Raises StateError `job-is-running`, ConnectorError `no-permission`, `not-a-folder`, `disk-full`, UsageError `folder-name`.
         """
-        try:
+        pattern = _PATTERN.search(str(self.path))
+        if pattern is not None:
+            raise UsageError.of(
+                "folder-name",
+                f"the job folder `{self.path}` has `{pattern.group()}` in its name, which Spark takes for a pattern",
+                help="name another folder with --state",
+            )
+        with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 held until release
-        except OSError as error:
-            raise StateError.of(
-                "no-permission", f"the job folder `{self.path}` cannot be written: {error.strerror}"
-            ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -141,11 +171,20 @@ class JobFolder:
             self._lock.close()
             self._lock = None
             raise StateError.of("job-is-running", f"the job in `{self.path}` is being run by {owner}") from error
-        self._lock.truncate(0)
-        self._lock.write(
-            f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-        )
-        self._lock.flush()
+        with self._writing():
+            self._lock.truncate(0)
+            self._lock.write(
+                f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+            )
+            self._lock.flush()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """In it, what the file system refuses is a ConnectorError."""
+        try:
+            yield
+        except OSError as error:
+            raise os_trouble(error, f"the job folder `{self.path}` cannot be written", _FOLDER_HELP) from error
 
     def lock_in_jvm(self, spark: SparkSession) -> None:
         """Takes the folder for the JVM too: one whose Python was killed lives on for a second or two and may still write."""
@@ -174,14 +213,21 @@ class JobFolder:
             self._lock = None
 
     def manifest(self) -> Manifest | None:
-        """The manifest, None for a new job."""
-        if not self.manifest_path.exists():
+        """The manifest, None for a new job. Raises StateError `damaged-manifest`, also when it is missing beside checkpoints."""
+        try:
+            text = self.manifest_path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            if (self.path / "checkpoints").exists():
+                raise _damaged(f"`{self.manifest_path}` is missing, and the job's checkpoints are there") from None
             return None
-        return Manifest.parse(self.manifest_path.read_text(encoding="utf-8"), self.manifest_path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise _damaged(f"`{self.manifest_path}` is no manifest: {error}") from error
+        return Manifest.parse(text, self.manifest_path)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Puts a manifest in place."""
-        write_atomically(self.manifest_path, json.dumps(asdict(manifest), indent=2) + "\n")
+        with self._writing():
+            write_atomically(self.manifest_path, json.dumps(asdict(manifest), indent=2) + "\n")
 
     def open(self, roots: Sequence[Root], zone: str, plan: str, *, buckets: int, partitions: int) -> Manifest:
         """The manifest of the job that runs this plan: made when the folder is new, else compared.
@@ -194,7 +240,8 @@ class JobFolder:
             name = hashlib.sha256(f"{self.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
             version = Version(epoch=0, fingerprint=mark, plan=plan, created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
             known = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
-            self.control.mkdir(parents=True, exist_ok=True)
+            with self._writing():
+                self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
         elif known.version.fingerprint != mark:
             raise StateError.of(

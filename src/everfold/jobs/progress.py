@@ -33,16 +33,23 @@ class Reports:
     late_rows: int = 0
     state_rows: int = 0
     watermark_ms: int | None = None
-    _totals: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    ignored_rows: int = 0
+    _totals: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
 
     def take(self, stats: Iterable[Stats]) -> None:
         """Takes a batch's reports: each bucket of an operator reports in every batch, so a batch replaces the one before."""
-        batch: dict[str, tuple[int, int, int]] = {}
+        batch: dict[str, tuple[int, int, int, int]] = {}
         for each in stats:
-            late, rows, watermark = batch.get(each.operator, (0, 0, NO_WATERMARK))
-            batch[each.operator] = (late + each.late_rows, rows + each.state_rows, max(watermark, each.watermark_ms))
+            late, rows, watermark, ignored = batch.get(each.operator, (0, 0, NO_WATERMARK, 0))
+            batch[each.operator] = (
+                late + each.late_rows,
+                rows + each.state_rows,
+                max(watermark, each.watermark_ms),
+                ignored + each.ignored_rows,
+            )
         self._totals.update(batch)
-        self.late_rows = sum(late for late, _, _ in self._totals.values())
-        self.state_rows = sum(rows for _, rows, _ in self._totals.values())
-        marks = [watermark for _, _, watermark in self._totals.values()]
+        self.late_rows = sum(late for late, _, _, _ in self._totals.values())
+        self.state_rows = sum(rows for _, rows, _, _ in self._totals.values())
+        self.ignored_rows = sum(ignored for _, _, _, ignored in self._totals.values())
+        marks = [watermark for _, _, watermark, _ in self._totals.values()]
         self.watermark_ms = min(marks) if marks and min(marks) > NO_WATERMARK else None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.contract import Stats
+from everfold.plan.changelog import RowKind
 from everfold.spark.exchange import FORWARDED, STATS
 from everfold.spark.stream import ORDER, Stream
 from everfold.types import physical
@@ -40,7 +41,8 @@ def tagged(streams: Sequence[Stream]) -> DataFrame:
     """The rows of all branches in one frame: `__target` says whose a row is, each branch has its columns beside the others'."""
     first: DataFrame | None = None
     for at, stream in enumerate(streams):
-        columns = [f"{at} AS {TARGET}", f"CAST(0 AS TINYINT) AS {KIND}", FORWARDED, ORDER]
+        kind = KIND if stream.changes else f"CAST(0 AS TINYINT) AS {KIND}"
+        columns = [f"{at} AS {TARGET}", kind, FORWARDED, ORDER]
         for other, of in enumerate(streams):
             for position, column in enumerate(of.schema):
                 own = physical(position) if other == at else f"CAST(NULL AS {column.type.spark})"
@@ -122,8 +124,7 @@ class Router:
     def _local(self, rows: pa.Table, target: Target, at: int, batch: int) -> None:
         assert isinstance(target.sink, LocalSink)
         if rows.num_rows:
-            ties = [(name, "ascending") for name in _sortable(rows, target, at)]
-            rows = rows.sort_by([(ORDER, "ascending"), *ties]) if self.has_operators else rows
+            rows = self._in_order(rows, target, at) if self.has_operators else rows
         names = [f"t{at}_{physical(position)}" for position in range(target.width)]
         columns = [*(rows[name] for name in names), rows[KIND]]
         import pyarrow as pa
@@ -131,6 +132,17 @@ class Router:
         table = pa.Table.from_arrays(columns, names=[*(physical(position) for position in range(target.width)), KIND])
         self.rows_out += table.num_rows
         target.sink.write(table, BatchId(self.job, target.name, self.epoch, batch))
+
+    @staticmethod
+    def _in_order(rows: pa.Table, target: Target, at: int) -> pa.Table:
+        """Rows as people read them; what is taken back comes before what takes its place."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        back = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
+        rows = rows.append_column("__new", pc.invert(pc.is_in(rows[KIND], back)))
+        ties = [(name, "ascending") for name in ("__new", *_sortable(rows, target, at))]
+        return rows.sort_by([(ORDER, "ascending"), *ties])
 
     def _cluster(self, frame: DataFrame, target: Target, at: int, batch: int) -> None:
         assert isinstance(target.sink, ClusterSink)

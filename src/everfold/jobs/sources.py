@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
     from everfold.sql.settings import Settings
 
-_IDENTITY = ("connector", "path", "topic", "topic-pattern", "properties.bootstrap.servers", "format")
+_IDENTITY = (
+    "connector",
+    "path",
+    "topic",
+    "topic-pattern",
+    "properties.bootstrap.servers",
+    "format",
+    "url",
+    "table-name",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Router, Target, tagged
 from everfold.jobs.sources import Sources
-from everfold.plan.nodes import Root, TimeKind
+from everfold.plan.nodes import Root, TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session, slice_end
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.stream import NULL_ROWTIME, StatefulNode, StreamLowering
@@ -39,7 +39,8 @@ class _Stopped(Exception):
 class StreamJob:
     """One streaming query over a job folder that this process has locked.
 
-    suspend: at the end of bounded input stop without emitting what is open. stopping: True when the job is to stop.
+    suspend: at the end of bounded input stop without emitting what is open. batch_latency_ms: how long a batch of unbounded input gathers rows.
+    stopping: True when the job is to stop.
     """
 
     spark: SparkSession
@@ -52,6 +53,7 @@ class StreamJob:
     idle_timeout_ms: int | None
     drop_null_rowtime: bool
     suspend: bool
+    batch_latency_ms: int = 0
     progress: Callable[[Progress], None] | None = None
     stopping: Callable[[], bool] = lambda: False
     _ticked_at: float = field(default=0.0)
@@ -80,7 +82,8 @@ class StreamJob:
             progress=self.progress,
         )
         writer = tagged(streams).writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
-        query = writer.trigger(processingTime="0 seconds").start()
+        wait_ms = 0 if self._bounded else self.batch_latency_ms
+        query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         try:
             self._attend(query, router, control, lowering.operators)
         except _Stopped:
@@ -98,17 +101,20 @@ class StreamJob:
     def _attend(
         self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[StatefulNode]
     ) -> None:
-        bounded = all(source.bounded for source in self.sources.opened)
-        if not bounded:
+        if not self._bounded:
             while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
                 self._check_stop()
                 self._observe(query, router)
                 self._tick(router, control, operators)
             return
         self._until(query, router, self._all_read)
-        if operators and not self.suspend:
+        if any(_leaves_open(node) for node in operators) and not self.suspend:
             control.flush()
             self._until(query, router, lambda: True)
+
+    @property
+    def _bounded(self) -> bool:
+        return all(source.bounded for source in self.sources.opened)
 
     def _until(self, query: StreamingQuery, router: Router, reached: Callable[[], bool]) -> None:
         """Waits until all that is there has been processed and `reached` says that it was enough."""
@@ -214,9 +220,14 @@ def newest(log: Path) -> int:
     return max(numbers, default=-1)
 
 
+def _leaves_open(node: StatefulNode) -> bool:
+    """Whether an operator may have something to emit when its input has ended."""
+    return isinstance(node, WindowTableFunction | WindowAggregate)
+
+
 def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
     """When the first processing-time window may be over that could be open after a batch at that time."""
-    if node.time is not TimeKind.PROCTIME:
+    if not isinstance(node, WindowTableFunction | WindowAggregate) or node.time is not TimeKind.PROCTIME:
         return float("inf")
     if isinstance(node.window, Session):
         return last_batch_ms + node.window.gap_ms

@@ -9,12 +9,13 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from everfold.aggregates.registry import lookup
+from everfold.aggregates.calls import arguments_of, duckdb_twin, kept_condition
 from everfold.errors import UnsupportedFeature
 from everfold.memory.duck import JOINS, Duck, names
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,
+    ChangelogNormalize,
     Filter,
     GroupAggregate,
     Join,
@@ -33,9 +34,10 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
 )
+from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
 from everfold.plan.windows import Session
 from everfold.sql.settings import Settings
-from everfold.types import BIGINT, BOOLEAN, DataType, physical
+from everfold.types import physical
 
 KIND = "__kind"
 
@@ -64,7 +66,7 @@ class _Query:
                 return self._scan(node)
             case Values():
                 return duck.values(node.rows, node.schema)
-            case WatermarkAssigner():
+            case WatermarkAssigner() | ChangelogNormalize():
                 return self.relation(node.input)
             case Project():
                 return duck.project(self.relation(node.input), node.expressions, len(node.input.schema))
@@ -76,6 +78,8 @@ class _Query:
                 return duck.unnest(self.relation(node.input), node)
             case WindowTableFunction():
                 return self._window_rows(node)
+            case WindowAggregate() | GroupAggregate() if calls_python_aggregate(node):
+                return self.relation(over_collected_rows(node))
             case WindowAggregate():
                 return self._window_aggregate(node)
             case GroupAggregate():
@@ -98,10 +102,7 @@ class _Query:
     def _scan(self, node: Scan) -> str:
         table = self.rows.get(node.table.name)
         if table is None:
-            table = pa.schema(
-                [pa.field(name, of.type.arrow) for name, of in zip(names(node.schema), node.schema, strict=True)]
-            )
-            table = table.empty_table()
+            table = node.schema.arrow.empty_table()
         if KIND in table.column_names:
             import pyarrow.compute as pc
 
@@ -150,15 +151,11 @@ class _Query:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     def _with_parts(self, below: str, keys: Sequence[Expr], calls: Sequence[AggCall], width: int) -> str:
-        """The rows with keys `__k0, …` and the calls' arguments `__a0_0, …`; NULL where FILTER leaves the row out."""
+        """The rows with keys `__k0, …` and what the calls are over, `__a0_0, …`."""
         columns = [physical(at) for at in range(width)]
         parts = [f"{self._key(key, columns)} AS __k{at}" for at, key in enumerate(keys)]
         for at, call in enumerate(calls):
-            texts = [self.duck.text(arg, columns) for arg in call.args]
-            if call.filter is not None:
-                condition = self.duck.text(call.filter, columns)
-                texts = [f"CASE WHEN {condition} THEN {text} END" for text in texts or ["TRUE"]]
-            parts += [f"{text} AS __a{at}_{nth}" for nth, text in enumerate(texts)]
+            parts += [f"{self.duck.text(each, columns)} AS {name}" for each, name in _parts(call, at).items()]
         return f"SELECT {', '.join([*columns, *parts])} FROM ({below})"
 
     def _key(self, key: Expr, columns: Sequence[str]) -> str:
@@ -197,14 +194,12 @@ class _Query:
         return f"SELECT {made} FROM ({sides[0]}) l {kind} ({sides[1]}) r ON {condition}"
 
 
+def _parts(call: AggCall, at: int) -> dict[Expr, str]:
+    """What a call is over, and the columns where it is computed."""
+    kept = kept_condition(call)
+    parts = [*arguments_of(call), *([] if kept is None else [kept])]
+    return {each: f"__a{at}_{nth}" for nth, each in enumerate(dict.fromkeys(parts))}
+
+
 def _aggregated(call: AggCall, at: int) -> str:
-    entry = lookup(call.function)
-    if entry is None:
-        raise UnsupportedFeature.of("unsupported-aggregate", f"`{call.function}` is not supported here yet", call.span)
-    types: tuple[DataType, ...] = tuple(arg.type for arg in call.args)
-    if call.filter is not None and not types:
-        types = (BOOLEAN if call.function == "COUNT" else BIGINT,)
-    texts = [f"__a{at}_{nth}" for nth in range(len(types))]
-    if call.distinct:
-        texts = [f"DISTINCT {text}" for text in texts]
-    return entry.duckdb_sql(types, texts)
+    return duckdb_twin(call, _parts(call, at).__getitem__)

@@ -14,10 +14,12 @@ import duckdb
 import pyarrow as pa
 
 from everfold.errors import ConnectorError
-from everfold.plan.expressions import Expr
+from everfold.memory.python import with_python
+from everfold.plan.expressions import Expr, PythonCall
 from everfold.plan.nodes import JoinKind, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
 from everfold.sql.functions.render import RenderContext, Writer, to_duckdb
+from everfold.sql.settings import NULL_ROWTIME_HELP
 from everfold.types import (
     ArrayType,
     DataType,
@@ -51,11 +53,12 @@ class Duck:
         """The expression over columns given as texts."""
         return to_duckdb(expression, columns, self.context)
 
-    def leaf(self, table: pa.Table, schema: Schema) -> str:
-        """A relation over an Arrow table whose columns are those of the schema, by position."""
+    def leaf(self, table: pa.Table, schema: Schema, hidden: Sequence[str] = ()) -> str:
+        """A relation over an Arrow table whose columns are those of the schema, by position, then the hidden ones."""
         name = f"leaf{self._leaves}"
         self._leaves += 1
-        table = table.select(list(range(len(schema)))).rename_columns(names(schema))
+        table = table.select([*range(len(schema)), *map(table.schema.get_field_index, hidden)])
+        table = table.rename_columns([*names(schema), *hidden])
         self.connection.register(name, table)
         columns = []
         for at, of in enumerate(schema):
@@ -66,7 +69,7 @@ class Duck:
                 columns.append(f"CAST({column} AS {of.type.duckdb}) AS {column}")
             else:
                 columns.append(column)
-        return f"SELECT {', '.join(columns)} FROM {name}"
+        return f"SELECT {', '.join([*columns, *hidden])} FROM {name}"
 
     def run(self, relation: str) -> pa.Table:
         """The rows of a relation. What the SQL itself raised is a ConnectorError with its code."""
@@ -76,13 +79,15 @@ class Duck:
             known = _FAILURE.search(str(error))
             if known is None:
                 raise
-            raise ConnectorError.of(known.group(1), known.group(2).strip()) from error
+            code, message = known.groups()
+            help_ = NULL_ROWTIME_HELP if code == "null-rowtime" else None
+            raise ConnectorError.of(code, message.strip(), help=help_) from error
 
-    def rows(self, relation: str, schema: Schema) -> pa.Table:
-        """The rows of a relation in the schema's Arrow types."""
+    def rows(self, relation: str, schema: Schema, hidden: Sequence[str] = ()) -> pa.Table:
+        """The rows of a relation in the schema's Arrow types, with its hidden columns."""
         table = self.run(relation)
-        fields = [pa.field(physical(at), of.type.arrow) for at, of in enumerate(schema)]
-        return table.rename_columns(names(schema)).cast(pa.schema(fields))
+        fields = [*schema.arrow, *(table.schema.field(name) for name in hidden)]
+        return table.rename_columns([*names(schema), *hidden]).cast(pa.schema(fields))
 
     def forget(self) -> None:
         """Lets go of the leaves."""
@@ -92,10 +97,12 @@ class Duck:
 
     # --- relations ----------------------------------------------------------------------------------------------------
 
-    def project(self, below: str, expressions: Sequence[Expr], width: int) -> str:
-        """One column an expression."""
+    def project(self, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str] = ()) -> str:
+        """One column an expression, and the hidden ones."""
+        if any(isinstance(each, PythonCall) for each in expressions):
+            return with_python(self, below, expressions, width, hidden)
         made = [f"{self.text(each, _columns(width))} AS {physical(at)}" for at, each in enumerate(expressions)]
-        return f"SELECT {', '.join(made)} FROM ({below})"
+        return f"SELECT {', '.join([*made, *hidden])} FROM ({below})"
 
     def filter(self, below: str, condition: Expr, width: int) -> str:
         """The rows for which the condition is TRUE."""
@@ -116,11 +123,11 @@ class Duck:
         ]
         return " UNION ALL ".join(selects)
 
-    def unnest(self, below: str, node: Unnest) -> str:
-        """Each row once for every element."""
+    def unnest(self, below: str, node: Unnest, hidden: Sequence[str] = ()) -> str:
+        """Each row once for every element, with its hidden columns."""
         width = len(node.input.schema)
         of = node.collection.type
-        kept = ", ".join(_columns(width))
+        kept = ", ".join([*_columns(width), *hidden])
         parts = ["__element"]
         items = "__collection"
         if isinstance(of, MultisetType):
@@ -144,7 +151,7 @@ class Duck:
             position = "unnest(range(1, len(__items) + 1))"
         each_row = f"SELECT {kept}, unnest(__items) AS __element, {position} AS __position FROM ({listed})"
         made = [f"{part} AS {physical(width + at)}" for at, part in enumerate(parts)]
-        return f"SELECT {', '.join([*_columns(width), *made])} FROM ({each_row})"
+        return f"SELECT {', '.join([*_columns(width), *made, *hidden])} FROM ({each_row})"
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -178,7 +185,8 @@ class Duck:
         """window_start, window_end, window_time from position `first`, of `__start` and `__end` in local milliseconds."""
         of = node.input.schema[node.time_column].type
         assert isinstance(of, TimestampType), of
-        time = "make_timestamp((__end - 1) * 1000)"
+        last = "(__end - 1)" if of.precision >= 3 else _floor("(__end - 1)", 10 ** (3 - of.precision), 0)
+        time = f"make_timestamp({last} * 1000)"
         if of.local_zone and node.zone is not None:
             writer = Writer("DuckDB", (), RenderContext(zone=node.zone))
             later = writer.instant(time)
@@ -191,15 +199,16 @@ class Duck:
             f"{time} AS {physical(first + 2)}",
         ]
 
-    def assign_windows(self, below: str, node: WindowTableFunction) -> str:
-        """Each row once for every window it is in: a window function that is not SESSION."""
+    def assign_windows(self, below: str, node: WindowTableFunction, hidden: Sequence[str] = ()) -> str:
+        """Each row once for every window it is in, with its hidden columns: a window function that is not SESSION."""
         assert isinstance(node.window, Tumble | Hop | Cumulate)
         width = len(node.input.schema)
-        kept = ", ".join(_columns(width))
+        kept = ", ".join([*_columns(width), *hidden])
         at = self.milliseconds(physical(node.time_column), node.input.schema[node.time_column].type, node.zone)
         ended = f"SELECT {kept}, unnest({self.window_ends(node.window, '__at')}) AS __end FROM (SELECT {kept}, {at} AS __at FROM ({below}))"
         bounded = f"SELECT *, {self.window_start(node.window, '__end')} AS __start FROM ({ended})"
-        return f"SELECT {kept}, {', '.join(self.window_columns(node, width))} FROM ({bounded})"
+        made = [*_columns(width), *self.window_columns(node, width), *hidden]
+        return f"SELECT {', '.join(made)} FROM ({bounded})"
 
 
 def names(schema: Schema) -> list[str]:

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, assert_never
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.memory.duck import Duck
 from everfold.operators.build import operator_of
 from everfold.operators.contract import NO_WATERMARK, ClockSpec, Meta, Operator, Stats
+from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.nodes import (
+    ChangelogNormalize,
     Filter,
     GroupAggregate,
     Join,
@@ -39,15 +42,12 @@ from everfold.plan.nodes import (
     is_stateful,
     walk_plan,
 )
-from everfold.sql.settings import Settings
+from everfold.sql.settings import NULL_ROWTIME_HELP, Settings
 from everfold.state.store import MemoryStore
 from everfold.types import physical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-KIND = "__kind"
-"""A column of the input that says what each row is: 0 is +I."""
 
 
 @dataclass(slots=True)
@@ -61,11 +61,15 @@ class _Stage:
 
 @dataclass(slots=True)
 class _Stream:
-    """The rows of a plan in a batch: a relation, and the greatest watermark of the batch by split (of all splits, `splits`)."""
+    """The rows of a plan in a batch: a relation, and the greatest watermark of the batch by split (of all splits, `splits`).
+
+    hidden: `__kind` where rows may be changes.
+    """
 
     relation: str
     splits: tuple[str, ...] = ()
     watermarks: dict[str, int] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
 
 
 class MemoryPipeline:
@@ -83,7 +87,10 @@ class MemoryPipeline:
             self._build(root.input)
 
     def feed(self, rows: Mapping[str, pa.Table], now_ms: int | None = None) -> pa.Table:
-        """Runs a micro-batch: rows by table, columns `c0, …` as the table's scan has them. Answers the rows that become final."""
+        """Runs a micro-batch: rows by table, columns `c0, …` as the table's scan has them, and `__kind` where they are changes.
+
+        Answers the rows that become final, or with `__kind` the changes.
+        """
         return self._batch(rows, now_ms, flush=False)
 
     def flush(self, now_ms: int | None = None) -> pa.Table:
@@ -139,9 +146,9 @@ class MemoryPipeline:
                 return tuple(split for each in node.inputs for split in self._build(each))
             case WindowTableFunction() if not is_stateful(node):
                 return self._build(node.input)
-            case WindowTableFunction() | WindowAggregate() | GroupAggregate():
+            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | ChangelogNormalize():
                 splits = self._build(node.input)
-                processing = not isinstance(node, GroupAggregate) and node.time is TimeKind.PROCTIME
+                processing = isinstance(node, WindowTableFunction | WindowAggregate) and node.time is TimeKind.PROCTIME
                 clock = ClockSpec(
                     splits=() if processing else splits,
                     idle_timeout_ms=self._settings.idle_timeout_ms,
@@ -149,7 +156,7 @@ class MemoryPipeline:
                 )
                 name = f"w{len(self._stages) + 1}"
                 stores = [MemoryStore() for _ in range(self._buckets)]
-                self._stages.append(_Stage(operator_of(node, name, clock), stores))
+                self._stages.append(_Stage(operator_of(node, name, clock, updating=is_updating(node.input)), stores))
                 return (name,)
             case Sort() | Limit() | Join() | SetOperation():
                 kind = type(node).__name__
@@ -179,7 +186,8 @@ class MemoryPipeline:
         self._nth = {}
         run = _Batch(duck, rows, flush, first, iter(self._stages), self)
         try:
-            return duck.rows(run.stream(self._root.input).relation, schema)
+            found = run.stream(self._root.input)
+            return duck.rows(found.relation, schema, found.hidden)
         finally:
             duck.forget()
 
@@ -211,7 +219,7 @@ class _Batch:
                 return self._watermark(node)
             case Project():
                 below = self.stream(node.input)
-                below.relation = duck.project(below.relation, node.expressions, len(node.input.schema))
+                below.relation = duck.project(below.relation, node.expressions, len(node.input.schema), below.hidden)
                 return below
             case Filter():
                 below = self.stream(node.input)
@@ -219,18 +227,24 @@ class _Batch:
                 return below
             case Unnest():
                 below = self.stream(node.input)
-                below.relation = duck.unnest(below.relation, node)
+                below.relation = duck.unnest(below.relation, node, below.hidden)
                 return below
             case Union():
                 streams = [self.stream(each) for each in node.inputs]
                 watermarks = {split: at for each in streams for split, at in each.watermarks.items()}
                 splits = tuple(split for each in streams for split in each.splits)
-                return _Stream(" UNION ALL ".join(f"({each.relation})" for each in streams), splits, watermarks)
+                hidden = (KIND,) if any(each.hidden for each in streams) else ()
+                inserts = f"SELECT *, CAST({RowKind.INSERT.value} AS TINYINT) AS {KIND} FROM"
+                parts = [
+                    f"{inserts} ({each.relation})" if hidden and not each.hidden else f"({each.relation})"
+                    for each in streams
+                ]
+                return _Stream(" UNION ALL ".join(parts), splits, watermarks, hidden)
             case WindowTableFunction() if not is_stateful(node):
                 below = self.stream(node.input)
-                below.relation = duck.assign_windows(below.relation, node)
+                below.relation = duck.assign_windows(below.relation, node, below.hidden)
                 return below
-            case WindowTableFunction() | WindowAggregate() | GroupAggregate():
+            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | ChangelogNormalize():
                 return self._step(node, self.stream(node.input))
             case Sort() | Limit() | Join() | SetOperation():
                 raise AssertionError(node)
@@ -241,38 +255,35 @@ class _Batch:
         split = self.pipeline._split(node)
         table = self.rows.get(node.table.name)
         if table is None:
-            table = pa.schema(
-                [pa.field(physical(at), of.type.arrow) for at, of in enumerate(node.schema)]
-            ).empty_table()
-        if KIND in table.column_names:
-            import pyarrow.compute as pc
-
-            if pc.any(pc.not_equal(table[KIND], 0)).as_py():
-                what = f"table `{node.table.name}` gives changes"
-                raise UnsupportedFeature.of(
-                    "changes-in-stream", f"{what}: a stream takes inserts only so far", node.span
-                )
-            table = table.drop_columns([KIND])
-        return _Stream(self.duck.leaf(table, node.schema), (split,))
+            table = node.schema.arrow.empty_table()
+        hidden = (KIND,) if is_updating(node) else ()
+        if hidden and KIND not in table.column_names:
+            table = table.append_column(KIND, pa.repeat(pa.scalar(RowKind.INSERT.value, pa.int8()), table.num_rows))
+        return _Stream(self.duck.leaf(table, node.schema, hidden), (split,), hidden=hidden)
 
     def _watermark(self, node: WatermarkAssigner) -> _Stream:
         """Moves the watermark by all rows that come by, before any WHERE; a row without time stops the job or is dropped."""
         below, duck = self.stream(node.input), self.duck
         schema = node.input.schema
-        table = duck.rows(below.relation, schema)
+        table = duck.rows(below.relation, schema, below.hidden)
         at = physical(node.column)
-        nulls = table[at].null_count
+        missing = table[at].is_null()
+        if below.hidden:  # the delete of an upsert has its key only
+            missing = pc.and_(missing, pc.not_equal(table[KIND], RowKind.DELETE.value))
+        nulls = pc.sum(missing).as_py() or 0
         if nulls and self.pipeline._settings.null_rowtime != "drop":
             name = schema[node.column].name
-            raise ConnectorError.of("null-rowtime", f"the time attribute `{name}` is NULL")
+            table = next(each.table.name for each in walk_plan(node) if isinstance(each, Scan))
+            message = f"table `{table}`: the time attribute `{name}` is NULL"
+            raise ConnectorError.of("null-rowtime", message, help=NULL_ROWTIME_HELP)
         if nulls:
             self.pipeline.drop(nulls)
-            table = table.filter(table[at].is_valid())
-        relation = duck.leaf(table, schema)
+            table = table.filter(pc.invert(missing))
+        relation = duck.leaf(table, schema, below.hidden)
         moved = duck.milliseconds(duck.text(node.watermark, table.column_names), node.watermark.type)
         highest = duck.run(f"SELECT max({moved}) AS high FROM ({relation})")["high"][0].as_py()
         watermarks = {split: int(highest) for split in below.splits} if highest is not None else {}
-        return _Stream(relation, below.splits, watermarks)
+        return _Stream(relation, below.splits, watermarks, below.hidden)
 
     def _step(self, node: Plan, below: _Stream) -> _Stream:
         stage = next(self.stages)
@@ -286,27 +297,37 @@ class _Batch:
         ]
         stage.stats = [step.stats for step in steps]
         table = pl.concat([step.rows for step in steps]).to_arrow(compat_level=pl.CompatLevel.oldest())
-        return _Stream(self.duck.leaf(table, operator.schema), (operator.name,), steps[0].meta.watermarks)
+        hidden = (KIND,) if is_updating(node) else ()
+        relation = self.duck.leaf(table, operator.schema, hidden)
+        return _Stream(relation, (operator.name,), steps[0].meta.watermarks, hidden)
 
     def _prepared(self, node: Plan, below: _Stream, operator: Operator) -> pl.DataFrame:
-        """The columns that the operator wants of its input."""
-        assert isinstance(node, WindowTableFunction | WindowAggregate | GroupAggregate)
+        """The columns that the operator wants of its input; `kind` and `seq` if it asks for them."""
+        assert isinstance(node, WindowTableFunction | WindowAggregate | GroupAggregate | ChangelogNormalize)
         duck, columns = self.duck, [physical(at) for at in range(len(node.input.schema))]
         made = []
         for each in operator.inputs:
             text = duck.text(each.expression, columns)
             if each.as_ms:
                 text = duck.milliseconds(text, each.expression.type, each.zone)
+            if each.as_hash:
+                text = _hash(text)
             made.append(f"{text} AS {each.name}")
+        if operator.updating:
+            made.append(f"{KIND} AS kind")
         inner = f"SELECT {', '.join(made)} FROM ({below.relation})"
         keys = operator.hash_columns
-        hashed = f"CAST(hash({', '.join(keys)}) % 9223372036854775807 AS BIGINT)" if keys else "CAST(0 AS BIGINT)"
+        hashed = _hash(*keys) if keys else "CAST(0 AS BIGINT)"
         table = duck.run(f"SELECT {hashed} AS hash, * FROM ({inner})")
-        types = {each.name: each.type.arrow for each in operator.inputs}
+        types = {each.name: each.type.arrow for each in operator.inputs} | {"kind": pa.int8()}
         fields = [pa.field(name, types.get(name, pa.int64())) for name in table.column_names]
         frame = pl.from_arrow(table.cast(pa.schema(fields)))
         assert isinstance(frame, pl.DataFrame)
-        return frame
+        return frame.with_columns(pl.int_range(pl.len()).alias("seq")) if operator.ordered else frame
+
+
+def _hash(*texts: str) -> str:
+    return f"CAST(hash({', '.join(texts)}) % 9223372036854775807 AS BIGINT)"
 
 
 def _summed(name: str, stats: list[Stats]) -> Stats:

@@ -4,25 +4,43 @@ from __future__ import annotations
 
 from everfold.errors import UnsupportedFeature
 from everfold.operators.contract import ClockSpec, Operator
-from everfold.plan.nodes import Plan, WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import ChangelogNormalize, GroupAggregate, Plan, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session
 
 
-def operator_of(node: Plan, name: str, clock: ClockSpec, epoch: int = 0) -> Operator:
-    """The operator of a stateful node; UnsupportedFeature, before anything starts, for a node that no operator runs yet."""
+def operator_of(node: Plan, name: str, clock: ClockSpec, epoch: int = 0, updating: bool = False) -> Operator:
+    """The operator of a stateful node; UnsupportedFeature, before anything starts, for a node that no operator runs yet.
+
+    updating: whether the rows that it takes may be changes.
+    """
     match node:
         case WindowAggregate(window=Session()):
             from everfold.operators.session import SessionOperator
 
-            return SessionOperator(name, node, clock, epoch)
+            return SessionOperator(name, node, clock, epoch, updating)
         case WindowAggregate():
             from everfold.operators.window import WindowOperator
 
-            return WindowOperator(name, node, clock, epoch)
+            return WindowOperator(name, node, clock, epoch, updating)
         case WindowTableFunction(window=Session()):
             from everfold.operators.session import SessionRowsOperator
 
+            if updating:
+                raise UnsupportedFeature.of(
+                    "unsupported-in-stream",
+                    "the rows of sessions of a table whose rows change are not supported",
+                    node.span,
+                    help="aggregate them: GROUP BY window_start, window_end and the PARTITION BY columns",
+                )
             return SessionRowsOperator(name, node, clock, epoch)
+        case GroupAggregate():
+            from everfold.operators.group import GroupOperator
+
+            return GroupOperator(name, node, clock, epoch, updating)
+        case ChangelogNormalize():
+            from everfold.operators.normalize import NormalizeOperator
+
+            return NormalizeOperator(name, node, clock, epoch)
         case _:
             what = type(node).__name__
             raise UnsupportedFeature.of(

@@ -63,12 +63,14 @@ class Stats:
     """What a bucket of an operator reports after a batch; everything but the watermark is summed over the buckets.
 
     late_rows: dropped as late since the job began. state_rows: rows in its tables. watermark_ms: NO_WATERMARK before the first.
+    ignored_rows: taken back though they were not there, and so ignored, since the job began.
     """
 
     operator: str
     watermark_ms: int = NO_WATERMARK
     late_rows: int = 0
     state_rows: int = 0
+    ignored_rows: int = 0
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -82,8 +84,8 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a bucket gives for a batch: final rows (physical columns c0, c1, … of the operator's schema), the meta row for the
-    operators behind it (the same in every bucket), and its report."""
+    """What a bucket gives for a batch: final rows or changes (physical columns c0, c1, … of the operator's schema, and `__kind`), the meta
+    row for the operators behind it (the same in every bucket), and its report."""
 
     rows: pl.DataFrame
     meta: Meta
@@ -104,13 +106,15 @@ class InputColumn:
     """A column that the engine computes for `prepare`: `expression` is over the columns of the operator's input plan.
 
     as_ms: the expression is a TIMESTAMP or TIMESTAMP_LTZ and is wanted as BIGINT milliseconds: of the wall clock for TIMESTAMP, and
-    for TIMESTAMP_LTZ of the wall clock in `zone` (so windows align there).
+    for TIMESTAMP_LTZ of the wall clock in `zone` (so windows align there). as_hash: its 64-bit hash is wanted as BIGINT, the same for equal
+    values in all batches of a job.
     """
 
     name: str
     expression: Expr
     type: DataType
     as_ms: bool = False
+    as_hash: bool = False
     zone: str | None = None
 
 
@@ -131,7 +135,15 @@ class Operator(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """The columns of the rows that `step` gives."""
+        """The columns of the rows that `step` gives, `__kind` apart: an updating plan node's operator adds that."""
+
+    @property
+    def updating(self) -> bool:
+        """Whether its input's rows may be changes: then `prepare` gets their `kind` TINYINT."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it must know the order in which rows came: then `prepare` gets `seq` BIGINT, ascending, unique in the batch."""
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Makes a task's rows fewer. `rows` has `hash` BIGINT and the columns of `inputs`; so has the result a column `hash`."""

@@ -2,6 +2,8 @@
 
 Few windows a slice: every slice's rows are repeated for each due window and folded. Many: runs of 1, 2, 4, … slices are folded from two
 halves, so that the work grows with the logarithm of the number of slices in a window.
+
+Where order matters, older slices stand before newer ones in every frame that is folded.
 """
 
 from __future__ import annotations
@@ -24,21 +26,23 @@ def hopped(rows: pl.DataFrame, window: Tumble | Hop, layout: Layout, since: int,
     by = ["end", *layout.keys]
     due = {at: _due(at, window, since, upto) for at in slices}
     if sum(map(len, due.values())) <= _REPEATS * len(slices):
-        return _repeated(rows, due, layout)
-    parts, offset, span = [], 0, 1
+        return _repeated(rows, due, layout, newest_first=True)
+    parts: list[pl.DataFrame] = []
+    offset, span = 0, 1
     table = rows.rename({"slice": "end"})
     pieces = window.size_ms // window.slide_ms
     while True:
         if pieces & span:
-            parts.append(table.with_columns(pl.col("end") + offset * window.slide_ms))
+            parts.insert(0, table.with_columns(pl.col("end") + offset * window.slide_ms))
             offset += span
         if offset == pieces:
             break
         later = table.with_columns(pl.col("end") + span * window.slide_ms)
-        table = fold_slots(pl.concat([table, later]).filter(pl.col("end") <= upto), by, layout.folds)
+        both = pl.concat([later, table]).filter(pl.col("end") <= upto)
+        table = fold_slots(both, by, layout.folds, newest_first=True)
         span *= 2
     spread = pl.concat(parts).filter((pl.col("end") > since) & (pl.col("end") <= upto))
-    return fold_slots(spread, by, layout.folds)
+    return fold_slots(spread, by, layout.folds, newest_first=True)
 
 
 def cumulated(rows: pl.DataFrame, window: Cumulate, layout: Layout, upto: int) -> pl.DataFrame:
@@ -54,7 +58,7 @@ def cumulated(rows: pl.DataFrame, window: Cumulate, layout: Layout, upto: int) -
     span = 1
     while span < max(map(len, due.values())):
         later = table.with_columns(pl.col("end") + span * window.step_ms).filter(pl.col("end") <= pl.col("limit"))
-        table = fold_slots(pl.concat([table, later]), by, layout.folds, [pl.col("limit").first()])
+        table = fold_slots(pl.concat([later, table]), by, layout.folds, [pl.col("limit").first()])
         table = table.select(*by, *layout.slots, "limit")
         span *= 2
     return table.drop("limit")
@@ -67,11 +71,14 @@ def _due(at: int, window: Hop, since: int, upto: int) -> range:
     return range(at + skipped * window.slide_ms, min(last, upto) + 1, window.slide_ms)
 
 
-def _repeated(rows: pl.DataFrame, due: dict[int, range], layout: Layout) -> pl.DataFrame:
+def _repeated(rows: pl.DataFrame, due: dict[int, range], layout: Layout, newest_first: bool = False) -> pl.DataFrame:
     """Each row once for every due window that holds its slice, folded by window."""
+    if layout.ordered:
+        rows = rows.sort("slice")
     if len(ends := {end for each in due.values() for end in each}) == 1 and all(due.values()):
         spread = rows.with_columns(pl.lit(ends.pop(), dtype=pl.Int64).alias("end"))
     else:
         pairs = {"slice": [at for at in due for _ in due[at]], "end": [end for each in due.values() for end in each]}
-        spread = rows.join(pl.DataFrame(pairs, schema={"slice": pl.Int64, "end": pl.Int64}), on="slice")
-    return fold_slots(spread, ["end", *layout.keys], layout.folds)
+        table = pl.DataFrame(pairs, schema={"slice": pl.Int64, "end": pl.Int64})
+        spread = rows.join(table, on="slice", maintain_order="left" if layout.ordered else None)
+    return fold_slots(spread, ["end", *layout.keys], layout.folds, newest_first=newest_first)

@@ -12,25 +12,34 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from everfold.aggregates.calls import (
+    arguments_of,
+    columns_of,
+    entry_of,
+    is_distinct,
+    kept_condition,
+    over_distinct,
+    signature_of,
+)
 from everfold.aggregates.folding import Fold
-from everfold.aggregates.registry import lookup
+from everfold.aggregates.registry import Slot
 from everfold.errors import StateError, UnsupportedFeature
 from everfold.operators.contract import InputColumn
 from everfold.plan.canonical import call_text, expr_text
-from everfold.plan.expressions import Call, Expr, InputRef, Literal
-from everfold.plan.nodes import AggCall, WindowAggregate, WindowTableFunction
-from everfold.types import BIGINT, BOOLEAN, FloatingType, Schema, TimestampType, physical
+from everfold.plan.expressions import Expr, InputRef
+from everfold.plan.nodes import ROW_COUNT, AggCall, WindowAggregate, WindowTableFunction
+from everfold.types import BIGINT, FloatingType, Schema, TimestampType, physical
 
 _PRESENT = "present"
 """The only column of a page that has neither keys nor slots (SELECT DISTINCT window_start, window_end): it has rows."""
-_INSENSITIVE = frozenset({"MIN", "MAX"})
-"""Functions for which DISTINCT makes no difference."""
+_ROWS = AggCall(function="COUNT", args=(), type=ROW_COUNT)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """inputs: `ts`, keys, arguments. keys: names of the key columns. folds: one for every call that differs from the others, in order.
-    calls: which fold each call of the node is. page_names: the name in pages of each key and slot, by its name in frames."""
+    calls: which fold each call of the node is. page_names: the name in pages of each key and slot, by its name in frames. rows: the slot that
+    counts the rows of a window, less those that were taken back; None where none can be."""
 
     inputs: tuple[InputColumn, ...]
     keys: tuple[str, ...]
@@ -38,11 +47,17 @@ class Layout:
     calls: tuple[int, ...]
     page_names: dict[str, str]
     slot_types: dict[str, pl.DataType]
+    rows: str | None = None
 
     @property
     def slots(self) -> list[str]:
         """Names of all slot columns in frames."""
         return [slot for fold in self.folds for slot in fold.slots]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a value depends on the order in which rows come."""
+        return any(fold.ordered for fold in self.folds)
 
     def to_page(self, frame: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
         """A frame as pages name it; `kept` are columns that go as they are."""
@@ -74,49 +89,70 @@ class Layout:
         return pl.DataFrame(schema={**kept, **types, **self.slot_types})
 
 
-def layout_of(node: WindowAggregate) -> Layout:
-    """The columns of a window aggregate; UnsupportedFeature for a function that no operator can fold."""
+def layout_of(node: WindowAggregate, retracting: bool = False) -> Layout:
+    """The columns of a window aggregate. retracting: its rows may be taken back.
+
+    UnsupportedFeature for a function that cannot follow its input.
+    """
     inputs = [time_input(node)]
     keys = tuple(f"k{at}" for at in range(len(node.keys)))
     inputs += [InputColumn(name=name, expression=key, type=key.type) for name, key in zip(keys, node.keys, strict=True)]
     names = {
         name: f"key {text}"
-        for name, text in zip(keys, _distinct([expr_text(key, node.input) for key in node.keys]), strict=True)
+        for name, text in zip(keys, distinct_texts([expr_text(key, node.input) for key in node.keys]), strict=True)
     }
 
-    columns: dict[Expr, str] = {}
+    columns: dict[tuple[Expr, bool], str] = {}
+
+    def column(expression: Expr, as_hash: bool = False) -> str:
+        """The input column of an expression, or of its hash."""
+        if (expression, as_hash) not in columns:
+            columns[expression, as_hash] = name = f"a{len(columns)}"
+            type_ = BIGINT if as_hash else expression.type
+            inputs.append(InputColumn(name=name, expression=expression, type=type_, as_hash=as_hash))
+        return columns[expression, as_hash]
+
     folds: list[Fold] = []
     calls: list[int] = []
     known: dict[str, int] = {}
     slot_types: dict[str, pl.DataType] = {}
-    for call in node.calls:
+    for call in (*node.calls, *([_ROWS] if retracting else [])):
         text = call_text(call, node.input)
         if text not in known:
-            arguments = arguments_of(call)
-            for argument in arguments:
-                if argument not in columns:
-                    columns[argument] = f"a{len(columns)}"
-                    inputs.append(InputColumn(name=columns[argument], expression=argument, type=argument.type))
-            entry = lookup(call.function)
-            if entry is None or (call.distinct and call.function not in _INSENSITIVE):
-                what = f"`{call.function}(DISTINCT …)`" if entry else f"the aggregate function `{call.function}`"
-                raise UnsupportedFeature.of("unsupported-aggregate", f"{what} is not supported here yet", call.span)
-            args = tuple(arg.type for arg in call.args)
-            start = sum(len(fold.slots) for fold in folds)
-            slots = entry.slots(args)
-            fold = Fold(
-                entry,
-                args,
-                tuple(columns[each] for each in arguments),
-                tuple(f"s{start + at}" for at in range(len(slots))),
-            )
+            arguments = columns_of(call, arguments_of(call), column, lambda of: column(of, as_hash=True))
+            condition = kept_condition(call)
+            kept = None if condition is None else column(condition)
+            fold, slots = fold_of(call, arguments, kept, len(slot_types), retracting, is_distinct(call))
             for name, slot in zip(fold.slots, slots, strict=True):
                 names[name] = f"{text}|{slot.name}"
                 slot_types[name] = slot.type.polars
             known[text] = len(folds)
             folds.append(fold)
         calls.append(known[text])
-    return Layout(tuple(inputs), keys, tuple(folds), tuple(calls), names, slot_types)
+    rows = folds[calls[-1]].slots[0] if retracting else None
+    return Layout(tuple(inputs), keys, tuple(folds), tuple(calls[: len(node.calls)]), names, slot_types, rows)
+
+
+def fold_of(
+    call: AggCall, columns: Sequence[str], kept: str | None, start: int, retracting: bool, distinct: bool = False
+) -> tuple[Fold, tuple[Slot, ...]]:
+    """The fold of a call over `columns`, with slots from `start` on; distinct: over the values that a slot of its own collects.
+
+    UnsupportedFeature for a function from which nothing can be taken back.
+    """
+    entry = entry_of(call)
+    if retracting and not entry.retractable:
+        raise UnsupportedFeature.of(
+            "no-retraction",
+            f"`{call.function}` cannot take back rows, and its input changes rows that it gave before",
+            call.span,
+            "COUNT(DISTINCT …) can" if call.function == "APPROX_COUNT_DISTINCT" else None,
+        )
+    if distinct:
+        entry = over_distinct(entry)
+    of = signature_of(call, retracting)
+    slots = entry.slots(of)
+    return Fold(entry, of, tuple(columns), tuple(f"s{start + at}" for at in range(len(slots))), kept), slots
 
 
 def time_input(node: WindowAggregate | WindowTableFunction) -> InputColumn:
@@ -134,24 +170,10 @@ def normalised(inputs: Sequence[InputColumn], keys: Sequence[str]) -> list[pl.Ex
 
 def column_names(names: Sequence[str]) -> list[str]:
     """Names in pages of whole rows' columns."""
-    return _distinct([f"column {name}" for name in names])
+    return distinct_texts([f"column {name}" for name in names])
 
 
-def arguments_of(call: AggCall) -> tuple[Expr, ...]:
-    """What a call's kernels get: its arguments, NULL where FILTER leaves the row out. COUNT(*) with FILTER gets a boolean so."""
-    if call.filter is None:
-        return call.args
-    if not call.args:
-        return (_guarded(call.filter, Literal(type=BOOLEAN, value=True)),)
-    return tuple(_guarded(call.filter, arg) for arg in call.args)
-
-
-def _guarded(condition: Expr, value: Expr) -> Expr:
-    kept = value.type.as_nullable()
-    return Call(type=kept, function="CASE", args=(condition, value, Literal(type=kept, value=None)))
-
-
-def _distinct(texts: Sequence[str]) -> list[str]:
+def distinct_texts(texts: Sequence[str]) -> list[str]:
     """The texts, later ones that repeat an earlier one numbered."""
     seen: dict[str, int] = {}
     found = []

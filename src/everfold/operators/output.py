@@ -6,17 +6,22 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from everfold.aggregates.folding import results, settle
 from everfold.operators.layout import Layout, local_zone, window_columns
 from everfold.operators.zones import to_utc
 from everfold.types import Schema, physical
 
 
-def emitted(results: pl.DataFrame, layout: Layout, schema: Schema, zone: str | None) -> pl.DataFrame:
-    """Keys, values and bounds of windows, given as merged slots with `start`, `end` and keys; sorted by window and keys."""
-    results = ordered(results, layout.keys)
-    columns = [pl.col(key).alias(physical(at)) for at, key in enumerate(layout.keys)]
-    columns += [layout.folds[fold].result(physical(len(layout.keys) + at)) for at, fold in enumerate(layout.calls)]
-    return results.select(*columns, *window_values(results["end"], schema, zone, local_zone(schema)))
+def emitted(merged: pl.DataFrame, layout: Layout, schema: Schema, zone: str | None) -> pl.DataFrame:
+    """Keys, values and bounds of windows, given as merged slots with `start`, `end` and keys; sorted by window and keys. A window whose
+    rows have all been taken back gives none."""
+    if layout.rows is not None:
+        merged = merged.filter(pl.col(layout.rows) != 0)
+    merged = settle(ordered(merged, layout.keys), layout.folds, whole=True)
+    keys = [pl.col(key).alias(physical(at)) for at, key in enumerate(layout.keys)]
+    names = [physical(len(keys) + at) for at in range(len(layout.calls))]
+    values = results(merged, [layout.folds[fold] for fold in layout.calls], names)
+    return merged.select(*keys, *values, *window_values(merged["end"], schema, zone, local_zone(schema)))
 
 
 def ordered(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:

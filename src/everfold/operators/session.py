@@ -18,7 +18,8 @@ from typing import Any
 
 import polars as pl
 
-from everfold.aggregates.folding import fold_rows, fold_slots
+from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
+from everfold.operators.changes import sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, ClockSpec, InputColumn, Stats, Step
 from everfold.operators.layout import column_names, layout_of, local_zone, normalised, time_input
@@ -71,9 +72,14 @@ class _Sessions(ABC):
     def schema(self) -> Schema:
         return self._schema
 
+    def _new(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """A batch's items."""
+        empty = self._empty()
+        return pl.concat([empty, *(frame.select(empty.columns) for frame in prepared if frame.height)])
+
     @abstractmethod
     def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
-        """Items with a `session` number, ascending, as items that know the `start` and `end` of their whole session; `at` is a row's time."""
+        """Items, older ones first, as items that know the `start` and `end` of their whole session; `at` is a row's time."""
 
     @abstractmethod
     def _to_page(self, items: pl.DataFrame) -> pl.DataFrame:
@@ -107,13 +113,13 @@ class _Sessions(ABC):
         flush = any(meta.flush for meta in metas)
         upto = END_OF_TIME if flush else self._complete(clock)
 
-        items = pl.concat([self._empty(), *(frame.select(self._empty().columns) for frame in prepared if frame.height)])
+        items = self._new(prepared)
         touched = {part for part, end in earliest.items() if end <= upto}
         touched.update(items.select(_part(parts).unique()).to_series().to_list())
         old = [self._from_page(page) for part in touched for page in table.read(part)]
         done = self._empty()
         if old or items.height:
-            items = self._joined(_numbered(pl.concat([*old, items]) if old else items, self._keys))
+            items = self._joined(pl.concat([*old, items]) if old else items)
             lost = pl.col("end") <= since
             late += int(items.filter(lost)["n"].sum())
             done = items.filter(~lost & (pl.col("end") <= upto))
@@ -159,25 +165,47 @@ class _Sessions(ABC):
 class SessionOperator(_Sessions):
     """GROUP BY window_start, window_end and the keys of a SESSION: one final row a session."""
 
-    def __init__(self, name: str, node: WindowAggregate, clock: ClockSpec, epoch: int = 0) -> None:
-        self._layout = layout_of(node)
+    def __init__(
+        self, name: str, node: WindowAggregate, clock: ClockSpec, epoch: int = 0, updating: bool = False
+    ) -> None:
+        self._layout, self.updating = layout_of(node, updating), updating
         super().__init__(name, node, clock, epoch, self._layout.keys)
         self._slots = self._layout.slots
+        self.ordered = self._layout.ordered
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._name, self._node, self._clock, self._epoch, self.updating)
 
     @property
     def inputs(self) -> tuple[InputColumn, ...]:
         return self._layout.inputs
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """One row a session of the task's own rows: `hash`, keys, `start`, `end`, `n`, slots."""
+        """One row a session of the task's own rows: `hash`, keys, `start`, `end`, `n`, slots; `seq` of the first of them, if their order matters."""
         rows = rows.with_columns(*normalised(self._layout.inputs, self._keys)).rename({"ts": "start"})
-        rows = _numbered(rows.with_columns((pl.col("start") + self._gap_ms).alias("end")), self._keys)
-        folded = fold_rows(rows, ["session"], self._layout.folds, [*self._facts(), pl.len().cast(pl.Int64).alias("n")])
-        return folded.select("hash", *self._keys, "start", "end", "n", *self._slots)
+        rows = rows.with_columns((pl.col("start") + self._gap_ms).alias("end"))
+        if self.updating:
+            rows = rows.with_columns(sign().alias(SIGN))
+        rows = _numbered(rows, self._keys)
+        facts = [*self._facts(), pl.len().cast(pl.Int64).alias("n")]
+        if self.ordered:
+            rows, facts = rows.sort("seq"), [*facts, pl.col("seq").min()]
+        folded = settle(fold_rows(rows, ["session"], self._layout.folds, facts), self._layout.folds, whole=False)
+        return folded.select("hash", *self._keys, "start", "end", "n", *self._slots, *["seq"] * self.ordered)
+
+    def _new(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        frames = [frame for frame in prepared if frame.height]
+        if self.ordered and frames:
+            return super()._new([pl.concat(frames).sort("seq")])
+        return super()._new(frames)
 
     def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
+        if self.ordered:
+            items = _numbered(items.with_row_index("arrival"), self._keys).sort("arrival")
+        else:
+            items = _numbered(items, self._keys)
         folded = fold_slots(items, ["session"], self._layout.folds, [*self._facts(), pl.col("n").sum()])
-        return folded.with_columns(pl.col("start").alias("at"))
+        return settle(folded, self._layout.folds, whole=True).with_columns(pl.col("start").alias("at"))
 
     def _facts(self) -> list[pl.Expr]:
         return [pl.col("hash", *self._keys).first(), pl.col("start").min(), pl.col("end").max()]
@@ -201,6 +229,9 @@ class SessionOperator(_Sessions):
 
 class SessionRowsOperator(_Sessions):
     """SELECT * FROM SESSION(…): the rows of each session with its bounds, when it is complete."""
+
+    updating = False
+    ordered = False
 
     def __init__(self, name: str, node: WindowTableFunction, clock: ClockSpec, epoch: int = 0) -> None:
         below = node.input.schema
@@ -233,6 +264,7 @@ class SessionRowsOperator(_Sessions):
         ).select(self._empty().columns)
 
     def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
+        items = _numbered(items, self._keys)
         bounds = items.group_by("session", maintain_order=True).agg(pl.col("start").min(), pl.col("end").max())
         own = items.with_columns(pl.col("start").alias("at"))
         number = items["session"]

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Sequence
 
 import polars as pl
 
-from everfold.aggregates.folding import fold_rows, fold_slots
+from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
 from everfold.operators import expand
+from everfold.operators.changes import sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.layout import layout_of, normalised
@@ -40,16 +41,19 @@ _DISTINCT = 0.75
 class WindowOperator:
     """The operator of a WindowAggregate with a sliced window."""
 
-    def __init__(self, name: str, node: WindowAggregate, clock: ClockSpec, epoch: int = 0) -> None:
+    def __init__(
+        self, name: str, node: WindowAggregate, clock: ClockSpec, epoch: int = 0, updating: bool = False
+    ) -> None:
         assert isinstance(node.window, Tumble | Hop | Cumulate), node.window
-        self._name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        self._name, self._node, self._clock, self._epoch, self.updating = name, node, clock, epoch, updating
         self._window: SlicedWindow = node.window
-        self._layout = layout_of(node)
+        self._layout = layout_of(node, updating)
+        self.ordered = self._layout.ordered
         self._schema = node.schema
         self._by = ("slice", *self._layout.keys)
 
-    def __reduce__(self) -> tuple[type[WindowOperator], tuple[str, WindowAggregate, ClockSpec, int]]:
-        return type(self), (self._name, self._node, self._clock, self._epoch)
+    def __reduce__(self) -> tuple[type[WindowOperator], tuple[str, WindowAggregate, ClockSpec, int, bool]]:
+        return type(self), (self._name, self._node, self._clock, self._epoch, self.updating)
 
     @property
     def name(self) -> str:
@@ -68,15 +72,19 @@ class WindowOperator:
         return self._schema
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """One row a slice and key: `hash`, `slice` (its end), keys, slots and `n`, how many rows it stands for. Where nearly every row
-        has a slice and key of its own, the rows stay as they are: folding them would only cost time."""
-        rows = rows.with_columns(self._slice().alias("slice"), *normalised(self._layout.inputs, self._layout.keys))
-        lifted = [fold.lift() for fold in self._layout.folds]
+        """One row a slice and key: `hash`, `slice` (its end), keys, slots and `n`, how many rows it stands for; `seq` of the first of them, if
+        their order matters. Where nearly every row has a slice and key of its own, the rows stay as they are: folding them would only cost time."""
+        layout, order = self._layout, ["seq"] * self.ordered
+        rows = rows.with_columns(self._slice().alias("slice"), *normalised(layout.inputs, layout.keys))
+        if self.updating:
+            rows = rows.with_columns(sign().alias(SIGN))
+        lifted = [fold.lift() for fold in layout.folds]
         if rows.height > _FEW_ROWS and all(each is not None for each in lifted) and self._scattered(rows):
             slots = [expr for each in lifted if each is not None for expr in each]
-            return rows.select("hash", *self._by, *slots, pl.lit(1, dtype=pl.Int64).alias("n"))
-        extra = [pl.col("hash").first(), pl.len().cast(pl.Int64).alias("n")]
-        return fold_rows(rows, self._by, self._layout.folds, extra).select("hash", *self._by, *self._layout.slots, "n")
+            return rows.select("hash", *self._by, *slots, pl.lit(1, dtype=pl.Int64).alias("n"), *order)
+        extra = [pl.col("hash").first(), pl.len().cast(pl.Int64).alias("n"), *(pl.col(each).min() for each in order)]
+        folded = settle(fold_rows(rows, self._by, layout.folds, extra), layout.folds, whole=False)
+        return folded.select("hash", *self._by, *layout.slots, "n", *order)
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Adds a batch's slots to the bucket's slices, moves the clock, emits the windows that are complete."""
@@ -122,10 +130,11 @@ class WindowOperator:
     def _accepted(self, prepared: Sequence[pl.DataFrame], since: int) -> tuple[pl.DataFrame, int]:
         """A batch's rows that are not late, and how many are. Rows of a slice that has been emitted go where they still count."""
         layout, columns = self._layout, [*self._by, *self._layout.slots, "n"]
-        frames = [frame.select(columns) for frame in prepared if frame.height]
+        frames = [frame for frame in prepared if frame.height]
         if not frames:
             return layout.empty({"slice": pl.Int64()}), 0
         rows, late = pl.concat(frames) if len(frames) > 1 else frames[0], 0
+        rows = (rows.sort("seq") if self.ordered else rows).select(columns)
         if since != NO_WATERMARK and rows["slice"].min() <= since:  # type: ignore[operator]
             if self._node.time is TimeKind.PROCTIME:
                 pass  # a clock that stepped back: nothing is late, the rows count in the window that is open
@@ -165,7 +174,7 @@ class WindowOperator:
     def _folded_page(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
         layout = self._layout
         frame = pl.concat([layout.from_page(page) for page in pages])
-        return layout.to_page(fold_slots(frame, layout.keys, layout.folds))
+        return layout.to_page(settle(fold_slots(frame, layout.keys, layout.folds), layout.folds, whole=False))
 
     def _stored(self, runs: Runs, places: Iterable[int], label: int | None = None) -> list[pl.DataFrame]:
         """The rows of places, with the place (or `label`) as their slice."""
@@ -201,18 +210,20 @@ class WindowOperator:
         self, window: Cumulate, rows: pl.DataFrame, slices: Runs, totals: Runs, since: int, upto: int
     ) -> pl.DataFrame:
         """As `_fire`, and keeps the sum of each window that is still open."""
-        frames = self._stored(slices, stored := [at for at in slices.index if at <= upto])
-        for at in stored:
-            slices.drop(at)
+        frames = []
         for start in list(totals.index):
             first = max(slice_end(window, since), start + window.step_ms)
             if first <= upto:
                 frames += self._stored(totals, [start], label=first)
                 totals.drop(start)
+        frames += self._stored(slices, stored := [at for at in slices.index if at <= upto])
+        for at in stored:
+            slices.drop(at)
         frames += [rows] if rows.height else []
         if not frames:
             return self._layout.empty({"end": pl.Int64()})
         results = expand.cumulated(self._merge(frames), window, self._layout, upto)
+        results = settle(results, self._layout.folds, whole=True)
         for end in results["end"].unique().to_list():
             start = window_start(window, end)
             if end + window.step_ms > upto and end < start + window.size_ms:
@@ -220,9 +231,9 @@ class WindowOperator:
         return results
 
     def _merge(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
-        """One row a slice and key."""
+        """One row a slice and key: all that came for them."""
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]
-        return fold_slots(frame, self._by, self._layout.folds)
+        return settle(fold_slots(frame, self._by, self._layout.folds), self._layout.folds, whole=True)
 
     def _emitted(self, results: pl.DataFrame) -> pl.DataFrame:
         end, window = pl.col("end"), self._window

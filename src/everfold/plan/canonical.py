@@ -7,6 +7,7 @@ from typing import assert_never
 from everfold.plan.expressions import Expr, text_of
 from everfold.plan.nodes import (
     AggCall,
+    ChangelogNormalize,
     Filter,
     GroupAggregate,
     Join,
@@ -34,7 +35,7 @@ def expr_text(expr: Expr, input_plan: Plan) -> str:
 def call_text(call: AggCall, input_plan: Plan) -> str:
     """Canonical text of an aggregate call over a plan's columns: `SUM(Bid.price) FILTER (…)`; COUNT(*) is `COUNT()`."""
     names = column_texts(input_plan)
-    args = ", ".join(text_of(arg, names) for arg in call.args)
+    args = ", ".join(text_of(arg, names) for arg in (*call.args, *call.constants))
     distinct = "DISTINCT " if call.distinct else ""
     condition = f" FILTER ({text_of(call.filter, names)})" if call.filter is not None else ""
     return f"{call.function}({distinct}{args}){condition}"
@@ -45,7 +46,7 @@ def column_texts(plan: Plan) -> tuple[str, ...]:
     match plan:
         case Scan():
             return tuple(f"{plan.table.name}.{column.name}" for column in plan.table.columns)
-        case WatermarkAssigner() | Filter() | Sort() | Limit():
+        case WatermarkAssigner() | ChangelogNormalize() | Filter() | Sort() | Limit():
             return column_texts(plan.input)
         case Project():
             below = column_texts(plan.input)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
+from everfold.plan.changelog import ChangelogMode, changelog_of
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.nodes import (
     AggCall,
+    ChangelogNormalize,
     Collect,
     Filter,
     GroupAggregate,
@@ -49,10 +51,24 @@ def explain(root: Root, *, streaming: bool = True) -> str:
 
 
 def changelog_mode(node: Plan) -> str:
-    """The kinds of change that a node's rows have: `[I]`, or `[I,UA,D]` once something above or in it updates."""
-    if isinstance(node, GroupAggregate) or any(changelog_mode(child) != "[I]" for child in children(node)):
-        return "[I,UA,D]"
-    return "[I]"
+    """The kinds of change that a node's rows have, as Flink writes them: I, UB (-U), UA (+U), D."""
+    match changelog_of(node):
+        case ChangelogMode.INSERT_ONLY:
+            return "[I]"
+        case ChangelogMode.UPSERT:
+            return "[I,UA,D]"
+        case ChangelogMode.ALL:
+            return "[I,UB,UA,D]" if _deletes(node) else "[I,UB,UA]"
+
+
+def _deletes(node: Plan) -> bool:
+    """Whether rows may leave again: where some table's do, or where an aggregate of changing rows can become empty."""
+    below = children(node)
+    if not below or isinstance(node, ChangelogNormalize):
+        return changelog_of(node) is not ChangelogMode.INSERT_ONLY
+    if isinstance(node, GroupAggregate):
+        return any(changelog_of(child) is not ChangelogMode.INSERT_ONLY for child in below)
+    return any(_deletes(child) for child in below)
 
 
 def _line(text: str, node: Plan, streaming: bool) -> str:
@@ -80,6 +96,8 @@ def _node(node: Plan) -> str:
         case WatermarkAssigner():
             names = node.input.schema.names
             return f"WatermarkAssigner(rowtime=[{names[node.column]}], watermark=[{expr_sql(node.watermark, names)}])"
+        case ChangelogNormalize():
+            return f"ChangelogNormalize(key=[{_names(node.schema.names[at] for at in node.keys)}])"
         case Project():
             names = node.input.schema.names
             return f"Project({_names(_as(expr_sql(each, names), name) for each, name in zip(node.expressions, node.names, strict=True))})"
@@ -187,6 +205,8 @@ def state_of(node: Plan) -> str | None:
             return f"accumulators per slice of {duration(node.window.slice_ms)}{_per(node.keys)}, until its last window has fired"
         case WindowTableFunction(window=Session()):
             return "rows of open sessions, until the gap after the last row has passed"
+        case ChangelogNormalize():
+            return "the last row per key, for ever"
         case GroupAggregate():
             return f"accumulators{_per(node.keys)}, for ever"
         case _:

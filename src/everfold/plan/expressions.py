@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from everfold.errors import Span
 from everfold.types import DataType
+from everfold.udf.function import PythonFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,13 @@ class Call(_Expr):
 
     function: str
     args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonCall(Call):
+    """A Python function of the user's applied to arguments. In a submitted plan it stands alone in a projection (`python_calls`)."""
+
+    of: PythonFunction
 
 
 Expr: TypeAlias = InputRef | Literal | Call

@@ -6,14 +6,16 @@ Nodes are frozen and equal when their meaning is equal. Facts (schema, boundedne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
 from everfold.errors import Span
-from everfold.plan.expressions import Call, Expr, InputRef
+from everfold.plan.changelog import ChangelogMode
+from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.windows import Session, Window
 from everfold.types import BIGINT, TIMESTAMP3, DataType, Field, Schema, TimestampType
+from everfold.udf.function import PythonFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +33,15 @@ class TableColumn:
     type: DataType
     metadata_key: str | None = None
     virtual: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table as its DDL declares it, options already resolved by the catalog; computed columns and watermark live in the plan.
 
-    `options` are sorted pairs. Option values can be secret: they are neither compared nor shown.
+    `options` are sorted pairs. Option values can be secret: they are neither compared nor shown. `changelog`: which changes its rows are
+    when it is read.
     """
 
     name: str
@@ -45,7 +49,13 @@ class Table:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     primary_key: tuple[str, ...] = ()
     partition_keys: tuple[str, ...] = ()
+    changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
     option_spans: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    def place_of(self, column: str) -> Span | None:
+        """Where a column is declared, or else the table."""
+        return next((of.span for of in self.columns if of.name == column and of.span is not None), self.span)
 
     @property
     def connector(self) -> str | None:
@@ -83,6 +93,23 @@ class WatermarkAssigner(PlanNode):
         of = fields[self.column]
         fields[self.column] = Field(name=of.name, type=of.type, time="rowtime")
         return Schema(tuple(fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogNormalize(PlanNode):
+    """Makes changes by key whole (streaming): an upsert becomes +I, or -U and +U, a delete -D with all columns.
+
+    It keeps the last row of each key. An upsert that changes nothing and a delete of what is not there give nothing. A key that was not
+    touched for `ttl_ms` is forgotten (0: never).
+    """
+
+    input: Plan
+    keys: tuple[int, ...]
+    ttl_ms: int = field(default=0, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +233,7 @@ class WindowTableFunction(PlanNode):
 
 
 def window_fields(time_type: DataType, time: TimeKind) -> tuple[Field, Field, Field]:
-    """window_start, window_end and window_time of a window over a time column of that type."""
+    """window_start, window_end and window_time of a window over a time column of that type, which is window_time's too."""
     assert isinstance(time_type, TimestampType)
     attribute = None if time is TimeKind.BOUNDED else time.value
     return (
@@ -214,7 +241,7 @@ def window_fields(time_type: DataType, time: TimeKind) -> tuple[Field, Field, Fi
         Field(name="window_end", type=TIMESTAMP3.as_nullable(False)),
         Field(
             name="window_time",
-            type=TimestampType(precision=3, local_zone=time_type.local_zone, nullable=False),
+            type=time_type.as_nullable(False),
             time=attribute,
         ),
     )
@@ -224,14 +251,17 @@ def window_fields(time_type: DataType, time: TimeKind) -> tuple[Field, Field, Fi
 class AggCall:
     """An aggregate function over rows: `args` and `filter` are expressions over the aggregate's input.
 
-    Equal calls mean the same, whatever they are named: the name belongs to the projection above.
+    constants: parameters that are the same for all rows (LISTAGG's separator); an array's value is a tuple. python: the function, if it is the
+    user's. Equal calls mean the same, whatever they are named: the name belongs to the projection above.
     """
 
     function: str
     args: tuple[Expr, ...]
     type: DataType
+    constants: tuple[Literal, ...] = ()
     distinct: bool = False
     filter: Expr | None = None
+    python: PythonFunction | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -266,11 +296,15 @@ class WindowAggregate(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAggregate(PlanNode):
-    """Unbounded GROUP BY: the keys, then the calls. Without calls it is DISTINCT."""
+    """Unbounded GROUP BY: the keys, then the calls. Without calls it is DISTINCT.
+
+    A group that was not touched for `ttl_ms` is forgotten (0: never).
+    """
 
     input: Plan
     keys: tuple[Expr, ...]
     calls: tuple[AggCall, ...]
+    ttl_ms: int = field(default=0, compare=False)
 
     @property
     def schema(self) -> Schema:
@@ -375,6 +409,7 @@ class SetOperation(PlanNode):
 Plan: TypeAlias = (
     Scan
     | WatermarkAssigner
+    | ChangelogNormalize
     | Project
     | Filter
     | Union
@@ -424,6 +459,7 @@ def children(node: Plan) -> tuple[Plan, ...]:
             return (node.left, node.right)
         case (
             WatermarkAssigner()
+            | ChangelogNormalize()
             | Project()
             | Filter()
             | Unnest()
@@ -438,6 +474,19 @@ def children(node: Plan) -> tuple[Plan, ...]:
             assert_never(node)
 
 
+def with_children(node: Plan, inputs: tuple[Plan, ...]) -> Plan:
+    """The node over other inputs."""
+    match node:
+        case Scan() | Values():
+            return node
+        case Union():
+            return replace(node, inputs=inputs)
+        case Join() | SetOperation():
+            return replace(node, left=inputs[0], right=inputs[1])
+        case _:
+            return replace(node, input=inputs[0])
+
+
 def walk_plan(node: Plan) -> Iterator[Plan]:
     """The node and all below it, topmost first."""
     yield node
@@ -449,7 +498,7 @@ def is_stateful(node: Plan) -> bool:
     """Whether the node keeps state in a stream: what an operator of ours runs, not the engine's scalar part."""
     if isinstance(node, WindowTableFunction):
         return isinstance(node.window, Session)
-    return isinstance(node, WindowAggregate | GroupAggregate)
+    return isinstance(node, WindowAggregate | GroupAggregate | ChangelogNormalize)
 
 
 ROW_COUNT = BIGINT.as_nullable(False)

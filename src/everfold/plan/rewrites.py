@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from everfold.plan.expressions import Expr, InputRef, inputs_of, substitute, transform, walk
+from everfold.plan.expressions import Expr, InputRef, PythonCall, inputs_of, substitute, transform, walk
 from everfold.plan.nodes import (
     AggCall,
+    ChangelogNormalize,
     Collect,
     Filter,
     GroupAggregate,
@@ -31,12 +32,14 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     children,
     walk_plan,
+    with_children,
 )
+from everfold.plan.python_calls import calls_python, split_python_calls
 
 
 def rewrite(roots: tuple[Root, ...]) -> tuple[Root, ...]:
     """All rewrites, in order. Roots that run as one job go together: a table keeps the same columns wherever it is read."""
-    merged = tuple(replace(root, input=merge_projects(root.input)) for root in roots)
+    merged = tuple(replace(root, input=split_python_calls(merge_projects(root.input))) for root in roots)
     pruned = prune_columns(merged)
     return tuple(replace(root, input=merge_projects(root.input)) for root in pruned)
 
@@ -48,19 +51,6 @@ def tables_read(roots: Iterable[Root]) -> tuple[Table, ...]:
 
 
 # --- projections over projections -------------------------------------------------------------------------------------
-
-
-def with_children(node: Plan, inputs: tuple[Plan, ...]) -> Plan:
-    """The node over other inputs."""
-    match node:
-        case Scan() | Values():
-            return node
-        case Union():
-            return replace(node, inputs=inputs)
-        case Join() | SetOperation():
-            return replace(node, left=inputs[0], right=inputs[1])
-        case _:
-            return replace(node, input=inputs[0])
 
 
 def merge_projects(node: Plan) -> Plan:
@@ -85,12 +75,25 @@ def merge_projects(node: Plan) -> Plan:
 
 
 def _cheap(above: Project, below: Project) -> bool:
+    for expression in above.expressions:
+        # A Python call stands alone: nothing is written around it.
+        if not isinstance(expression, InputRef) and any(map(calls_python, _what(expression, below))):
+            return False
     uses: dict[int, int] = {}
     for expression in above.expressions:
         for part in walk(expression):
             if isinstance(part, InputRef):
                 uses[part.position] = uses.get(part.position, 0) + 1
-    return all(count == 1 or not getattr(below.expressions[at], "args", ()) for at, count in uses.items())
+    return all(count == 1 or _costs_nothing(below.expressions[at]) for at, count in uses.items())
+
+
+def _what(expression: Expr, below: Project) -> list[Expr]:
+    """The columns of a projection that an expression over it reads."""
+    return [below.expressions[at] for at in inputs_of(expression)]
+
+
+def _costs_nothing(expression: Expr) -> bool:
+    return not isinstance(expression, PythonCall) and not getattr(expression, "args", ())
 
 
 # --- columns that nobody uses -----------------------------------------------------------------------------------------
@@ -193,6 +196,10 @@ class _Pruning:
                     node, input=below.plan, column=below.at[node.column], watermark=below.expr(node.watermark)
                 )
                 return _Pruned(made, below.at)
+            case ChangelogNormalize():
+                below = self.node(node.input, needed | frozenset(node.keys))
+                made_whole = replace(node, input=below.plan, keys=tuple(below.at[at] for at in node.keys))
+                return _Pruned(made_whole, below.at)
             case Sort():
                 below = self.node(node.input, needed | _read(key.expression for key in node.keys))
                 keys = tuple(replace(key, expression=below.expr(key.expression)) for key in node.keys)

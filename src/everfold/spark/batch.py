@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from everfold.aggregates import registry
+from everfold.aggregates.calls import spark_twin
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,
+    ChangelogNormalize,
     Filter,
     GroupAggregate,
     Join,
@@ -29,9 +30,10 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
 )
+from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
 from everfold.plan.windows import Session
 from everfold.spark.scalar import Scalars
-from everfold.types import BIGINT, FloatingType, Schema, physical
+from everfold.types import FloatingType, Schema, physical
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +67,7 @@ class BatchLowering:
         match node:
             case Scan():
                 return self.open_source(node.table).selectExpr(*_data(node.schema))
-            case WatermarkAssigner():
+            case WatermarkAssigner() | ChangelogNormalize():
                 return self.lower(node.input)
             case Project():
                 return self._scalars.project(self.lower(node.input), node.expressions, len(node.input.schema), ())
@@ -85,6 +87,8 @@ class BatchLowering:
                 return frame.selectExpr(*_data(node.schema))
             case WindowTableFunction():
                 return self._window_rows(node)
+            case WindowAggregate() | GroupAggregate() if calls_python_aggregate(node):
+                return self.lower(over_collected_rows(node))
             case WindowAggregate():
                 return self._window_aggregate(node)
             case GroupAggregate():
@@ -168,17 +172,7 @@ class BatchLowering:
         return text
 
     def _call(self, call: AggCall, width: int) -> str:
-        entry = registry.lookup(call.function)
-        assert entry is not None, call.function
-        texts = [self._scalars.text(arg, width) for arg in call.args]
-        if call.filter is not None:
-            condition = self._scalars.text(call.filter, width)
-            masked = [f"CASE WHEN {condition} THEN {text} END" for text in texts or ["TRUE"]]
-            types = tuple(arg.type for arg in call.args) or (BIGINT,)
-            return entry.spark_sql(types, masked)
-        if call.distinct:
-            texts = [f"DISTINCT {', '.join(texts)}"]
-        return entry.spark_sql(tuple(arg.type for arg in call.args), texts)
+        return spark_twin(call, lambda of: self._scalars.text(of, width))
 
     def _group(self, frame: DataFrame, width: int, keys: Sequence[Expr], calls: Sequence[AggCall]) -> DataFrame:
         named = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(keys)]

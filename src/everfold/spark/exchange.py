@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everfold.operators.contract import Meta, Operator
+from everfold.plan.changelog import KIND
+from everfold.spark.crossing import crossing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,6 +38,8 @@ control file says; then all else is NULL. __meta BINARY: a meta or stats row of 
 """
 FLUSH, TICK = "flush", "tick"
 _CHUNK_ROWS = 2_000_000
+_TASK_SHIFT = 40
+"""Arrival numbers: the task, then the row within it. No task has so many rows in a batch."""
 
 
 def to_ipc(frame: pl.DataFrame) -> bytes:
@@ -68,27 +72,36 @@ class Pack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metas: list[Meta] = []
+        seq = _task() << _TASK_SHIFT
         for chunk in _chunks(batches):
-            meta, stats, wire = self._pack(chunk)
+            meta, stats, wire = self._pack(chunk, seq)
+            seq += chunk.height
             metas.append(meta)
             yield _wire_batch([*wire, *((self.bucket_ids[0], STATS + blob) for blob in stats)])
         if metas:
             blob = META + Meta.joined(metas).encode()
             yield _wire_batch([(bucket, blob) for bucket in self.bucket_ids])
 
-    def _pack(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes], list[tuple[int, bytes]]]:
+    def _pack(self, rows: pl.DataFrame, seq: int) -> tuple[Meta, list[bytes], list[tuple[int, bytes]]]:
         import polars as pl
 
         meta, stats = self._meta(rows)
         data = rows
+        if self.operator.ordered:
+            data = data.with_columns(pl.int_range(seq, seq + data.height).alias("seq"))
         if KEEP in rows.columns:
-            data = rows.filter(pl.col(KEEP))
+            data = data.filter(pl.col(KEEP))
         elif rows[CONTROL].null_count() < rows.height:
-            data = rows.filter(pl.col(CONTROL).is_null())
+            data = data.filter(pl.col(CONTROL).is_null())
         wire: list[tuple[int, bytes]] = []
         if data.height:
             wanted = [column.name for column in self.operator.inputs]
-            prepared = self.operator.prepare(data.select(HASH, *wanted))
+            wanted += ["seq"] * self.operator.ordered
+            if self.operator.updating:
+                data = data.rename({KIND: "kind"})
+                wanted.append("kind")
+            with crossing():
+                prepared = self.operator.prepare(data.select(HASH, *wanted))
             index = pl.col(HASH) & (len(self.bucket_ids) - 1)
             parts = prepared.with_columns(index.alias("__bucket")).partition_by(
                 "__bucket", as_dict=True, include_key=False
@@ -151,6 +164,14 @@ class Unpack:
         columns = [rows.column(of.name).cast(of.type) for of in list(self.schema)[:-1]]
         columns.append(pa.chunked_array([pa.nulls(rows.num_rows, pa.binary())]))
         yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
+
+
+def _task() -> int:
+    """The number of the Spark task that this runs in: the same when a batch is run again."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:

@@ -6,12 +6,29 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from everfold.errors import UsageError
 
 REQUIRED = 17
 _HELP = f"install a Java {REQUIRED} runtime (Debian: openjdk-{REQUIRED}-jre-headless) or point JAVA_HOME at one"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java: its program, and what that answers to `-version`."""
+
+    program: Path
+    said: str
+
+    @property
+    def version(self) -> int | None:
+        """The feature release (17, 21, …), None when it does not say."""
+        found = re.search(r'version "(\d+)(?:\.(\d+))?', self.said)
+        if not found:
+            return None
+        return int(found.group(2)) if found.group(1) == "1" and found.group(2) else int(found.group(1))
 
 
 def java_program() -> Path | None:
@@ -24,16 +41,7 @@ def java_program() -> Path | None:
     return Path(found) if found else None
 
 
-def java_version(program: Path) -> int | None:
-    """The feature release (17, 21, …) that a `java` program says it is."""
-    done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr + done.stdout)
-    if not found:
-        return None
-    return int(found.group(2)) if found.group(1) == "1" and found.group(2) else int(found.group(1))
-
-
-def require_java() -> Path:
+def require_java() -> Java:
     """The Java to use.
 
     Raises UsageError `no-java` when there is none, or one that is too old.
@@ -41,9 +49,9 @@ def require_java() -> Path:
     program = java_program()
     if program is None:
         raise UsageError.of("no-java", f"Spark needs Java {REQUIRED} or newer, and none was found", help=_HELP)
-    version = java_version(program)
-    if version is None or version < REQUIRED:
-        raise UsageError.of(
-            "no-java", f"Spark needs Java {REQUIRED} or newer, found {version or 'one that does not start'}", help=_HELP
-        )
-    return program
+    done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
+    java = Java(program, done.stderr + done.stdout)
+    if java.version is None or java.version < REQUIRED:
+        found = java.version or "one that does not start"
+        raise UsageError.of("no-java", f"Spark needs Java {REQUIRED} or newer, found {found}", help=_HELP)
+    return java

@@ -55,6 +55,7 @@ class BucketProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         from everfold.operators.contract import Meta
+        from everfold.spark.crossing import crossing
         from everfold.spark.exchange import META, ROWS, STATS, from_ipc, to_ipc
 
         if self._mark is not None:
@@ -72,7 +73,8 @@ class BucketProcessor(StatefulProcessor):
             else:
                 assert kind == STATS
                 yield Row(payload=bytearray(blob))
-        step = self._operator.step(self._store, prepared, metas)
+        with crossing():
+            step = self._operator.step(self._store, prepared, metas)
         if step.rows.height:
             yield Row(payload=bytearray(ROWS + to_ipc(step.rows)))
         yield Row(payload=bytearray(STATS + step.stats.encode()))

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from everfold.plan.expressions import Expr, InputRef, Literal
+from everfold.plan.expressions import Expr, InputRef, Literal, PythonCall
 from everfold.plan.nodes import Unnest
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
+from everfold.spark.python import python_column
 from everfold.sql.functions.render import RenderContext, to_spark
 from everfold.types import ArrayType, DataType, MapType, MultisetType, RowType, TimestampType, physical
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,17 @@ class Scalars:
         self, frame: DataFrame, expressions: Sequence[Expr], width: int, hidden: Sequence[str], guard: str | None = None
     ) -> DataFrame:
         """One column an expression, and the hidden ones."""
-        made = (f"{self.text(each, width, guard)} AS {physical(at)}" for at, each in enumerate(expressions))
-        return frame.selectExpr(*made, *hidden)
+        from pyspark.sql import functions as F  # noqa: N812
+
+        made = (self._column(each, width, guard).alias(physical(at)) for at, each in enumerate(expressions))
+        return frame.select(*made, *map(F.expr, hidden))
+
+    def _column(self, expression: Expr, width: int, guard: str | None) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if isinstance(expression, PythonCall):
+            return python_column(expression, [self.text(arg, width, guard) for arg in expression.args], guard)
+        return F.expr(self.text(expression, width, guard))
 
     def unnest(self, frame: DataFrame, node: Unnest, hidden: Sequence[str], guard: str | None = None) -> DataFrame:
         """The elements beside their rows; `__position` is NULL for a row without elements."""
@@ -102,7 +112,10 @@ class Scalars:
     def window_columns(self, start: str, end: str, time_type: DataType, zone: str | None, first: int) -> list[str]:
         """window_start, window_end, window_time as columns from position `first`, of bounds in local milliseconds."""
         assert isinstance(time_type, TimestampType)
-        time = f"CAST(timestamp_millis({end} - 1L) AS TIMESTAMP_NTZ)"
+        last = f"({end} - 1L)"
+        if time_type.precision < 3:
+            last = f"({last} - pmod({last}, {10 ** (3 - time_type.precision)}L))"
+        time = f"CAST(timestamp_millis({last}) AS TIMESTAMP_NTZ)"
         if time_type.local_zone:
             time = f"CAST(convert_timezone('{zone or 'UTC'}', 'UTC', {time}) AS TIMESTAMP)"
         return [

@@ -6,6 +6,7 @@ off unless the caller's conf asks for them.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
@@ -15,11 +16,13 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.errors import UsageError
+from everfold.spark.archive import archive_options
+from everfold.spark.home import without_zip
 from everfold.spark.java import require_java
 
 if TYPE_CHECKING:
@@ -52,10 +55,23 @@ LAUNCH_CONF: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    # Spark sets it for some kinds of functions only, and then starts a daemon for those and another one for the rest.
+    "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.sql.warehouse.dir": "",
 }
 LOOPBACK_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_JAVA_OPTIONS = (
+    "-XX:+UseSerialGC",
+    # The optimizing compiler comes in later, for code that has run ten times as often as by default. A start runs little of its code so
+    # often, but enough to keep a core busy with compiling; a job of some size does within its first seconds.
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+_FORK_S = 0.2
+"""When the process of the JVM has surely been forked: imports in another thread have to wait for that."""
 
 _LOG4J = """\
 status = error
@@ -85,7 +101,7 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path) 
 
     Raises UsageError `no-java`, or `spark-start` when Spark does not come up.
     """
-    require_java()
+    java = require_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -97,22 +113,25 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path) 
     log_file.parent.mkdir(parents=True, exist_ok=True)
     log4j = log_file.with_suffix(".log4j2.properties")
     log4j.write_text(_LOG4J.format(file=log_file))
-    java_options = (
-        f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={tempfile.gettempdir()} -XX:+UseSerialGC"
-    )
+    given = conf.get("spark.driver.extraJavaOptions", "")
+    own = [
+        f"-Dlog4j2.configurationFile=file:{log4j}",
+        f"-Dderby.system.home={tempfile.gettempdir()}",
+        *_JAVA_OPTIONS,
+        *archive_options(java, given),
+    ]
     in_process = re.fullmatch(r"local(\[.*\])?", where) is not None
     settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {})}
     if in_process:
         settings["spark.python.daemon.module"] = "everfold.spark.daemon"
     settings["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "everfold-warehouse")
-    settings["spark.driver.extraJavaOptions"] = " ".join(
-        filter(None, [java_options, conf.get("spark.driver.extraJavaOptions")])
-    )
+    settings["spark.driver.extraJavaOptions"] = " ".join([*map(quoted, own), given])
     settings.update({key: value for key, value in conf.items() if key != "spark.driver.extraJavaOptions"})
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _own_interrupts(), _output_to(log_file):
+        with _own_interrupts(), _output_to(log_file), without_zip() if in_process else nullcontext():
+            _import_meanwhile()
             session = builder.getOrCreate()
             if not in_process:
                 _ship_package(session)
@@ -121,6 +140,30 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path) 
         raise UsageError.of(
             "spark-start", f"Spark did not start: {str(error).splitlines()[0]}", help=f"its own words are in {log_file}"
         ) from error
+
+
+def _import_meanwhile() -> None:
+    """Imports what PySpark imports as soon as it first speaks to the JVM, while that is still starting: its test tools, and so pandas."""
+    importing = threading.Timer(_FORK_S, importlib.import_module, ("pyspark.testing.utils",))
+    importing.daemon = True
+    importing.start()
+
+
+def end_jvm() -> None:
+    """Ends the JVM that this process started, after its sessions, and waits until it is gone: until it has written what it writes at its exit."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+
+
+def quoted(option: str) -> str:
+    """An option as Spark's launcher reads it out of a list."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _ship_package(session: SparkSession) -> None:

@@ -1,21 +1,22 @@
 """Lowering to a stream: the scalar parts to Catalyst, each stateful node to exchange, `transformWithState`, unpack.
 
-Beside its data columns `c0, c1, …` a stream carries four hidden ones (`exchange`): what moves its watermark, whether a WHERE
-excluded the row, and the meta rows of the operator before.
+Beside its data columns `c0, c1, …` a stream carries hidden ones (`exchange`): what moves its watermark, whether a WHERE excluded the row,
+the meta rows of the operator before, and `__kind` where rows may be changes.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from everfold.connectors.timeless import PLACE, raise_timeless
 from everfold.errors import UnsupportedFeature
 from everfold.operators.build import operator_of
 from everfold.operators.contract import ClockSpec, InputColumn, Operator
+from everfold.plan.changelog import KIND, ChangelogMode, RowKind, changelog_of, is_updating
 from everfold.plan.nodes import (
+    ChangelogNormalize,
     Filter,
     GroupAggregate,
     Join,
@@ -39,17 +40,20 @@ from everfold.plan.nodes import (
 from everfold.plan.windows import Session
 from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
 from everfold.spark.processor import PAYLOAD, BucketProcessor
+from everfold.spark.python import pickled
 from everfold.spark.scalar import Scalars
-from everfold.types import FloatingType, Schema, physical
+from everfold.types import FloatingType, MapType, Schema, physical
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 ORDER = "__order"
-"""BIGINT: the end of the window that a row is the result of, ms; rows for people are shown in this order. NULL elsewhere."""
-StatefulNode: TypeAlias = WindowAggregate | WindowTableFunction
+"""BIGINT: the end of the window that a row is the result of, ms, or when its group was first touched in the batch; rows for people are
+shown in this order. NULL elsewhere."""
+StatefulNode: TypeAlias = WindowAggregate | WindowTableFunction | GroupAggregate | ChangelogNormalize
 """The nodes that an operator of ours runs."""
-HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
+_HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
 NULL_ROWTIME = "everfold_null_rowtime_"
 """How the observed counts of rows that were dropped for want of a time begin."""
 _NO_SPLIT = f"CAST(NULL AS STRING) AS {SPLIT}"
@@ -57,6 +61,7 @@ _NO_WATERMARK = f"CAST(NULL AS BIGINT) AS {WATERMARK}"
 _NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
 _NO_ORDER = f"CAST(NULL AS BIGINT) AS {ORDER}"
 _NO_PLACE = f"CAST(NULL AS STRING) AS {PLACE}"
+_INSERT = f"CAST({RowKind.INSERT.value} AS TINYINT) AS {KIND}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +75,27 @@ class SourceStream:
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A lowered plan. `splits`: what its watermark is the minimum of; `guarded`: some rows are not to be computed with;
-    `forwards`: meta rows of an operator are among them."""
+    `forwards`: meta rows of an operator are among them; `changes`: rows have a kind."""
 
     frame: DataFrame
     schema: Schema
     splits: tuple[str, ...] = ()
     guarded: bool = False
     forwards: bool = False
+    changes: bool = False
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The names of the hidden columns."""
+        return (*_HIDDEN, KIND) if self.changes else _HIDDEN
+
+    def carrying(self, **others: str) -> list[str]:
+        """The hidden columns, some of them replaced by other SQL."""
+        return [others.get(name, name) for name in self.hidden]
+
+    def over(self, frame: DataFrame, schema: Schema, *, guarded: bool = False) -> Stream:
+        """The same rows further on."""
+        return replace(self, frame=frame, schema=schema, guarded=self.guarded or guarded)
 
     @property
     def guard(self) -> str | None:
@@ -120,27 +139,29 @@ class StreamLowering:
                 return self._watermark(node)
             case Project():
                 below = self.lower(node.input)
-                frame = self._scalars.project(below.frame, node.expressions, len(below.schema), HIDDEN, below.guard)
-                return Stream(frame, node.schema, below.splits, below.guarded, below.forwards)
+                frame = self._scalars.project(
+                    below.frame, node.expressions, len(below.schema), below.hidden, below.guard
+                )
+                return below.over(frame, node.schema)
             case Filter():
                 below = self.lower(node.input)
                 condition = self._scalars.text(node.condition, len(below.schema), below.guard)
                 kept = f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"
-                columns = [*self._data(below.schema), SPLIT, WATERMARK, kept, FORWARDED, ORDER, PLACE]
-                return Stream(below.frame.selectExpr(*columns), node.schema, below.splits, True, below.forwards)
+                columns = [*self._data(below.schema), *below.carrying(**{KEEP: kept})]
+                return below.over(below.frame.selectExpr(*columns), node.schema, guarded=True)
             case Union():
                 return self._union(node)
             case Unnest():
                 below = self.lower(node.input)
-                frame = self._scalars.unnest(below.frame, node, HIDDEN, below.guard)
+                frame = self._scalars.unnest(below.frame, node, below.hidden, below.guard)
                 kept = KEEP if node.outer else f"{KEEP} AND __position IS NOT NULL AS {KEEP}"
-                frame = frame.selectExpr(*self._data(node.schema), SPLIT, WATERMARK, kept, FORWARDED, ORDER, PLACE)
-                return Stream(frame, node.schema, below.splits, True, below.forwards)
+                frame = frame.selectExpr(*self._data(node.schema), *below.carrying(**{KEEP: kept}))
+                return below.over(frame, node.schema, guarded=True)
             case WindowTableFunction() if not is_stateful(node):
                 return self._assign_windows(node)
-            case WindowTableFunction() | WindowAggregate():
+            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | ChangelogNormalize():
                 return self._operator(node)
-            case Values() | GroupAggregate() | Sort() | Limit() | Join() | SetOperation():
+            case Values() | Sort() | Limit() | Join() | SetOperation():
                 kind = type(node).__name__
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
             case _:
@@ -158,45 +179,54 @@ class StreamLowering:
         split = _NO_SPLIT if len(source.splits) == 1 else SPLIT
         columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META, _NO_ORDER]
         columns.append(PLACE if PLACE in source.frame.columns else _NO_PLACE)
-        return Stream(source.frame.selectExpr(*columns), node.schema, source.splits)
+        changes = is_updating(node)
+        if changes:
+            columns.append(KIND if KIND in source.frame.columns else _INSERT)
+        return Stream(source.frame.selectExpr(*columns), node.schema, source.splits, changes=changes)
 
     def _watermark(self, node: WatermarkAssigner) -> Stream:
         below = self.lower(node.input)
         at = physical(node.column)
         frame, kept = below.frame, KEEP
+        # The delete of an upsert has its key only, and with it no time.
+        timeless = f"{at} IS NULL"
+        if changelog_of(node.input) is ChangelogMode.UPSERT:
+            timeless = f"({at} IS NULL AND {KIND} <> {RowKind.DELETE.value})"
         if self.drop_null_rowtime:
             from pyspark.sql import functions as F  # noqa: N812
 
-            kept = f"{KEEP} AND {at} IS NOT NULL AS {KEEP}"
+            kept = f"{KEEP} AND NOT {timeless} AS {KEEP}"
             self._observed += 1
-            missing = F.expr(f"count_if({KEEP} AND {at} IS NULL)").alias("rows")
+            missing = F.expr(f"count_if({KEEP} AND {timeless})").alias("rows")
             frame = frame.observe(f"{NULL_ROWTIME}{self._observed}", missing)
         else:
             table = next((each.table.name for each in walk_plan(node) if isinstance(each, Scan)), "")
             missing_time = raise_timeless(table, node.schema[node.column].name)
-            checked = f"CASE WHEN {at} IS NULL THEN {missing_time} ELSE {at} END AS {at}"
+            checked = f"CASE WHEN {timeless} THEN {missing_time} ELSE {at} END AS {at}"
             columns = [checked if name == at else name for name in self._data(below.schema)]
-            frame = frame.selectExpr(*columns, *HIDDEN)
+            frame = frame.selectExpr(*columns, *below.hidden)
         watermark = self._scalars.text(node.watermark, len(below.schema))
         moved = f"{self._scalars.milliseconds(watermark, node.watermark.type)} AS {WATERMARK}"
-        frame = frame.selectExpr(*self._data(below.schema), SPLIT, moved, kept, FORWARDED, ORDER, PLACE)
-        return Stream(frame, node.schema, below.splits, below.guarded or self.drop_null_rowtime, below.forwards)
+        frame = frame.selectExpr(*self._data(below.schema), *below.carrying(**{WATERMARK: moved, KEEP: kept}))
+        return below.over(frame, node.schema, guarded=self.drop_null_rowtime)
 
     def _union(self, node: Union) -> Stream:
         streams = [self.lower(each) for each in node.inputs]
-        frame = self._split_named(streams[0])
-        for each in streams[1:]:
-            frame = frame.union(self._split_named(each))
+        changes = any(each.changes for each in streams)
+        first, *others = (self._for_union(each, changes) for each in streams)
+        for each in others:
+            first = first.union(each)
         splits = tuple(split for each in streams for split in each.splits)
         guarded, forwards = any(each.guarded for each in streams), any(each.forwards for each in streams)
-        return Stream(frame, node.schema, splits, guarded, forwards)
+        return Stream(first, node.schema, splits, guarded, forwards, changes)
 
-    def _split_named(self, stream: Stream) -> DataFrame:
-        """The stream with its only split's name on each row: in a union NULL would not say whose it is."""
-        if len(stream.splits) != 1:
-            return stream.frame
-        split = f"coalesce({SPLIT}, '{stream.splits[0]}') AS {SPLIT}"
-        return stream.frame.selectExpr(*self._data(stream.schema), split, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
+    def _for_union(self, stream: Stream, changes: bool) -> DataFrame:
+        """The stream with its only split's name on each row (in a union NULL would not say whose it is), and with kinds."""
+        named = {}
+        if len(stream.splits) == 1:
+            named = {SPLIT: f"coalesce({SPLIT}, '{stream.splits[0]}') AS {SPLIT}"}
+        kinds = [_INSERT] if changes and not stream.changes else []
+        return stream.frame.selectExpr(*self._data(stream.schema), *stream.carrying(**named), *kinds)
 
     def _assign_windows(self, node: WindowTableFunction) -> Stream:
         assert not isinstance(node.window, Session)
@@ -205,44 +235,46 @@ class StreamLowering:
         of = below.schema[node.time_column]
         at = self._scalars.milliseconds(physical(node.time_column), of.type, node.zone)
         ends = f"explode({self._scalars.window_ends(node.window, at)}) AS __end"
-        frame = below.frame.selectExpr(*self._data(below.schema), *HIDDEN, ends)
+        frame = below.frame.selectExpr(*self._data(below.schema), *below.hidden, ends)
         start = self._scalars.window_start(node.window, "__end")
         appended = self._scalars.window_columns(start, "__end", of.type, node.zone, width)
-        frame = frame.selectExpr(*self._data(below.schema), *appended, *HIDDEN)
-        return Stream(frame, node.schema, below.splits, below.guarded, below.forwards)
+        frame = frame.selectExpr(*self._data(below.schema), *appended, *below.hidden)
+        return below.over(frame, node.schema)
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def _operator(self, node: StatefulNode) -> Stream:
         below = self.lower(node.input)
         name = f"w{len(self.operators) + 1}"
-        processing_time = node.time is TimeKind.PROCTIME
+        timed = isinstance(node, WindowTableFunction | WindowAggregate)
+        processing_time = isinstance(node, WindowTableFunction | WindowAggregate) and node.time is TimeKind.PROCTIME
         clock = ClockSpec(
             splits=() if processing_time else below.splits,
             idle_timeout_ms=self.idle_timeout_ms,
             processing_time=processing_time,
         )
-        operator = operator_of(node, name, clock, self.epochs.get(name, 0))
+        operator = operator_of(node, name, clock, self.epochs.get(name, 0), updating=below.changes)
         self.operators.append(node)
         split = below.splits[0] if len(below.splits) == 1 else ""
         rows = self._exchange_input(below, operator)
+        processor = BucketProcessor(name, pickled(operator, node), self.bucket_ids[0], self.mark)
         packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
-        processor = BucketProcessor(name, pickle.dumps(operator), self.bucket_ids[0], self.mark)
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
-        types = ", ".join(f"{physical(at)} {of.type.spark}" for at, of in enumerate(operator.schema))
-        frame = stepped.mapInArrow(Unpack(_wire_schema(operator.schema)), f"{types}, {FORWARDED} BINARY")
+        changes = is_updating(node)
+        wire = _wire_schema(operator.schema, ordered=not timed, changes=changes)
+        frame = stepped.mapInArrow(Unpack(wire), _wire_types(operator.schema, ordered=not timed, changes=changes))
         window_end = physical(len(operator.schema) - 2)
-        order = f"unix_millis(CAST({window_end} AS TIMESTAMP)) AS {ORDER}"
         columns = [
             *self._data(operator.schema),
             _NO_SPLIT,
             _NO_WATERMARK,
             f"{FORWARDED} IS NULL AS {KEEP}",
             FORWARDED,
-            order,
+            f"unix_millis(CAST({window_end} AS TIMESTAMP)) AS {ORDER}" if timed else ORDER,
             _NO_PLACE,
+            *([KIND] if changes else []),
         ]
-        return Stream(frame.selectExpr(*columns), operator.schema, (name,), guarded=True, forwards=True)
+        return Stream(frame.selectExpr(*columns), operator.schema, (name,), True, True, changes)
 
     def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
         keys = operator.hash_columns
@@ -254,9 +286,15 @@ class StreamLowering:
             nothing[KEEP] = f"FALSE AS {KEEP}"
         if below.forwards:
             nothing[FORWARDED] = _NO_META
+        if operator.updating:
+            nothing[KIND] = f"CAST(NULL AS TINYINT) AS {KIND}"
         hidden = tuple(nothing)
         data = below.frame.selectExpr(*inputs, *hidden)
-        hashed = f"xxhash64({', '.join(keys)})" if keys else "0L"
+        hashed = (
+            f"xxhash64({', '.join(self._hashable(each) for each in operator.inputs if each.name in keys)})"
+            if keys
+            else "0L"
+        )
         now = f"unix_millis(current_timestamp()) AS {NOW}"
         names = [each.name for each in operator.inputs]
         data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, now, f"CAST(NULL AS STRING) AS {CONTROL}")
@@ -271,20 +309,38 @@ class StreamLowering:
         text = self._scalars.text(column.expression, len(below.schema), below.guard)
         if column.as_ms:
             return self._scalars.milliseconds(text, column.expression.type, column.zone)
-        if is_key and isinstance(column.type, FloatingType):  # -0.0 and 0.0 are one key
-            return f"CASE WHEN {text} = 0 THEN CAST(0 AS {column.type.spark}) ELSE {text} END"
-        return text
+        of = column.expression.type
+        if (is_key or column.as_hash) and isinstance(of, FloatingType):  # -0.0 and 0.0 are one key
+            text = f"CASE WHEN {text} = 0 THEN CAST(0 AS {of.spark}) ELSE {text} END"
+        if column.as_hash:
+            return f"xxhash64(array_sort(map_entries({text})))" if isinstance(of, MapType) else f"xxhash64({text})"
+        # Maps with the same entries are one key, whatever the order that they were written in.
+        return f"map_from_entries(array_sort(map_entries({text})))" if is_key and isinstance(of, MapType) else text
+
+    @staticmethod
+    def _hashable(key: InputColumn) -> str:
+        """A key as `xxhash64` takes it."""
+        return f"map_entries({key.name})" if isinstance(key.type, MapType) else key.name
 
 
 def _wire_type(column: InputColumn) -> str:
     return "BIGINT" if column.as_ms else column.type.spark
 
 
-def _wire_schema(schema: Schema) -> object:
+def _wire_schema(schema: Schema, *, ordered: bool, changes: bool) -> pa.Schema:
+    """An operator's rows in Arrow, `__meta` last."""
     import pyarrow as pa
 
-    fields = [pa.field(physical(at), of.type.arrow) for at, of in enumerate(schema)]
+    fields = list(schema.arrow)
+    fields += [pa.field(ORDER, pa.int64())] * ordered + [pa.field(KIND, pa.int8())] * changes
     return pa.schema([*fields, pa.field(FORWARDED, pa.binary())])
+
+
+def _wire_types(schema: Schema, *, ordered: bool, changes: bool) -> str:
+    """The same in Spark's DDL."""
+    types = [f"{physical(at)} {of.type.spark}" for at, of in enumerate(schema)]
+    types += [f"{ORDER} BIGINT"] * ordered + [f"{KIND} TINYINT"] * changes
+    return ", ".join([*types, f"{FORWARDED} BINARY"])
 
 
 def _source_name(table: str) -> str:

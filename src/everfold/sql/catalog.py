@@ -1,4 +1,4 @@
-"""The catalog of a session: its tables, views and options.
+"""The catalog of a session: its tables, views, functions and options.
 
 There is one database, `default_catalog.default_database`. Names are case-sensitive, as in Flink. A temporary table or view hides a
 permanent one of the same name.
@@ -6,16 +6,18 @@ permanent one of the same name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from sqlglot import exp
 
-from everfold.errors import Diagnostic, Span, SqlError, nearest
+from everfold.errors import Diagnostic, Span, SqlError, nearest, nearest_or_all
+from everfold.plan.changelog import ChangelogMode
 from everfold.plan.expressions import Call, Expr, InputRef
-from everfold.plan.nodes import Plan, Project, Scan, Table, WatermarkAssigner, time_attribute
+from everfold.plan.nodes import ChangelogNormalize, Plan, Project, Scan, Table, WatermarkAssigner, time_attribute
 from everfold.sql.settings import Note, Settings, check_option
+from everfold.sql.user_functions import UserFunctions
 from everfold.types import DataType, Field, Schema, TimestampType
 
 CATALOG, DATABASE = "default_catalog", "default_database"
@@ -90,6 +92,9 @@ class CatalogTable:
             plan = Project(input=plan, expressions=expressions, names=tuple(of.name for of in self.columns))
         if self.watermark is not None and streaming:
             plan = WatermarkAssigner(input=plan, column=self.watermark.column, watermark=self.watermark.expression)
+        if streaming and self.table.changelog is ChangelogMode.UPSERT:
+            names = [of.name for of in self.columns]
+            plan = ChangelogNormalize(input=plan, keys=tuple(map(names.index, self.table.primary_key)), span=span)
         return plan
 
     @property
@@ -137,16 +142,34 @@ class CatalogView:
 
 
 Entry: TypeAlias = CatalogTable | CatalogView
+Resolve: TypeAlias = Callable[[str, Span | None], str]
+"""Fills the session's variables into an option's value, which stands at that place."""
+ChangelogOf: TypeAlias = Callable[[Table], ChangelogMode]
+"""Which changes the rows of a table are, by its options: what connectors know, and this layer does not."""
+
+
+def inserts_only(table: Table) -> ChangelogMode:
+    """What a table is to a session that knows no connectors."""
+    return ChangelogMode.INSERT_ONLY
 
 
 class Catalog:
-    """Tables, views and options of one session."""
+    """Tables, views, functions and options of one session."""
 
-    def __init__(self, options: Mapping[str, str] | None = None, note: Note | None = None) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str] | None = None,
+        note: Note | None = None,
+        resolve: Resolve = lambda value, _: value,
+        changelog: ChangelogOf = inserts_only,
+    ) -> None:
         self._note: Note = note or (lambda _: None)
+        self.resolve = resolve
+        self.changelog = changelog
         self.settings = Settings.of(options, self._note)
         self._permanent: dict[str, Entry] = {}
         self._temporary: dict[str, Entry] = {}
+        self.functions = UserFunctions()
 
     # --- options ---
 
@@ -184,7 +207,7 @@ class Catalog:
 
     def unknown(self, name: Name, span: Span | None = None, also: tuple[str, ...] = ()) -> Diagnostic:
         """The finding that no table has that name; `also` are names that stand beside the catalog's."""
-        near = nearest(name[-1], (*also, *self._temporary, *self._permanent))
+        near = nearest_or_all(name[-1], dict.fromkeys((*also, *self._temporary, *self._permanent)))
         if local_name(name) is None:
             near = f"everfold has one database, `{CATALOG}.{DATABASE}`"
         return Diagnostic("unknown-table", f"no table or view is named `{'.'.join(name)}`", span, near)
@@ -203,14 +226,7 @@ class Catalog:
         """The name within the database; SqlError if the database does not exist, or the name is taken."""
         local = local_name(name)
         if local is None:
-            raise SqlError(
-                Diagnostic(
-                    "unknown-database",
-                    f"no database holds `{'.'.join(name)}`",
-                    span,
-                    f"everfold has one, `{CATALOG}.{DATABASE}`",
-                )
-            )
+            raise self.unknown_database(name, span)
         if self.exists(name, temporary=temporary):
             taken = (self._temporary if temporary else self._permanent)[local]
             kind = "view" if isinstance(taken, CatalogView) else "table"
@@ -223,6 +239,12 @@ class Catalog:
                 )
             )
         return local
+
+    @staticmethod
+    def unknown_database(name: Name, span: Span | None = None) -> SqlError:
+        """The error that a name is in a database that does not exist."""
+        message = f"no database holds `{'.'.join(name)}`"
+        return SqlError.of("unknown-database", message, span, f"everfold has one, `{CATALOG}.{DATABASE}`")
 
     def add(self, entry: Entry) -> None:
         """Registers a table or view; the name must be free."""
@@ -258,13 +280,11 @@ class Catalog:
             )
         if if_exists:
             return False
-        alike = [each for each, entry in under.items() if isinstance(entry, CatalogView) == view]
+        way = self.unknown(name, span).help or "write IF EXISTS if it need not be there"
+        if temporary and local in self._permanent:
+            way = f"`{local}` is not temporary"
         said = "temporary " if temporary else ""
-        raise SqlError(
-            Diagnostic(
-                f"unknown-{kind}", f"no {said}{kind} is named `{'.'.join(name)}`", span, nearest(name[-1], alike)
-            )
-        )
+        raise SqlError(Diagnostic(f"unknown-{kind}", f"no {said}{kind} is named `{'.'.join(name)}`", span, way))
 
 
 def local_name(name: Name) -> str | None:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias, assert_never
 
 from everfold.errors import Span, UnsupportedFeature
 from everfold.plan.explain import explain
 from everfold.plan.nodes import Collect, Root, Table
+from everfold.plan.python_aggregates import check_streamed
 from everfold.plan.rewrites import rewrite, tables_read
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_query, show
-from everfold.sql.catalog import Catalog
+from everfold.sql.catalog import Catalog, ChangelogOf, inserts_only, local_name
+from everfold.sql.python_modules import load
 from everfold.sql.script import parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
 from everfold.sql.statements import (
@@ -22,19 +25,23 @@ from everfold.sql.statements import (
     CreateTable,
     CreateView,
     Describe,
+    DropFunction,
     DropTable,
     DropView,
     Explain,
     Insert,
+    Name,
     Query,
     ResetOption,
     SetOption,
     ShowCreate,
+    ShowFunctions,
     ShowTables,
     ShowViews,
     Statement,
     StatementSet,
 )
+from everfold.sql.user_functions import Kind, declared, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,8 @@ class Session:
     """An interpreter of scripts.
 
     `options` are set before the first statement (`--conf`), `variables` and `environment` fill `${name}` and `${env:NAME}` in option
-    values, `notes` takes sentences about what has no effect.
+    values, `notes` takes sentences about what has no effect, `changelog` knows what connectors' rows are. Modules of Python functions are looked for
+    in `folder` first: the script's.
     """
 
     def __init__(
@@ -87,10 +95,13 @@ class Session:
         variables: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         notes: Note | None = None,
+        changelog: ChangelogOf = inserts_only,
+        folder: Path = Path(),
     ) -> None:
-        self.catalog = Catalog(options, notes)
+        self.folder = folder
         self.variables = dict(variables or {})
         self.environment = dict(environment or {})
+        self.catalog = Catalog(options, notes, self._resolve, changelog)
 
     @property
     def settings(self) -> Settings:
@@ -112,7 +123,9 @@ class Session:
             case CreateView():
                 return self._create_view(statement)
             case CreateFunction():
-                raise UnsupportedFeature.of("create-function", "CREATE FUNCTION is not supported", statement.name_span)
+                return self._create_function(statement)
+            case DropFunction():
+                return self._drop_function(statement)
             case DropTable() | DropView():
                 view = isinstance(statement, DropView)
                 self.catalog.drop(
@@ -135,6 +148,9 @@ class Session:
             case ShowViews():
                 names = show.view_names(self.catalog)
                 return Show(columns=("view name",), rows=tuple((name,) for name in names))
+            case ShowFunctions():
+                shown = show.function_names(self.catalog, user=statement.user)
+                return Show(columns=("function name",), rows=tuple((name,) for name in shown))
             case ShowCreate():
                 entry = self.catalog.get(statement.name, statement.name_span)
                 return Show(
@@ -142,6 +158,15 @@ class Session:
                 )
             case _:
                 assert_never(statement)
+
+    def register_function(self, name: Name, function: object, kind: Kind) -> None:
+        """Registers a Python function that is at hand. SqlError if it is none, does not declare its types, or the name is taken."""
+        local = self._function_name(name, None)
+        self.catalog.functions.add(declared(function, local, place_of(function), None), kind)
+
+    def forget_function(self, name: Name, kind: Kind) -> bool:
+        """Forgets a function; whether there was one."""
+        return self.catalog.functions.drop(self._function_name(name, None), kind, if_exists=True)
 
     # --- statements ---
 
@@ -162,7 +187,7 @@ class Session:
     def _create_table(self, statement: CreateTable) -> Action:
         if statement.if_not_exists and self.catalog.exists(statement.name, temporary=statement.temporary):
             return Done(message=f"Table {statement.name[-1]} exists already.")
-        self.catalog.add(bind_create_table(statement, self.catalog, self._resolve))
+        self.catalog.add(bind_create_table(statement, self.catalog))
         return Done(message=f"Table {statement.name[-1]} created.")
 
     def _create_view(self, statement: CreateView) -> Action:
@@ -171,13 +196,48 @@ class Session:
         self.catalog.add(bind_create_view(statement, self.catalog))
         return Done(message=f"View {statement.name[-1]} created.")
 
+    def _create_function(self, statement: CreateFunction) -> Action:
+        if statement.language != "PYTHON":
+            raise UnsupportedFeature.of(
+                "function-language",
+                f"a function in {statement.language.capitalize()} cannot be called: everfold runs functions in Python, not in a JVM of Flink's",
+                statement.span,
+                "write it in Python and add LANGUAGE PYTHON, which is not the default",
+            )
+        name = self._function_name(statement.name, statement.name_span)
+        kind = Kind.of(temporary=statement.temporary, system=statement.system)
+        if statement.if_not_exists and self.catalog.functions.has(name, kind):
+            return Done(message=f"Function {name} exists already.")
+        found = load(statement.identifier, self.folder, statement.identifier_span)
+        function = declared(found, name, statement.identifier, statement.identifier_span)
+        self.catalog.functions.add(function, kind, statement.name_span)
+        return Done(message=f"Function {name} created.")
+
+    def _drop_function(self, statement: DropFunction) -> Action:
+        name = self._function_name(statement.name, statement.name_span)
+        kind = Kind.of(temporary=statement.temporary, system=statement.system)
+        self.catalog.functions.drop(name, kind, if_exists=statement.if_exists, span=statement.name_span)
+        return Done(message=f"Function {name} dropped.")
+
+    def _function_name(self, name: Name, span: Span | None) -> str:
+        local = local_name(name)
+        if local is None:
+            raise self.catalog.unknown_database(name, span)
+        return local
+
     def _submit(self, statement: Query | Insert | StatementSet) -> Submit:
-        roots = rewrite(self._bound(statement))
+        roots = self._planned(statement)
         names: tuple[str, ...] = ()
         for root in roots:
             names += root.schema.names if isinstance(root, Collect) else (root.table.name,)
         text = statement.text if isinstance(statement, Query) else statement.sql
         return Submit(roots=roots, names=names, settings=self.settings, span=statement.span, text=text)
+
+    def _planned(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
+        roots = rewrite(self._bound(statement))
+        if self.settings.streaming:
+            check_streamed(roots)
+        return roots
 
     def _bound(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
         match statement:
@@ -191,7 +251,12 @@ class Session:
     def _explain(self, statement: Explain) -> Show:
         for detail in statement.details:
             if detail != "CHANGELOG_MODE":
-                raise UnsupportedFeature.of("unsupported-clause", f"EXPLAIN {detail} is not supported", statement.span)
-        roots = rewrite(self._bound(statement.statement))
+                raise UnsupportedFeature.of(
+                    "unsupported-clause",
+                    f"EXPLAIN {detail} is not supported",
+                    statement.span,
+                    "write EXPLAIN or EXPLAIN CHANGELOG_MODE",
+                )
+        roots = self._planned(statement.statement)
         text = "\n\n".join(explain(root, streaming=self.settings.streaming) for root in roots)
         return Show(columns=("result",), rows=((text,),))

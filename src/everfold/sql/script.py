@@ -28,7 +28,7 @@ def resolve_variables(
 ) -> str:
     """An option's value with `${name}` and `${env:NAME}` filled in, once: what is filled in is not looked at again.
 
-    Only values of WITH (…) and SET go through here, when they are used, so no secret enters the SQL text or a plan.
+    Only values of WITH (…), OPTIONS (…) and SET go through here, when they are used, so no secret enters the SQL text or a plan.
     """
 
     def fill(match: re.Match[str]) -> str:

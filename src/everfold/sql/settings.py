@@ -105,6 +105,10 @@ def _choice(*values: str) -> Callable[[str], str]:
     return read
 
 
+NULL_ROWTIME_HELP = "mend the record, or SET 'everfold.null-rowtime' = 'drop' to go on and count such rows"
+"""What to do about a row whose time attribute is NULL."""
+
+
 # --- the table of options ---------------------------------------------------------------------------------------------
 
 
@@ -124,7 +128,6 @@ class Option:
     only: object = None
 
 
-_BATCHES = "everfold works in micro-batches anyway"
 _COMMITS = "everfold commits every micro-batch"
 _EMIT = "everfold emits a window once, when it is complete"
 _PLAN = "everfold plans aggregates in its own way"
@@ -155,9 +158,12 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
         Option(key="table.exec.emit.late-fire.delay", read=parse_duration, why=_EMIT),
         Option(key="table.exec.emit.allow-lateness", read=parse_duration, only=0,
                why="everfold drops a row that comes after its last window; a later watermark waits longer"),
-        Option(key="table.exec.mini-batch.enabled", read=_truth, why=_BATCHES),
-        Option(key="table.exec.mini-batch.allow-latency", read=parse_duration, why=_BATCHES),
-        Option(key="table.exec.mini-batch.size", read=_whole, why=_BATCHES),
+        Option(key="table.exec.mini-batch.enabled", read=_truth, default="false",
+               meaning="whether the two options that follow count; everfold always works in micro-batches"),
+        Option(key="table.exec.mini-batch.allow-latency", read=parse_duration, default="0 ms",
+               meaning="how long a batch of unbounded input gathers rows; 0 takes what is there as soon as the batch before is done"),
+        Option(key="table.exec.mini-batch.size", read=_whole,
+               meaning="how many rows a Kafka table gives to one batch, unless the table says so itself"),
         Option(key="table.optimizer.agg-phase-strategy", read=_choice("AUTO", "ONE_PHASE", "TWO_PHASE"), why=_PLAN),
         Option(key="table.optimizer.distinct-agg.split.enabled", read=_truth, why=_PLAN),
         Option(key="table.optimizer.distinct-agg.split.bucket-num", read=_positive, why=_PLAN),
@@ -180,7 +186,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
         Option(key="pipeline.operator-chaining", read=_truth),
         Option(key="pipeline.operator-chaining.enabled", read=_truth),
         Option(key="pipeline.max-parallelism", read=_whole),
-        Option(key="sql-client.execution.result-mode", read=_choice("table", "changelog", "tableau"), why=_CLIENT),
+        Option(key="sql-client.execution.result-mode", read=_choice("table", "changelog", "tableau"),
+               meaning="how a changing result is shown on a terminal: `table` as it is now (the default), else every change"),
         Option(key="sql-client.execution.max-table-result.rows", read=_whole, why=_CLIENT),
         Option(key="sql-client.display.max-column-width", read=_whole, meaning="how wide a column of a shown result may be"),
         Option(key="sql-client.display.print-time-cost", read=_truth, why=_CLIENT),
@@ -313,6 +320,21 @@ class Settings:
     def state_ttl_ms(self) -> int | None:
         """How long unbounded state is kept; None: for ever."""
         return self._duration("table.exec.state.ttl")
+
+    @property
+    def batch_latency_ms(self) -> int | None:
+        """How long a batch of unbounded input gathers rows; None: as short as it goes."""
+        return (
+            self._duration("table.exec.mini-batch.allow-latency")
+            if self._read("table.exec.mini-batch.enabled")
+            else None
+        )
+
+    @property
+    def batch_rows(self) -> int | None:
+        """How many rows a table may give to one batch; None: as many as it says itself."""
+        value = self._read("table.exec.mini-batch.size") if self._read("table.exec.mini-batch.enabled") else None
+        return value if isinstance(value, int) and value > 0 else None
 
     @property
     def null_rowtime(self) -> str:

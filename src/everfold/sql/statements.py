@@ -152,9 +152,26 @@ class CreateView(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateFunction(_Placed):
-    """CREATE FUNCTION: parsed, so that it can be refused by name."""
+    """CREATE FUNCTION. `identifier` is what stands behind AS: of a Python function its module and attribute. Without LANGUAGE it is Java's."""
 
     name: Name
+    identifier: str
+    language: Literal["JAVA", "SCALA", "PYTHON"] = "JAVA"
+    temporary: bool = False
+    system: bool = False
+    if_not_exists: bool = False
+    name_span: Span = field(compare=False, repr=False)
+    identifier_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropFunction(_Placed):
+    """DROP FUNCTION."""
+
+    name: Name
+    temporary: bool = False
+    system: bool = False
+    if_exists: bool = False
     name_span: Span = field(compare=False, repr=False)
 
 
@@ -224,6 +241,13 @@ class ShowViews(_Placed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShowFunctions(_Placed):
+    """SHOW USER FUNCTIONS; without USER the functions of SQL too."""
+
+    user: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShowCreate(_Placed):
     """SHOW CREATE TABLE, SHOW CREATE VIEW."""
 
@@ -248,12 +272,14 @@ Statement: TypeAlias = (
     | CreateFunction
     | DropTable
     | DropView
+    | DropFunction
     | Insert
     | StatementSet
     | Query
     | Describe
     | ShowTables
     | ShowViews
+    | ShowFunctions
     | ShowCreate
     | Explain
 )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everfold.connectors.registry import changelog
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External, Sources
+from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Collect, GroupAggregate, Root, Scan, Sink, walk_plan
+from everfold.plan.nodes import Collect, Root, Scan, Sink, walk_plan
 from everfold.spark.batch import BatchLowering, is_constant
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.exchange import FORWARDED, KEEP
@@ -22,14 +24,21 @@ from everfold.spark.session import own_session
 from everfold.spark.stream import StreamLowering
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Done, Session, Show, Submit
+from everfold.sql.user_functions import Kind
 from everfold.table.frames import FrameReader, table_of
 from everfold.table.result import TableResult, texts
 from everfold.types import Schema, physical
+from everfold.udf.declared import Declared
+from everfold.udf.interface import AggregateFunction
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
+
+
+_INSERTED = f"'{RowKind.INSERT.short}'"
+_SHORT_KIND = f"element_at(array({', '.join(repr(kind.short) for kind in RowKind)}), {KIND} + 1)"
 
 
 @dataclass(slots=True)
@@ -71,7 +80,13 @@ class TableEnvironment:
             from pyspark.sql import SparkSession
 
             spark = SparkSession.getActiveSession()
-        self._session = Session(options=options, variables=variables, environment=os.environ)
+        self._session = Session(
+            options=options,
+            variables=variables,
+            environment=os.environ,
+            changelog=changelog,
+            folder=Path(base_folder),
+        )
         self._engine = Engine(master=master, conf=dict(conf or {}), session=spark)
         self._base_folder = Path(base_folder)
         self._frames: dict[str, DataFrame] = {}
@@ -160,6 +175,33 @@ class TableEnvironment:
         """Names of all tables and views."""
         return [entry.name for entry in self._session.catalog.entries()]
 
+    # --- functions ----------------------------------------------------------------------------------------------------
+
+    def create_temporary_function(self, path: str, function: Declared | AggregateFunction) -> None:
+        """Registers a Python function under a name, which its database may stand before.
+
+        function: what `udf` or `udaf` made, or an AggregateFunction that names its types. SqlError `function-exists` if there is one already.
+        """
+        self._session.register_function(tuple(path.split(".")), function, Kind.TEMPORARY)
+
+    def create_temporary_system_function(self, name: str, function: Declared | AggregateFunction) -> None:
+        """Registers a Python function under a name that goes before SQL's own functions."""
+        self._session.register_function((name,), function, Kind.SYSTEM)
+
+    def drop_temporary_function(self, path: str) -> bool:
+        """Forgets a temporary function; whether there was one."""
+        return self._session.forget_function(tuple(path.split(".")), Kind.TEMPORARY)
+
+    def drop_temporary_system_function(self, name: str) -> bool:
+        """Forgets a temporary system function; whether there was one."""
+        return self._session.forget_function((name,), Kind.SYSTEM)
+
+    def list_user_defined_functions(self) -> list[str]:
+        """Names of all functions that were registered."""
+        return [function.name for function in self._session.catalog.functions]
+
+    # --- DataFrames ---------------------------------------------------------------------------------------------------
+
     def _all_static(self, roots: tuple[Root, ...]) -> bool:
         """Whether all that is read are the caller's finished DataFrames: then there is no stream to run."""
         scans = [node.table.name for root in roots for node in walk_plan(root.input) if isinstance(node, Scan)]
@@ -170,11 +212,9 @@ class TableEnvironment:
         """Ends Spark, if this environment started it."""
         self._engine.close()
 
-    # --- DataFrames ---------------------------------------------------------------------------------------------------
-
-    def _to_spark(self, action: Submit, root: Collect) -> DataFrame:
+    def _to_spark(self, action: Submit, root: Collect, *, kinds: bool = False) -> DataFrame:
         settings = action.settings
-        self._engine.check(action.roots)
+        self._engine.check(action.roots, streaming=settings.streaming)
         log_file = Path(tempfile.gettempdir()) / "everfold.log"
         partitions = self._engine.partitions(settings)
         spark = own_session(self._engine.spark(log_file), partitions)
@@ -183,7 +223,7 @@ class TableEnvironment:
         zone = settings.local_time_zone
         if not settings.streaming or is_constant(root.input) or self._all_static(action.roots):
             frame = BatchLowering(spark, zone, sources.batch).lower(root.input)
-            return _renamed(frame, root.schema)
+            return _renamed(frame, root.schema, [_INSERTED] if kinds else [])
         scans = {node.table.name for node in walk_plan(root.input) if isinstance(node, Scan)}
         own_streams = scans & frames.keys()
         if own_streams and scans - own_streams:
@@ -208,7 +248,8 @@ class TableEnvironment:
             named_sources=not own_streams,
         )
         stream = lowering.lower(root.input)
-        return _renamed(stream.frame.where(f"{FORWARDED} IS NULL AND {KEEP}"), root.schema)
+        kind = [_SHORT_KIND if stream.changes else _INSERTED] if kinds else []
+        return _renamed(stream.frame.where(f"{FORWARDED} IS NULL AND {KEEP}"), root.schema, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,10 +287,7 @@ class Query:
         A streaming one emits a window when the watermark has passed it; write it under a checkpoint of your own. The state under
         that checkpoint knows its query: another query under it is refused.
         """
-        if (
-            any(isinstance(node, GroupAggregate) for node in walk_plan(self._root.input))
-            and self._action.settings.streaming
-        ):
+        if is_updating(self._root.input) and self._action.settings.streaming:
             raise UnsupportedFeature.of(
                 "updating-result",
                 "the result takes rows back: as a DataFrame it needs the kind of change",
@@ -259,8 +297,7 @@ class Query:
 
     def to_changelog(self) -> DataFrame:
         """The result with a first column `row_kind`: `+I`, `-U`, `+U` or `-D`."""
-        frame = self.to_spark()
-        return frame.selectExpr("'+I' AS row_kind", "*")
+        return self._environment._to_spark(self._action, self._root, kinds=True)
 
     def explain(self) -> str:
         """The plan: watermark, changelog mode and state of each operator."""
@@ -271,14 +308,15 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _renamed(frame: DataFrame, schema: Schema) -> DataFrame:
-    return frame.select(*(physical(at) for at in range(len(schema)))).toDF(*schema.names)
+def _renamed(frame: DataFrame, schema: Schema, kind: Sequence[str]) -> DataFrame:
+    """Columns by their names; `kind`: SQL for a first column `row_kind`, if one is wanted."""
+    columns = [*kind, *(physical(at) for at in range(len(schema)))]
+    return frame.selectExpr(*columns).toDF(*(["row_kind"] if kind else []), *schema.names)
 
 
 def _named(received: list[pa.Table], schema: Schema) -> pa.Table:
     import pyarrow as pa
 
-    names = [physical(at) for at in range(len(schema))]
-    types = pa.schema([pa.field(name, of.type.arrow) for name, of in zip(names, schema, strict=True)])
-    rows = pa.concat_tables([each.select(names) for each in received]) if received else types.empty_table()
+    wanted = schema.arrow
+    rows = pa.concat_tables([each.select(wanted.names) for each in received] or [wanted.empty_table()])
     return rows.rename_columns(list(schema.names))

@@ -65,7 +65,7 @@ class Step:
     """One run of a query: rows go in, the step's answer is compared, the state goes on to the next step.
 
     `batches` is "one", "row" or the numbers of rows a batch (the last batch takes what is left). At most one of `expect` and `error` is
-    set, none in a step that only feeds. `not_yet` is the code of the error that a gap gives until it closes, by mode.
+    set, none in a step that only feeds; `written` is how the file writes `expect`. `not_yet` is the code of the error that a gap gives until it closes, by mode.
     """
 
     line: int
@@ -75,6 +75,7 @@ class Step:
     options: dict[str, str] = field(default_factory=dict)
     batches: str | tuple[int, ...] = "one"
     expect: PipeTable | None = None
+    written: Block | None = field(default=None, repr=False, compare=False)
     types: tuple[str, ...] | None = None
     changelog: bool = False
     error: ExpectedError | None = None
@@ -240,7 +241,7 @@ class _Reader:
             if key in own:
                 block = self.text(own[key])
                 table = self.table(block)
-                made = {"expect": table, "types": _types(block.comment)}
+                made = {"expect": table, "written": block, "types": _types(block.comment)}
                 made["changelog"] = key == "changelog" or table.kinds is not None
         if "error" in own:
             made["error"] = self.expected_error(own["error"])

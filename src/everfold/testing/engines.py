@@ -6,51 +6,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from everfold.errors import UnsupportedFeature, UsageError
-from everfold.plan.nodes import Collect
+from everfold.memory.part import Part, Ran, Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from everfold.sql.settings import Settings
 
 EngineName = Literal["memory", "spark"]
 ENGINES: tuple[EngineName, ...] = ("memory", "spark")
-Rows = Mapping[str, "pa.Table"]
-"""The rows of a micro-batch by table: physical and metadata columns `c0`, `c1`, …, and maybe `__kind`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A stretch of a job between two restarts: a query and the batches it is fed. A batch without rows is a batch too."""
-
-    root: Collect
-    settings: Settings
-    batches: tuple[Rows, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a stream gave: the rows that each part emitted (columns `c0`, …, maybe `__kind`), and how many rows were dropped as late."""
-
-    tables: tuple[pa.Table, ...]
-    late_rows: int
-
-
-class Emitted(Protocol):
-    """What a stream gave, whoever made it: see `Ran`."""
-
-    @property
-    def tables(self) -> tuple[pa.Table, ...]:
-        """The rows of each part."""
-
-    @property
-    def late_rows(self) -> int:
-        """Rows that were dropped as late."""
 
 
 class Engine(Protocol):
@@ -60,7 +27,7 @@ class Engine(Protocol):
     def name(self) -> EngineName:
         """What reports call it."""
 
-    def stream(self, parts: Sequence[Part]) -> Emitted:
+    def stream(self, parts: Sequence[Part]) -> Ran:
         """Runs a stream. After each part the job is suspended and started again from its state; after the last the input ends."""
 
     def batch(self, part: Part) -> pa.Table:
@@ -82,7 +49,7 @@ class MemoryEngine:
     def stream(self, parts: Sequence[Part]) -> Ran:
         import pyarrow as pa
 
-        from everfold.memory import MemoryPipeline
+        from everfold.memory.pipeline import MemoryPipeline
 
         first = parts[0]
         pipeline = MemoryPipeline(first.root, first.settings, buckets=_BUCKETS)
@@ -102,7 +69,7 @@ class MemoryEngine:
         return Ran(tuple(tables), pipeline.late_rows)
 
     def batch(self, part: Part) -> pa.Table:
-        from everfold.memory import run_batch
+        from everfold.memory.batch import run_batch
 
         return run_batch(part.root, joined(part.batches), part.settings)
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from everfold.errors import EverfoldError, UnsupportedFeature
+from everfold.memory.part import Part, Rows
+from everfold.plan.changelog import ChangelogMode, RowKind
 from everfold.plan.nodes import Collect, Plan, Scan, Table, walk_plan
 from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
 from everfold.testing.compare import Expectation, difference
-from everfold.testing.engines import Engine, Part, Rows
+from everfold.testing.engines import Engine
 from everfold.testing.pipetable import PipeTable, PipeTableError
-from everfold.testing.tables import from_arrow, to_arrow
-from everfold.types import physical
+from everfold.testing.tables import Answer, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,6 +122,8 @@ def _stream_fault(case: Case, engine: Engine, bound: Sequence[_Bound]) -> str | 
     _, fault = _run_stream(case, engine, bound, [each.step.batches for each in bound])
     if fault or engine.name != "memory" or any(step.error or "stream" in step.not_yet for step in case.steps):
         return fault
+    if any(each.step.changelog and each.step.batches != "row" for each in bound):
+        return None  # every change of a result depends on the batches
     every_row = ["row"] * len(bound)
     if all(each.step.batches == "row" for each in bound):
         return _named("a restart after each row", _run_stream(case, engine, bound, every_row, restart_after=1)[1])
@@ -221,6 +224,17 @@ def _checked(case: Case, bound: Sequence[_Bound], tables: Sequence[pa.Table]) ->
     return None
 
 
+def answers(case: Case, engine: Engine) -> list[Answer]:
+    """What the query of each step answers, in the first of the case's modes and with the batches that it names. Raises EverfoldError."""
+    bound = [_bind(case, step, case.modes[0]) for step in case.steps]
+    if case.modes[0] == "batch":
+        tables = [engine.batch(_part(bound[0], [bound[0].tables]))]
+    else:
+        parts = [_part(each, list(_split(each.tables, each.step.batches))) for each in bound]
+        tables = list(engine.stream(parts).tables)
+    return [from_arrow(table, each.root.schema) for table, each in zip(tables, bound, strict=True)]
+
+
 # --- binding ----------------------------------------------------------------------------------------------------------
 
 
@@ -231,10 +245,11 @@ def bound_query(case: Case, mode: Mode) -> Collect:
 
 def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
     """Runs the DDL of the case's layers and binds its query."""
+    from everfold.connectors.registry import changelog
     from everfold.sql.planner import Session
 
     options = {"table.local-time-zone": "UTC"} | step.options | {"execution.runtime-mode": _RUNTIME_MODE[mode]}
-    session = Session(options=options)
+    session = Session(options=options, changelog=changelog, folder=case.file.path.parent)
     created: dict[str, str] = {}
     for block in step.tables:
         _redefine(session, block, case.file, created)
@@ -243,12 +258,27 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
     unknown = next((name for name in step.rows if f"`{name}`" not in created), None)
     if unknown is not None:
         raise case.file.error(step.rows[unknown].line, f"rows are given for `{unknown}`, but no CREATE TABLE names it")
+    _mark_changing(case, session)
     root = _query(case, step, session)
     tables = {
         table.name: _read(case.file, table) if table.options else _arrow(case.file, step, table, session)
         for table in scanned(root.input)
     }
     return _Bound(step, root, session.settings, tables)
+
+
+def _mark_changing(case: Case, session: Session) -> None:
+    """Tells the catalog which tables the case feeds with changes: upserts, if there is a PRIMARY KEY and no -U among them."""
+    from everfold.sql.catalog import CatalogTable
+
+    fed = [(name, table.table.kinds) for step in case.steps for name, table in step.rows.items()]
+    kinds = {name: {kind for known, found in fed if known == name for kind in found or ()} for name, _ in fed}
+    for name, found in kinds.items():
+        entry = session.catalog.find((name,))
+        if found and isinstance(entry, CatalogTable):
+            keyed = entry.table.primary_key and RowKind.UPDATE_BEFORE.short not in found
+            mode = ChangelogMode.UPSERT if keyed else ChangelogMode.ALL
+            session.catalog.replace(replace(entry, table=replace(entry.table, changelog=mode)))
 
 
 def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str, str]) -> None:
@@ -296,9 +326,7 @@ def _read(file: CaseFile, table: Table) -> pa.Table:
     source = connector.source(table)
     if not source.bounded():
         raise UnsupportedFeature.of("unbounded-case", f"table `{table.name}` never ends, so no case can read it")
-    pieces = list(source.local(file.path.parent))
-    fields = [pa.field(physical(at), column.type.arrow) for at, column in enumerate(table.columns)]
-    return pa.concat_tables(pieces) if pieces else pa.schema(fields).empty_table()
+    return pa.concat_tables(list(source.local(file.path.parent)) or [table.schema.arrow.empty_table()])
 
 
 def _arrow(file: CaseFile, step: Step, table: Table, session: Session) -> pa.Table:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from unit.connectors.samples import JSON_TEXTS, NESTED, TYPES
 from unit.connectors.tables import table
+from unit.connectors.test_bad_files import ARRAYS
 
 from everfold.connectors.contract import BatchId, SinkContext, Source, SourceContext
 from everfold.connectors.filesystem.sink import FileSink
@@ -218,11 +219,46 @@ def test_ignored_errors_are_counted_in_a_stream(session: SparkSession, tmp_path:
     assert opened.source.skipped(progress) == 2
 
 
+@pytest.mark.parametrize("options", [{}, {"json.fail-on-missing-field": "true"}], ids=["as it is", "no field missing"])
+def test_arrays_of_rows_read_the_same_with_and_without_spark(
+    session: SparkSession, tmp_path: Path, options: dict[str, str]
+) -> None:
+    of = table(n=INT, s=STRING, d=DecimalType(precision=38, scale=9)).with_options(
+        {"connector": "filesystem", "path": "f", "format": "json", **options}
+    )
+    rows = ['{"n":1,"s":"a","d":null}', '{"n":2,"s":"[1]","d":12345678901234567890.123456789}', '{"n":3,"s":1.5,"d":1}']
+    (tmp_path / "f").write_text(f"\ufeff[{','.join(rows)}]\n[]\n [ {rows[0]} ] \n{rows[0]}\n")
+    opened = Opened(session, of, tmp_path)
+    assert opened.batch() == opened.local()
+    assert [row["c0"] for row in opened.local()] == [1, 2, 3, 1, 1]
+    for wrong, words in (
+        ("5", "the number 5, not an object"),
+        ("[{}]", "an array, not an object"),
+        ('{"n":"x","s":"","d":1}', "field `n` is not an INT"),
+    ):
+        (tmp_path / "f").write_text(f"{rows[0]}\n[{rows[1]},{wrong}]\n")
+        error = opened.fails(opened.batch)
+        assert "`f` line 2" in str(error)
+        assert words in str(error)
+
+
+def test_arrays_that_hold_more_than_rows_are_left_out_and_counted(session: SparkSession, tmp_path: Path) -> None:
+    of = table(n=INT).with_options(
+        {"connector": "filesystem", "path": "f", "format": "json", "json.ignore-parse-errors": "true"}
+    )
+    (tmp_path / "f").write_text("".join(f"{record}\n" for record, _ in ARRAYS))
+    opened = Opened(session, of, tmp_path)
+    expected = [number for _, numbers in ARRAYS for number in numbers]
+    assert [row["c0"] for row in opened.batch()] == [row["c0"] for row in opened.local()] == expected
+    assert opened.source.skipped(None) == 6  # one of them in part
+
+
 ROWS = """
     SELECT 1 c0, 'a' c1, TIMESTAMP_NTZ '2020-04-15 08:05:00.12' c2, TIMESTAMP '2020-04-15 08:05:00' c3, 29100500 c4,
            CAST(4 AS DECIMAL(10,2)) c5, array(1, NULL) c6, 'x/y z' c7, DATE '2020-01-01' c8, CAST(0 AS TINYINT) __kind
     UNION ALL SELECT NULL, 'b,"c"\\\\', NULL, NULL, NULL, NULL, NULL, NULL, NULL, CAST(0 AS TINYINT)
     UNION ALL SELECT 3, '', NULL, NULL, NULL, NULL, array(), '..', DATE '2020-01-02', CAST(0 AS TINYINT)
+    UNION ALL SELECT 4, '', NULL, NULL, NULL, NULL, array(), concat('/a', char(0), char(10), '%2e'), DATE '2020-01-02', CAST(0 AS TINYINT)
 """
 COLUMNS: dict[str, DataType] = {
     "n": INT, "s": STRING, "ts": TIMESTAMP3, "lz": TIMESTAMP_LTZ3, "ti": TimeType(precision=3), "d": DecimalType(precision=10, scale=2),
@@ -263,12 +299,13 @@ def test_what_is_written_is_read_again(
     # CSV cannot write a NULL within an array.
     frame = session.sql(ROWS.replace("array(1, NULL)", "array(1, 2)") if form == "csv" else ROWS).repartition(3)
     sink = sinks(of)
-    assert sink.write(frame, BatchId("job", "s1", 0, 0)) == 3
+    assert sink.write(frame, BatchId("job", "s1", 0, 0)) == 4
     folders = {os.path.dirname(each) for each in visible(tmp_path / "out")}
     assert folders == {
         "k=x%2Fy z/day=2020-01-01",
         "k=__DEFAULT_PARTITION__/day=__DEFAULT_PARTITION__",
         "k=%2E%2E/day=2020-01-02",
+        "k=%2Fa%00%0A%252e/day=2020-01-02",
     }
     opened = Opened(session, of, tmp_path)
     expected = sorted(frame.drop("__kind").toArrow().to_pylist(), key=str)

@@ -7,12 +7,12 @@ import sys
 from decimal import Decimal as D  # noqa: N817
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
+from unit.aggregates.calls import call, duckdb_twin, every_way, rows, value
 
 from everfold.aggregates.folding import Fold, fold_rows, fold_slots
-from everfold.aggregates.registry import lookup, names
+from everfold.aggregates.registry import Signature, lookup, names
 from everfold.types import (
     BIGINT,
     BOOLEAN,
@@ -39,21 +39,6 @@ BIG, MINUS_BIG = D("9" * 36 + ".99"), D("-" + "9" * 36 + ".99")
 
 def decimal(precision: int, scale: int) -> DecimalType:
     return DecimalType(precision=precision, scale=scale)
-
-
-def fold(name: str, of: DataType | None) -> Fold:
-    entry = lookup(name)
-    assert entry is not None
-    args = () if of is None else (of,)
-    return Fold(entry, args, () if of is None else ("x",), tuple(slot.name for slot in entry.slots(args)))
-
-
-def value(frame: pl.DataFrame, call: Fold) -> Any:
-    kept = frame.select(call.result("r"))
-    result = call.entry.result_type(call.args)
-    assert result is not None
-    assert kept.schema["r"] == result.polars
-    return kept["r"][0]
 
 
 CASES = [
@@ -105,57 +90,45 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "of", "values", "expected"), CASES)
 def test_value(name: str, of: DataType, values: list[Any], expected: Any) -> None:
-    call = fold(name, of)
-    rows = pl.DataFrame({"k": [1] * len(values), "x": pl.Series(values, dtype=of.polars)})
-    at_once = fold_rows(rows, ["k"], [call], [])
-    lifted = rows.select("k", *(call.lift() or []))
-    one_by_one = lifted.head(1)
-    for at in range(1, lifted.height):
-        one_by_one = fold_slots(pl.concat([one_by_one, lifted.slice(at, 1)]), ["k"], [call])
-    for slots in (at_once, fold_slots(lifted, ["k"], [call]), fold_slots(one_by_one, ["k"], [call])):
-        for slot in call.entry.slots(call.args):
-            assert slots.schema[slot.name] == slot.type.polars
+    fold = call(name, of)
+    frame = rows([of], values)
+    for found in every_way(frame, fold):
         assert (
-            value(slots, call) == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
+            found == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
             if isinstance(expected, float)
-            else (value(slots, call) == expected)
+            else found == expected
         )
-    twin = call.entry.duckdb_sql(call.args, ["x"])
-    connection = duckdb.connect()
-    connection.register("t", rows.to_arrow())
-    found = connection.sql(f"SELECT {twin} AS r, typeof({twin}) AS t FROM t").fetchall()[0]
-    assert repr(found[0]) == repr(expected) or (found[0] == expected and expected != 0)
-    result = call.entry.result_type(call.args)
+    twin, type_ = duckdb_twin(frame, fold)
+    assert repr(twin) == repr(expected) or (twin == expected and expected != 0)
+    result = fold.entry.result_type(fold.of)
     assert result is not None
-    assert found[1] == result.duckdb
+    assert type_ == result.duckdb
 
 
 def test_count_of_rows_and_with_filter() -> None:
-    call = fold("COUNT", None)
-    rows = pl.DataFrame({"k": [1, 1, 2], "f": [True, None, None]})
-    assert fold_rows(rows, [], [call], [])["count"].to_list() == [3]
-    filtered = Fold(call.entry, (), ("f",), ("count",))
-    assert fold_rows(rows, [], [filtered], [])["count"].to_list() == [1]
-    assert rows.select(filtered.lift() or [])["count"].to_list() == [1, 0, 0]
+    fold = call("COUNT")
+    frame = pl.DataFrame({"k": [1, 1, 2], "f": [True, None, None]})
+    assert fold_rows(frame, [], [fold], [])["count"].to_list() == [3]
+    filtered = Fold(fold.entry, fold.of, ("f",), ("count",))
+    assert fold_rows(frame, [], [filtered], [])["count"].to_list() == [1]
+    assert frame.select(filtered.lift() or [])["count"].to_list() == [1, 0, 0]
 
 
 def test_a_slot_that_an_old_page_lacks_is_nothing() -> None:
     for name in ("SUM", "AVG", "MAX"):
-        call = fold(name, INT)
-        old = pl.DataFrame({slot: pl.Series([None], dtype=pl.Int64) for slot in call.slots})
-        new = pl.DataFrame({"x": pl.Series([4], dtype=pl.Int32)}).select(call.lift() or [])
+        fold = call(name, INT)
+        old = pl.DataFrame({slot: pl.Series([None], dtype=pl.Int64) for slot in fold.slots})
+        new = pl.DataFrame({"x": pl.Series([4], dtype=pl.Int32)}).select(fold.lift() or [])
         both = pl.concat([old.cast(dict(new.schema)), new])  # type: ignore[arg-type]
-        assert value(fold_slots(both, [], [call]), call) == 4
+        assert value(fold_slots(both, [], [fold]), fold) == 4
 
 
-def test_overflow_stays_lost_when_it_is_merged() -> None:
-    call = fold("SUM", decimal(38, 2))
-    rows = pl.DataFrame({"x": pl.Series([BIG, BIG], dtype=pl.Decimal(38, 2))})
-    lost = fold_rows(rows, [], [call], [])
-    small = lost.with_columns(pl.lit(D("1.00"), dtype=pl.Decimal(38, 2)).alias("sum"))
-    merged = fold_slots(pl.concat([small, lost]), [], [call])
-    assert merged.select("sum", "nonnull").row(0) == (None, 4)
-    assert value(merged, call) is None
+def test_a_sum_that_overflows_on_the_way_is_not_lost() -> None:
+    fold = call("SUM", decimal(38, 2))
+    lost = fold_rows(rows([decimal(38, 2)], [BIG, BIG]), [], [fold], [])
+    assert value(lost, fold) is None
+    back = fold_rows(rows([decimal(38, 2)], [MINUS_BIG]), [], [fold], [])
+    assert value(fold_slots(pl.concat([lost, back]), [], [fold]), fold) == BIG
 
 
 @pytest.mark.parametrize("name", ["SUM", "AVG", "MIN", "MAX"])
@@ -163,14 +136,14 @@ def test_overflow_stays_lost_when_it_is_merged() -> None:
 def test_refused_types(name: str, of: DataType) -> None:
     entry = lookup(name)
     assert entry is not None
-    assert entry.result_type((of,)) is None
+    assert entry.result_type(Signature((of,))) is None
 
 
 def test_result_types() -> None:
     def of(name: str, arg: DataType) -> str:
         entry = lookup(name)
         assert entry is not None
-        return str(entry.result_type((arg,)))
+        return str(entry.result_type(Signature((arg,))))
 
     assert of("SUM", decimal(10, 2)) == "DECIMAL(38, 2)"
     assert of("AVG", decimal(10, 2)) == "DECIMAL(38, 6)"
@@ -185,9 +158,37 @@ def test_result_types() -> None:
 
 
 def test_looking_at_the_registry_imports_no_engine() -> None:
-    assert names() == ("AVG", "COUNT", "MAX", "MIN", "SUM")
     code = (
-        "import sys, everfold.aggregates; from everfold.aggregates.registry import lookup; from everfold.types import INT;"
-        "lookup('SUM').result_type((INT,)); sys.exit(any(m in sys.modules for m in ('polars', 'duckdb', 'pyarrow', 'pyspark')))"
+        "import sys, everfold.aggregates; from everfold.aggregates.registry import Signature, lookup; from everfold.types import INT;"
+        "lookup('SUM').result_type(Signature((INT,)));"
+        "sys.exit(any(m in sys.modules for m in ('polars', 'duckdb', 'pyarrow', 'pyspark')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_all_of_flinks_aggregates_are_there() -> None:
+    assert set(names()) == {
+        *(
+            "APPROX_COUNT_DISTINCT",
+            "ARRAY_AGG",
+            "AVG",
+            "COLLECT",
+            "COUNT",
+            "FIRST_VALUE",
+            "JSON_ARRAYAGG",
+            "JSON_OBJECTAGG",
+        ),
+        *(
+            "LAST_VALUE",
+            "LISTAGG",
+            "MAX",
+            "MIN",
+            "PERCENTILE",
+            "SINGLE_VALUE",
+            "STDDEV",
+            "STDDEV_POP",
+            "STDDEV_SAMP",
+            "SUM",
+        ),
+        *("VARIANCE", "VAR_POP", "VAR_SAMP"),
+    }

@@ -31,7 +31,7 @@ def error_of(of: Table, role: Role = Role.SOURCE) -> SqlError:
 
 
 def test_connectors_are_found_by_name() -> None:
-    assert set(names()) == {"filesystem", "kafka", "print", "blackhole", "datagen"}
+    assert set(names()) == {"filesystem", "kafka", "upsert-kafka", "jdbc", "print", "blackhole", "datagen"}
     error = error_of(BIDS.with_("kafak"))
     assert error.code == "unknown-connector"
     assert error.diagnostics[0].help == "did you mean `kafka`?"

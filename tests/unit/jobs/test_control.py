@@ -18,6 +18,7 @@ def control_of(folder: Path, *, planned: int, logged: dict[str, int]) -> Control
         entry = json.dumps({"path": f"file://{folder}/control/{name}", "timestamp": 1, "batchId": at})
         (log / str(at)).write_text(f"v1\n{entry}")
         (folder / "control" / name).write_text("flush\n")
+    (checkpoint / "metadata").write_text('{"id":"19c7a3bf-22bc-4de0-ba9f-96c0caea76a0"}')
     offsets = checkpoint / "offsets"
     offsets.mkdir()
     (offsets / "7").write_text(

@@ -9,7 +9,7 @@ import pytest
 from property.queries import BID, Query, tuples
 
 from everfold.errors import ConnectorError, UnsupportedFeature
-from everfold.memory import run_batch
+from everfold.memory.batch import run_batch
 
 
 def at(minute: float) -> datetime:

@@ -8,7 +8,7 @@ from everfold.errors import EverfoldError
 from everfold.plan.expressions import Literal
 from everfold.plan.nodes import Project, Scan, Sink, Values, WatermarkAssigner, walk_plan
 from everfold.sql.catalog import CatalogTable
-from everfold.sql.planner import Session, Submit
+from everfold.sql.planner import Session, Show, Submit
 
 
 def table(ddl: str) -> CatalogTable:
@@ -171,3 +171,36 @@ def test_wrong_inserts(sql: str, code: str, column: int, words: str) -> None:
     assert found.span is not None
     assert (found.code, found.span.column) == (code, column), str(caught.value)
     assert words in f"{found.message} / {found.help}"
+
+
+def test_variables_in_an_options_hint() -> None:
+    session = Session(variables={"here": "/data"}, environment={"FORMAT": "json"})
+    *_, read, through_view = session.run(
+        """CREATE TABLE t (a INT) WITH ('connector' = 'filesystem', 'path' = '/nowhere');
+           CREATE VIEW v AS SELECT * FROM t /*+ OPTIONS('path' = '${here}/v') */;
+           SELECT * FROM t /*+ OPTIONS('path' = '${here}', 'format' = '${env:FORMAT}') */;
+           SELECT * FROM v"""
+    )
+    assert isinstance(read, Submit)
+    assert isinstance(through_view, Submit)
+    assert dict(read.sources[0].options) == {"connector": "filesystem", "format": "json", "path": "/data"}
+    assert dict(through_view.sources[0].options)["path"] == "/data/v"
+
+
+def test_a_variable_of_an_options_hint_stays_out_of_the_text_of_a_view() -> None:
+    session = Session(variables={"here": "/data"})
+    *_, shown = session.run(
+        """CREATE TABLE t (a INT) WITH ('connector' = 'filesystem', 'path' = '/nowhere');
+           CREATE VIEW v AS SELECT * FROM t /*+ OPTIONS('path' = '${here}') */;
+           SHOW CREATE VIEW v"""
+    )
+    assert isinstance(shown, Show)
+    assert "${here}" in shown.rows[0][0]
+
+
+def test_functions_of_now_are_never_null() -> None:
+    # DESCRIBE in flink 2.3: FALSE for each of them
+    entry = table(
+        """CREATE TABLE t (a AS PROCTIME(), b AS NOW(), c AS CURRENT_TIMESTAMP, d AS LOCALTIMESTAMP, e AS CURRENT_DATE, f AS CURRENT_TIME, x INT)"""
+    )
+    assert [field.type.nullable for field in entry.schema] == [False] * 6 + [True]

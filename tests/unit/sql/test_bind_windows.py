@@ -270,24 +270,8 @@ def _windowed(arguments: str, kind: str = "TUMBLE", table: str = "Bid", time: st
             "unknown-column", "a PARTITION BY column", 1, 46,
         ),
         (
-            "SELECT window_start, COUNT(*) FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY) GROUP BY window_start",
-            "unbounded-aggregate", "without both window_start and window_end", 1, 93,
-        ),
-        (
-            "SELECT item, COUNT(*) FROM SESSION(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY) GROUP BY window_start, window_end, item",
-            "session-group", "made without PARTITION BY", 1, 86,
-        ),
-        (
             "SELECT window_start, window_time FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY) GROUP BY window_start, window_end",
             "not-in-group-by", "`window_time`", 1, 22,
-        ),
-        (
-            "SELECT COUNT(DISTINCT item) FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY) GROUP BY window_start, window_end",
-            "distinct-aggregate", "COUNT(DISTINCT", 1, 8,
-        ),
-        (
-            "SELECT COUNT(*) FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY)\nGROUP BY window_start, window_end, GROUPING SETS ((item), ())",
-            "grouping-sets", "GROUPING SETS", 2, 36,
         ),
         ("SELECT COUNT(*) FROM Bid GROUP BY TUMBLE(bidtime, INTERVAL '1' DAY)", "legacy-window", "`TUMBLE`", 1, 35),
         ("SELECT TUMBLE_START(bidtime, INTERVAL '1' DAY) FROM Bid", "legacy-window", "`TUMBLE_START`", 1, 8),

@@ -25,7 +25,17 @@ WRONG = [
     ("SELECT a FROM t LIMIT x", "1:23", "expected a whole number, found `x`", None),
     ("SELECT a FROM t LIMIT 1, 2", "1:24", "expected `;` or the rest of the statement, found `,`", None),
     ("SELECT a AS order FROM t", "1:13", "expected a column's name, found `order`", "if `order` is meant as a name, put it into backticks"),
-    ("SELECT a::INT FROM t", "1:9", "expected `;` or the rest of the statement, found `:`", None),
+    ("SELECT a::INT FROM t", "1:9", "expected `;` or the rest of the statement, found `:`", "write CAST(x AS INT)"),
+    ("SELECT a FROM t WHERE (a ILIKE 'x')", "1:26", "expected `)`, found `ILIKE`", "write LOWER(x) LIKE 'a%'"),
+    ("SELECT a FROM t MINUS SELECT a FROM u", "1:17", "expected `;` or the rest of the statement, found `MINUS`", "write EXCEPT"),
+    ("CREATE TABLE t (a ARRAY)", "1:24", "expected `<`, found `)`", "an ARRAY says the type of its elements: ARRAY<INT>"),
+    ("CREATE TABLE t (a ARRAY<>)", "1:24", "expected `<`, found `<>`", "an ARRAY says the type of its elements: ARRAY<INT>"),
+    ("CREATE TABLE t (a MAP<STRING>)", "1:29", "expected `,`, found `>`", "a MAP says the types of its keys and of its values: MAP<STRING, INT>"),
+    ("CREATE TABLE t (a MULTISET)", "1:27", "expected `<`, found `)`", "a MULTISET says the type of its elements: MULTISET<STRING>"),
+    ("SELECT CAST(a AS ROW) FROM t", "1:21", "expected `<`, found `)`", "a ROW names its fields and says their types: ROW<id INT, name STRING>"),
+    ("CREATE OR t", "1:11", "expected `REPLACE` or `ALTER`, found `t`", None),
+    ("COMMIT", "1:1", "expected a statement, found `COMMIT`", "statements begin with SELECT, WITH, VALUES, INSERT, CREATE, DROP, SET, RESET, SHOW, DESCRIBE, DESC, EXPLAIN, EXECUTE or BEGIN"),
+    ("SELECT * FROM TUMBLE(TABLE b, DESCRIPTOR(ts), INTERVAL '0' MINUTES ,", "1:69", "expected an expression, found the end of the script", "is the comma before it one too many?"),
     ("SELECT CASE a END", "1:15", "expected `WHEN`, found `END`", None),
     ("SELECT a FROM t JOIN u", "1:23", "expected `ON` or `USING`, found the end of the script", None),
     ("SELECT INTERVAL '1' FORTNIGHT", "1:21", "expected a unit of time (YEAR, MONTH, DAY, HOUR, MINUTE, SECOND), found `FORTNIGHT`", None),
@@ -40,7 +50,7 @@ WRONG = [
     ("SELECT U&'abc", "1:8", "this text has no closing quote", None),
     ("SELECT a FROM ``", "1:15", "expected a table's name, found ``", "a name has at least one character"),
     ('SELECT "a" FROM t', "1:8", 'found `"`, which quotes nothing here', "texts are in single quotes ('a'), names in backticks (`a`)"),
-    ("SELECT ${x}", "1:8", "a variable stands outside a text", "`${name}` works inside the texts of WITH (…) and of SET"),
+    ("SELECT ${x}", "1:8", "a variable stands outside a text", "`${name}` works inside the texts of WITH (…), of OPTIONS (…) and of SET"),
     ("SELECT a ? b", "1:10", "found '?', which means nothing in SQL", None),
     ("SELECT 1a FROM t", "1:8", "a name does not start with a digit", "put it into backticks"),
     ("SELCT a FROM t", "1:1", "expected a statement, found `SELCT`", "did you mean `SELECT`?"),
@@ -81,6 +91,27 @@ def test_wrong(sql: str, place: str, message: str, help_text: str | None) -> Non
     assert (found.code, found.message, found.help) == ("syntax", message, help_text)
     assert f"{found.span.line}:{found.span.column}" == place
     assert f"--> q.sql:{place}\n" in found.render()
+
+
+@pytest.mark.parametrize(
+    ("sql", "code", "place", "message", "help_text"),
+    [
+        ("SELECT * FROM TUMBEL(TABLE b, DESCRIPTOR(ts), INTERVAL '1' DAY)", "unknown-function", "1:15", "no table function is named `TUMBEL`", "did you mean `TUMBLE`?"),
+        ("SELECT * FROM TABLE(sesion(DATA => TABLE b PARTITION BY k))", "unknown-function", "1:21", "no table function is named `sesion`", "did you mean `SESSION`?"),
+        (r"SELECT U&'\d83d'", "wrong-literal", "1:8", r"a UTF-16 unit between \d800 and \dfff is half a character", r"write the pair: U&'\d83d\de00'"),
+        (r"SELECT E'\ud83d'", "wrong-literal", "1:8", r"a UTF-16 unit between \d800 and \dfff is half a character", r"write the pair: U&'\d83d\de00'"),
+        ("SELECT '\ud83d'", "wrong-literal", "1:9", r"a UTF-16 unit between \d800 and \dfff is half a character", r"write the pair: U&'\d83d\de00'"),
+        ("SELECT 1" + "0" * 1000, "wrong-literal", "1:8", "a number has 1000 characters at most", None),
+        ("SELECT a FROM t LIMIT 2147483648", "wrong-literal", "1:23", "LIMIT and OFFSET go up to 2147483647", None),
+    ],
+)  # fmt: skip
+def test_wrong_in_another_way(sql: str, code: str, place: str, message: str, help_text: str | None) -> None:
+    with pytest.raises(SqlError) as error:
+        parse_script(sql)
+    (found,) = error.value.diagnostics
+    assert (found.code, found.message, found.help) == (code, message, help_text)
+    assert found.span is not None
+    assert f"{found.span.line}:{found.span.column}" == place
 
 
 REFUSED = [
@@ -144,6 +175,61 @@ def test_refused(sql: str, code: str, message: str, place: str) -> None:
     assert (found.code, found.message) == (code, message)
     assert found.span is not None
     assert sql[found.span.start : found.span.end] == place
+
+
+@pytest.mark.parametrize(
+    ("sql", "help_text"),
+    [
+        ("SELECT * FROM t PIVOT (SUM(v) FOR k IN ('a'))", "SUM(x) FILTER"),
+        ("SELECT * FROM t UNPIVOT (x FOR y IN (v))", "UNNEST"),
+        ("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A B))", "SESSION"),
+        ("SELECT * FROM t TABLESAMPLE BERNOULLI (10)", "RAND()"),
+        ("SELECT a FROM t WHERE a > ALL (SELECT 1)", "write IN"),
+        ("SELECT /*+ BROADCAST(u) */ * FROM t", "leave it out"),
+        ("SELECT CAST(a AS VARIANT) FROM t", "STRING"),
+        ("SELECT MULTISET[1]", "ARRAY"),
+        ("WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r", "levels"),
+        ("MERGE INTO s USING t ON TRUE", "INSERT INTO"),
+        ("UPDATE s SET v = 1", "INSERT INTO"),
+        ("DELETE FROM s", "INSERT INTO"),
+        ("TRUNCATE TABLE s", "INSERT INTO"),
+        ("ALTER TABLE t ADD x INT", "CREATE it anew"),
+        ("ANALYZE TABLE t COMPUTE STATISTICS", "leave it out"),
+        ("CREATE CATALOG c", "default_catalog"),
+        ("CREATE DATABASE IF NOT EXISTS d", "default_database"),
+        ("CREATE MATERIALIZED TABLE m AS SELECT 1", "CREATE TABLE"),
+        ("CREATE MODEL m", "CREATE TABLE"),
+        ("DROP DATABASE d", "default_database"),
+        ("DROP MODEL m", "DROP TABLE"),
+        ("USE CATALOG c", "default_catalog"),
+        ("LOAD MODULE hive", "leave it out"),
+        ("UNLOAD MODULE hive", "leave it out"),
+        ("ADD JAR 'a.jar'", "leave it out"),
+        ("REMOVE JAR 'a.jar'", "leave it out"),
+        ("SHOW DATABASES", "SHOW TABLES"),
+        ("SHOW CURRENT CATALOG", "SHOW TABLES"),
+        ("DESCRIBE DATABASE d", "a table or view"),
+        ("COMPILE PLAN 'p' FOR INSERT INTO s SELECT 1", "run the statement"),
+        ("EXECUTE PLAN 'p'", "run the statement"),
+        ("STOP JOB 'j'", "Ctrl-C"),
+        ("CALL p(1)", "procedures"),
+        ("QUIT", "leave it out"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_has_a_way_out(sql: str, help_text: str) -> None:
+    with pytest.raises(UnsupportedFeature) as error:
+        parse_script(sql)
+    (found,) = error.value.diagnostics
+    assert found.span is not None
+    assert found.help is not None
+    assert help_text in found.help
+
+
+def test_only_the_words_of_a_construct_name_it() -> None:
+    for sql, words in (("SHOW COLUMNS FROM t", "SHOW COLUMNS"), ("SHOW CREATE CATALOG c", "SHOW CREATE CATALOG")):
+        found = complaint(sql)
+        assert found is not None
+        assert found.message == f"{words} is not supported"
 
 
 @pytest.mark.parametrize(

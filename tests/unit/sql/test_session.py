@@ -181,9 +181,9 @@ def test_options() -> None:
     list(session.run("SET 'execution.runtime-mode' = '${mode}'; SET 'table.exec.source.idle-timeout' = '5 s';"))
     assert session.settings.runtime_mode == "batch"
     assert session.settings.idle_timeout_ms == 5000
-    list(session.run("SET 'table.exec.mini-batch.enabled' = 'true'; SET 'state.backend.type' = 'rocksdb'"))
+    list(session.run("SET 'table.optimizer.agg-phase-strategy' = 'AUTO'; SET 'state.backend.type' = 'rocksdb'"))
     assert notes == [
-        "`table.exec.mini-batch.enabled` has no effect: everfold works in micro-batches anyway",
+        "`table.optimizer.agg-phase-strategy` has no effect: everfold plans aggregates in its own way",
         "`state.backend.type` has no effect: everfold keeps state in the job's folder",
     ]
     shown = last(session, "SET")

@@ -20,12 +20,13 @@ from everfold.connectors.contract import (
 )
 from everfold.connectors.filesystem.paths import check_path
 from everfold.connectors.formats.contract import RecordColumn
-from everfold.connectors.formats.registry import format_of, options_of, refuse_unknown
+from everfold.connectors.formats.registry import CHANGES, changelog_of, format_of, options_of, refuse_unknown
 from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, nearest
+from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import ArrayType, BytesType, DataType, MapType, RowType
 
-FORMATS = ("json", "csv", "parquet", "raw")
+FORMATS = ("json", "csv", "parquet", "raw", *CHANGES)
 METADATA = ("file.path", "file.name", "file.size", "file.modification-time")
 _DONE_WITH_BATCH = "has no meaning here: a batch's files are finished with the batch"
 _NO_COMMIT_POLICY = "has no meaning here: files are visible in whole, and all at once, when their batch is done"
@@ -33,7 +34,7 @@ _NO_COMMIT_POLICY = "has no meaning here: files are visible in whole, and all at
 OPTIONS = OptionSet(
     (
         Option("path", required=True, meaning="the folder or file of the table, relative to the script"),
-        Option("format", required=True, meaning="how records are written: json, csv, parquet or raw"),
+        Option("format", required=True, meaning="how records are written: json, csv, parquet, raw, debezium-json or canal-json"),
         Option("source.monitor-interval", "duration", role="source", meaning="how often to look for new files; without it the table is bounded"),
         Option("source.path.regex-pattern", role="source", meaning="a regular expression that the whole path of a file matches"),
         Option("source.report-statistics", ("NONE", "ALL"), "ALL", role="source", note="has no meaning here"),
@@ -99,9 +100,18 @@ class FilesystemConnector(Connector):
                     raise UnsupportedFeature.of(
                         "read-only-metadata",
                         f"table `{table.name}`: the metadata `{column.metadata_key}` of a file cannot be written",
-                        help=f"declare `{column.name}` as METADATA VIRTUAL",
+                        table.place_of(column.name),
+                        f"declare `{column.name}` as METADATA VIRTUAL",
                     )
         return options
+
+    def changelog(self, table: Table) -> ChangelogMode:
+        """What the format's records are."""
+        return changelog_of(dict(table.options).get("format"))
+
+    def takes(self, table: Table) -> ChangelogMode:
+        """What the format's records can hold: a line that was written stays."""
+        return self.changelog(table)
 
     def source(self, table: Table) -> Source:
         """Reads the files."""
@@ -116,7 +126,12 @@ class FilesystemConnector(Connector):
         return FileSink(context, self.check(context.table, Role.SINK))
 
 
-CONNECTOR = FilesystemConnector(name="filesystem", meaning="files in a folder")
+CONNECTOR = FilesystemConnector(
+    name="filesystem",
+    meaning="files in a folder",
+    for_changes="rows of a file cannot be changed: write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY, write the changes"
+    " themselves with 'format' = 'debezium-json', or aggregate by windows, whose rows are final",
+)
 
 
 def record_columns(table: Table, role: Role) -> tuple[RecordColumn, ...]:
@@ -133,17 +148,21 @@ def _check_partitions(table: Table, options: OptionValues) -> None:
                 Diagnostic(
                     "unknown-column",
                     f"table `{table.name}`: PARTITIONED BY names `{key}`, which is no column",
-                    None,
+                    table.place_of(key),
                     nearest(key, names),
                 )
             )
         if isinstance(column.type, ArrayType | MapType | RowType | BytesType):
             raise UnsupportedFeature.of(
-                "partition-type", f"table `{table.name}`: a folder cannot be named by the {_kind(column.type)} `{key}`"
+                "partition-type",
+                f"table `{table.name}`: a folder cannot be named by the {_kind(column.type)} `{key}`",
+                table.place_of(key),
             )
     if len(table.partition_keys) == len([column for column in table.columns if column.metadata_key is None]) > 0:
         raise SqlError.of(
-            "no-column-left", f"table `{table.name}`: all columns are in PARTITIONED BY, none is left for the files"
+            "no-column-left",
+            f"table `{table.name}`: all columns are in PARTITIONED BY, none is left for the files",
+            table.span,
         )
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from everfold.connectors.formats.values import excerpt
 from everfold.connectors.options import wrong_option
 from everfold.connectors.troubles import trouble
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 
+_SHOWN = 1000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(0x20)}
 """Characters that a folder's name of a partition does not hold as they are (those that Hive escapes)."""
@@ -41,7 +44,7 @@ def resolve(path: str, base_folder: Path) -> Path:
 
 
 def require(table: Table, place: Path, shown: str) -> None:
-    """Raises ConnectorError `no-such-path` when nothing is there, `no-permission` when it cannot be read."""
+    """Raises ConnectorError `no-such-path` when nothing is there, `no-permission` when it cannot be read, `link-loop`."""
     if not place.exists():
         raise trouble(
             "no-such-path",
@@ -55,6 +58,24 @@ def require(table: Table, place: Path, shown: str) -> None:
             f"table `{table.name}`: no permission to read `{shown}`",
             dict(table.option_spans).get("path"),
         )
+    loop = _loop(place)
+    if loop is not None:
+        raise trouble(
+            "link-loop",
+            f"table `{table.name}`: the link `{loop}` leads back to a folder that it lies in: files would be read again and again",
+            dict(table.option_spans).get("path"),
+            "remove the link",
+        )
+
+
+def _loop(place: Path) -> Path | None:
+    """A link below the folder that leads back to a folder it lies in."""
+    for folder, folders, _ in os.walk(place, followlinks=True):
+        folders[:] = [each for each in folders if not is_hidden(each)]
+        for link in (path for name in folders if (path := Path(folder, name)).is_symlink()):
+            if os.path.realpath(link) in map(os.path.realpath, link.parents):
+                return link
+    return None
 
 
 def is_hidden(name: str) -> bool:
@@ -70,20 +91,17 @@ def files(place: Path) -> Iterator[Path]:
     found: list[tuple[int, Path]] = []
     for folder, folders, names in os.walk(place, followlinks=True):
         folders[:] = sorted(each for each in folders if not is_hidden(each))
-        for name in names:
-            if not is_hidden(name):
-                path = Path(folder, name)
+        for path in (Path(folder, name) for name in names if not is_hidden(name)):
+            with suppress(FileNotFoundError):  # it has just gone, or is a link to nothing
                 found.append((path.stat().st_mtime_ns // 1_000_000, path))
     for _, path in sorted(found):
         yield path
 
 
 def shown_path(path: Path, base_folder: Path) -> str:
-    """A path for people: relative to the script's folder where it lies in it."""
-    try:
-        return str(path.relative_to(os.path.realpath(base_folder)))
-    except ValueError:
-        return str(path)
+    """A path for people: relative to the script's folder where it lies in it. Whoever writes data names files: no name commands a terminal."""
+    home = os.path.realpath(base_folder)
+    return excerpt(path.relative_to(home) if path.is_relative_to(home) else path, _SHOWN)
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

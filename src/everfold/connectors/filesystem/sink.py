@@ -28,7 +28,7 @@ from everfold.connectors.formats.csv import MARK_WRITE, needs_quotes
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.values import quoted
 from everfold.connectors.formats.writing import sql_plain
-from everfold.connectors.troubles import trouble
+from everfold.connectors.troubles import os_trouble, trouble
 from everfold.errors import ConnectorError, StateError
 from everfold.types import DataType, TimeType, physical
 
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _KEPT_RECORDS = 50
-_EXTENSIONS = {"json": "json", "csv": "csv", "parquet": "parquet", "raw": "txt"}
+_EXTENSIONS = {"csv": "csv", "parquet": "parquet", "raw": "txt"}
+"""Of files by format; all others are JSON."""
 
 
 class FileSink(ClusterSink):
@@ -68,7 +69,7 @@ class FileSink(ClusterSink):
             self.root.mkdir(parents=True, exist_ok=True)
             self.records.mkdir(parents=True, exist_ok=True)
             for path in sorted(self.records.glob("*.json")):
-                record = json.loads(path.read_text())
+                record = _record(path)
                 if not record["done"]:
                     self._publish(path, record)
         except OSError as wrong:
@@ -81,7 +82,7 @@ class FileSink(ClusterSink):
         path = self.records / f"{batch.epoch}-{batch.batch}.json"
         try:
             if path.exists():
-                record = json.loads(path.read_text())
+                record = _record(path)
                 if record["job"] == batch.job:
                     if not record["done"]:
                         self._publish(path, record)
@@ -123,7 +124,7 @@ class FileSink(ClusterSink):
                 frame = frame.repartition(FOLDER)
             frame = frame.sortWithinPartitions(FOLDER)
         compression = self.options.text("parquet.compression").lower() if name == "parquet" else ""
-        writer = PartWriter(str(self.root), stem, _EXTENSIONS[name], schema, compression)
+        writer = PartWriter(str(self.root), stem, _EXTENSIONS.get(name, "json"), schema, compression)
         try:
             written = frame.mapInArrow(_task(writer), REPORT).collect()
         except Exception as error:
@@ -141,7 +142,7 @@ class FileSink(ClusterSink):
             at, of = positions[key]
             text = sql_plain(of, physical(at))
             for character in _escaped_characters():
-                text = f"replace({text}, {quoted(character)}, {quoted(escape(character))})"
+                text = f"replace({text}, char({ord(character)}), {quoted(escape(character))})"
             null_name = quoted(self.options.text("partition.default-name"))
             dots = f"rlike({text}, '^[.]+$')"
             safe = f"IF({dots}, replace({text}, '.', '%2E'), {text})"
@@ -208,15 +209,7 @@ class FileSink(ClusterSink):
         self._swept.clear()
         where = f"table `{self.table.name}`: cannot write to `{self.options.text('path')}`"
         nothing = "nothing of the batch is visible; start again and it is written"
-        match wrong.errno:
-            case errno.ENOSPC | errno.EDQUOT:
-                return trouble("disk-full", f"{where}: the disk is full", help=f"make room: {nothing}")
-            case errno.EACCES | errno.EPERM | errno.EROFS:
-                return trouble("no-permission", f"{where}: no permission", help=nothing)
-            case errno.ENOTDIR | errno.EEXIST:
-                return trouble("not-a-folder", f"{where}: it is no folder")
-            case _:
-                return trouble("write-failed", f"{where}: {wrong.strerror or wrong}", help=nothing)
+        return os_trouble(wrong, where, f"make room: {nothing}" if wrong.errno == errno.ENOSPC else nothing)
 
 
 def _task(writer: PartWriter) -> Any:
@@ -237,13 +230,28 @@ def _stored(of: DataType) -> pa.DataType:
 
 def _escaped_characters() -> list[str]:
     """What is escaped in a folder's name, `%` first."""
-    found = [chr(code) for code in range(1, 128) if escape(chr(code)) != chr(code) and chr(code) not in ".%"]
+    found = [chr(code) for code in range(128) if escape(chr(code)) != chr(code) and chr(code) not in ".%"]
     return ["%", *found]
 
 
 def _identity(batch: BatchId) -> str:
     """Names the job and sink in the names of files."""
     return hashlib.sha256(f"{batch.job}\0{batch.sink}".encode()).hexdigest()[:8]
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """A commit record. Raises StateError `damaged-record`."""
+    try:
+        record = json.loads(path.read_bytes())
+        if record.keys() >= {"job", "done", "rows", "files"}:
+            return dict(record)
+    except (ValueError, AttributeError):
+        pass
+    raise StateError.of(
+        "damaged-record",
+        f"`{path}` is no record of a written batch",
+        help="restore the job's folder from a backup, or begin anew: another --state folder, another `path`",
+    )
 
 
 def _write_atomically(path: Path, record: dict[str, Any]) -> None:

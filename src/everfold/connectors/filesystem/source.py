@@ -6,24 +6,26 @@ complete when it gets its name: write it elsewhere, or under a name with a leadi
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, OptionValues, Role, Source, SourceContext
 from everfold.connectors.filesystem.connector import record_columns
-from everfold.connectors.filesystem.paths import files, partition_values, require, resolve, shown_path
+from everfold.connectors.filesystem.paths import files, is_hidden, partition_values, require, resolve, shown_path
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
-from everfold.connectors.formats.registry import format_of
+from everfold.connectors.formats.registry import changelog_of, format_of
 from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, excerpt, identifier, quoted
 from everfold.connectors.timeless import PLACE, Timeless, find_timeless
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
+from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
-from everfold.types import DataType, physical
+from everfold.types import TINYINT, DataType, physical
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +36,7 @@ _NEVER = "36500d"
 """Spark forgets files older than this beside the newest one, and would then leave them out."""
 _PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
 _GLOB = re.compile(r"([\\*?\[\]{}])")
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
 
 class FileSource(Source):
@@ -72,12 +75,25 @@ class FileSource(Source):
         require(self.table, place, said)
         return place
 
+    def _place_apart(self, context: SourceContext) -> Path:
+        """The same, when the job does not keep its own files there. Raises ConnectorError `job-in-source`."""
+        place = self.place(context.base_folder)
+        job = None if context.job_folder is None else context.job_folder.resolve()
+        if job is not None and job.is_relative_to(place) and not any(map(is_hidden, job.relative_to(place).parts)):
+            raise trouble(
+                "job-in-source",
+                f"table `{self.table.name}`: the job's folder `{job}` lies in `{self.options.text('path')}`, which the table reads",
+                dict(self.table.option_spans).get("path"),
+                "remove it, and name another one with --state",
+            )
+        return place
+
     # -- Spark ---------------------------------------------------------------------------------------------------------
 
     def stream(self, context: SourceContext) -> DataFrame:
         """The files as a stream."""
         self._base_folder = context.base_folder
-        place = self.place(context.base_folder)
+        place = self._place_apart(context)
         reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
         count = self.options.number_or_none("scan.max-files-per-batch")
         if count is not None:
@@ -89,13 +105,14 @@ class FileSource(Source):
     def batch(self, context: SourceContext) -> DataFrame:
         """The files as they are now."""
         self._base_folder = context.base_folder
-        place = self.place(context.base_folder)
+        place = self._place_apart(context)
         if next(files(place), None) is None:
             return self._empty(context)
         return self._frame(context.spark.read, context, place, streaming=False)
 
     def _empty(self, context: SourceContext) -> DataFrame:
         fields = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
+        fields += [f"{KIND} TINYINT"] * (changelog_of(self.format_name) is not ChangelogMode.INSERT_ONLY)
         return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{PLACE} STRING"]))
 
     def _frame(self, reader: Any, context: SourceContext, place: Path, *, streaming: bool) -> DataFrame:
@@ -115,7 +132,8 @@ class FileSource(Source):
         pattern = self.options.text_or_none("source.path.regex-pattern")
         if pattern is not None:
             frame = frame.where(f"rlike(__path, {quoted(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
-        return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}", f"__path AS {PLACE}")
+        kind = [KIND] if KIND in frame.columns else []
+        return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}", f"__path AS {PLACE}", *kind)
 
     def _text_frame(
         self, reader: Any, context: SourceContext, path: str, *, streaming: bool
@@ -211,24 +229,34 @@ class FileSource(Source):
         timeless = find_timeless(error_text)
         if timeless is not None and timeless.table == self.table.name:
             return timeless.error(self._timeless_line(timeless))
-        gone = re.search(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
+        gone = self._own_file(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
         if gone is not None:
-            path = unquote(urlsplit(gone.group(1)).path).rstrip(".")
             return trouble(
                 "file-gone",
-                f"table `{self.table.name}`: the file `{path}` went away before it was read",
+                f"table `{self.table.name}`: the file `{self._shown(gone)}` went away before it was read",
                 help="put it back and start again: nothing is lost",
             )
-        denied = re.search(r"(?:AccessControlException|Permission denied)[^\n]*", error_text)
-        if (
-            denied is not None
-            and (path_found := re.search(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)) is not None
-        ):
-            return trouble("no-permission", f"table `{self.table.name}`: no permission to read `{path_found.group(1)}`")
+        denied = self._own_file(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)
+        if denied is not None:
+            return trouble("no-permission", f"table `{self.table.name}`: no permission to read `{self._shown(denied)}`")
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import parquet_failure
 
             return parquet_failure(self.table, error_text)
+        unread = self._own_file(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(file:[^\s,]+)", error_text)
+        if unread is not None:
+            causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", error_text)
+            return _bad_file(self._shown(unread), excerpt(causes[-1], 160) if causes else "it cannot be read")
+        return None
+
+    def _own_file(self, pattern: str, error_text: str) -> Path | None:
+        """The file that the pattern's first group names, a path or a URI, if it is one of the table's."""
+        place = resolve(self.options.text("path"), self._base_folder)
+        for found in re.finditer(pattern, error_text):
+            named = found.group(1)
+            path = Path((unquote(urlsplit(named).path) if named.startswith("file:") else named).rstrip("."))
+            if path.is_relative_to(place):
+                return path
         return None
 
     def _bad_record(self, said: dict[str, object]) -> ConnectorError:
@@ -247,7 +275,7 @@ class FileSource(Source):
                     for each in self.table.columns
                     if each.name == str(column).split("[")[0].split(".")[0].split("{")[0]
                 )
-                reason, record = f"field `{column}` is not a value of {of.sql}: `{text}`", ""
+                reason, record = f"field `{column}` is not a value of {of.sql}: `{excerpt(text)}`", ""
         return bad_record(where, reason, record, self.format)
 
     def _timeless_line(self, timeless: Timeless) -> str | None:
@@ -286,12 +314,14 @@ class FileSource(Source):
         form = self.format
         for rows in _decoded(path, form, self.columns, base_folder):
             columns = list(zip(*rows, strict=True)) if self.columns else []
-            yield self._assembled(
+            kinds = columns.pop() if form.changes else None
+            piece = self._assembled(
                 [_arrow(list(values), column.type) for values, column in zip(columns, self.columns, strict=True)],
                 len(rows),
                 path,
                 place,
             )
+            yield piece if kinds is None else piece.append_column(KIND, _arrow(list(kinds), TINYINT))
 
     def _assembled(self, columns: Sequence[Any], count: int, path: Path, place: Path) -> pa.Table:
         """A table of the record's columns, and what the file's name and state add."""
@@ -301,7 +331,7 @@ class FileSource(Source):
         keys = self.table.partition_keys
         said = partition_values(path, place, keys, self.options.text("partition.default-name")) if keys else []
         if said is None:
-            raise bad_record(f"`{shown_path(path, Path.cwd())}`", f"it is in no folder `{keys[0]}=…`", "", self.format)
+            raise bad_record(f"`{self._shown(path)}`", f"it is in no folder `{keys[0]}=…`", "", self.format)
         state = path.stat()
         for at, column in enumerate(self.table.columns):
             if at in made:
@@ -326,15 +356,13 @@ class FileSource(Source):
         )
 
 
-def bad_record(where: str, reason: str, record: str, form: Format) -> ConnectorError:
-    """The error of a record that cannot be read: `where` says which it is."""
+def bad_record(where: str, reason: str, record: str, form: Format, *, lasting: bool = False) -> ConnectorError:
+    """The error of a record that cannot be read: `where` says which it is. `lasting`: nobody can mend it where it lies."""
     message = f"{where}: {reason}" + (f"\n  | {excerpt(record, 160)}" if record else "")
-    fix = (
-        f"mend the record, or set '{form.ignore_option}' = 'true' to go on and count such records"
-        if form.ignore_option
-        else None
-    )
-    return trouble("bad-record", message, help=fix)
+    ways = [] if lasting else ["mend the record"]
+    if form.ignore_option:
+        ways.append(f"set '{form.ignore_option}' = 'true' to go on and count such records")
+    return trouble("bad-record", message, help=", or ".join(ways) or None)
 
 
 def _observed(name: str) -> str:
@@ -353,10 +381,18 @@ def _arrow(values: list[Any], of: DataType) -> Any:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file with their numbers; `\\n` or `\\r\\n` ends a line."""
-    with open(path, "rb") as file:
+    """The lines of a file, which may be compressed as its name says, with their numbers; `\\n` or `\\r\\n` ends a line."""
+    with _opened(path) as file:
         for number, line in enumerate(file, 1):
             yield number, line.rstrip(b"\r\n")
+
+
+def _opened(path: Path) -> IO[bytes]:
+    if path.suffix not in _COMPRESSED:
+        return open(path, "rb")
+    import pyarrow as pa
+
+    return io.BufferedReader(cast(io.RawIOBase, pa.input_stream(str(path), compression="detect")))
 
 
 def _decoded(
@@ -365,9 +401,9 @@ def _decoded(
     """The rows of a file, in pieces. Raises ConnectorError `bad-record` with the line."""
     decode = form.decoder(columns)
     rows: list[list[object]] = []
-    for number, line in _lines(path):
+    for number, line in _readable_lines(path, base_folder):
         try:
-            rows.extend(decode(line))
+            rows.extend(list(decode(line)))
         except BadValue as wrong:
             if form.ignore_errors:
                 continue
@@ -378,6 +414,14 @@ def _decoded(
             rows = []
     if rows:
         yield rows
+
+
+def _readable_lines(path: Path, base_folder: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines. Raises ConnectorError `bad-file`."""
+    try:
+        yield from _lines(path)
+    except OSError as wrong:
+        raise _bad_file(shown_path(path, base_folder), wrong.strerror or str(wrong)) from None
 
 
 def _first_line_where(
@@ -407,3 +451,8 @@ def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> 
     except OSError:
         return None
     return None
+
+
+def _bad_file(shown: str, reason: str) -> ConnectorError:
+    """The error of a file that cannot be read as what its name says it is."""
+    return trouble("bad-file", f"`{shown}`: {reason}", help="mend the file, or take it away, and start again")

@@ -69,10 +69,19 @@ def find_bad(error_text: str, table: str) -> dict[str, object] | None:
 
 @dataclass(frozen=True, slots=True)
 class Format(ABC):
-    """A format with a table's options. `ignore_option` is the option that lets a job go on over bad records."""
+    """A format with a table's options. `ignore_option` is the option that lets a job go on over bad records.
+
+    Where records are `changes`, `from_text` adds the column `__kind`, `line` reads it, and it is the last value of the rows that
+    `decoder` gives and `encoder` takes.
+    """
 
     ignore_errors: bool = False
     ignore_option: str | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether a record says what became of rows, and is not a row itself."""
+        return False
 
     @abstractmethod
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
@@ -100,6 +109,10 @@ class Format(ABC):
         An empty record gives no row, or with `keep_empty` one of NULLs (a key that is not there).
         """
 
+    def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
+        """Spark SQL: whether the record `raw`, which is there, holds no row, as a line that is empty."""
+        return "false"
+
     @abstractmethod
     def value(self, column: RecordColumn, field: str, place: Place) -> str:
         """Spark SQL for a column's value from its field."""
@@ -115,6 +128,15 @@ class Format(ABC):
     @abstractmethod
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """From one record to its rows. Raises BadValue."""
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The columns that `from_text` adds beside the fields and `__bad`."""
+        return ()
+
+    def metadata(self, key: str) -> str | None:
+        """Spark SQL over a parsed frame: what a record says beside its rows, None if it says no such thing."""
+        return None
 
     @abstractmethod
     def line(self, columns: Sequence[RecordColumn]) -> str:

@@ -17,7 +17,6 @@ from everfold.connectors.formats.contract import BAD, Format, Place, RecordColum
 from everfold.connectors.formats.values import (
     BadValue,
     TextRules,
-    article,
     catalyst,
     converter,
     excerpt,
@@ -41,6 +40,7 @@ from everfold.types import (
     StringType,
     TimestampType,
     TimeType,
+    article,
     physical,
 )
 
@@ -126,6 +126,8 @@ class CsvFormat(Format):
                     raise UnsupportedFeature.of(
                         "csv-type",
                         f"table `{table.name}`: CSV cannot hold column `{column.name}`, which is {article(column.type)}",
+                        table.place_of(column.name),
+                        "take json or parquet",
                     )
 
     # -- tokens --------------------------------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ class CsvFormat(Format):
         if not keep_empty:
             frame = frame.where("__line <> ''" if len(columns) > 1 else "__line IS NOT NULL")
         if self.comments:
-            frame = frame.where("NOT startswith(__line, '#')")
+            frame = frame.where("NOT coalesce(startswith(__line, '#'), false)")
         # The barrier keeps Catalyst from splitting the line once more for every filter above.
         frame = frame.selectExpr("*", f"{self._tokens('__line')} AS __tokens", "spark_partition_id() AS __barrier")
         count = len(columns)
@@ -226,6 +228,10 @@ class CsvFormat(Format):
         return frame.where("__barrier >= 0").selectExpr(
             *(identifier(name) for name in kept), *fields, f"{bad} AS {BAD}"
         )
+
+    def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
+        """Nothing at all, where that is not the one field."""
+        return f"CAST({raw} AS STRING) = ''" if len(columns) > 1 else "false"
 
     def value(self, column: RecordColumn, field: str, place: Place) -> str:
         """Spark SQL for the value of a column from its text."""

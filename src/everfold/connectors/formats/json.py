@@ -1,8 +1,9 @@
 """Format `json`: one JSON object a record.
 
 Decoding follows Flink 2.3's parser: a missing field is NULL unless `fail-on-missing-field`; numbers may be written as texts; what
-cannot be read stops the job, or, with `ignore-parse-errors`, a field is NULL and a record that is no JSON is left out. A line that is
-an array gives one row an element. Text behind the object is not looked at. Of a repeated field the last value counts (Flink loses
+cannot be read stops the job, or, with `ignore-parse-errors`, a field is NULL and a record that is no JSON is left out. A record that is
+an array gives one row an element; if one of them is no object, the record as a whole cannot be read (with `ignore-parse-errors` Flink
+gives some of the others, which ones hangs on its parser). Text behind the object is not looked at. Of a repeated field the last value counts (Flink loses
 other fields then). An object or array in a STRING column keeps its text.
 """
 
@@ -18,7 +19,6 @@ from everfold.connectors.formats.contract import BAD, Format, Place, RecordColum
 from everfold.connectors.formats.values import (
     BadValue,
     TextRules,
-    article,
     catalyst,
     converter,
     excerpt,
@@ -40,6 +40,7 @@ from everfold.types import (
     NumericType,
     RowType,
     StringType,
+    article,
     physical,
 )
 
@@ -55,6 +56,11 @@ _PARSER = {
     "allowNonNumericNumbers": "false",
     "allowSingleQuotes": "false",
 }
+_OPTIONS = f"map({', '.join(f'{quoted(key)}, {quoted(value)}' for key, value in _PARSER.items())})"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SPACE = quoted(" \t\r\n")
+_OBJECT = "__object"
+"""Column of a frame that is being parsed: the text of an object."""
 
 OPTIONS = OptionSet(
     (
@@ -118,7 +124,8 @@ class JsonFormat(Format):
                 if isinstance(part, MapType) and not isinstance(part.key, StringType):
                     raise UnsupportedFeature.of(
                         "json-map-key",
-                        f"table `{table.name}`: column `{column.name}` is a {part}: the keys of a JSON object are STRING",
+                        f"table `{table.name}`: column `{column.name}` is {article(part)}: the keys of a JSON object are STRING",
+                        table.place_of(column.name),
                     )
 
     # -- decoding in Catalyst ------------------------------------------------------------------------------------------
@@ -140,12 +147,20 @@ class JsonFormat(Format):
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
-        """Parses the column; a mark of the byte order is left out."""
-        options = ", ".join(f"{quoted(key)}, {quoted(value)}" for key, value in _PARSER.items())
+        """Parses the column: an object, or an array of them."""
+        kept = [identifier(name) for name in frame.columns]
+        text = without_mark(f"CAST({raw} AS STRING)")
+        frame = frame.selectExpr(*kept, f"explode({_objects(text)}) AS {_OBJECT}")
+        return self.object_from_text(frame, columns, _OBJECT, keep_empty=keep_empty).drop(_OBJECT)
+
+    def object_from_text(
+        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
+    ) -> DataFrame:
+        """Parses the column, which holds an object; a mark of the byte order is left out."""
         text = f"CAST({raw} AS STRING)"
-        clean = f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text})"
-        whole = [f"is_valid_utf8({text})", f"startswith(ltrim({clean}), '{{')"]
-        parsed = f"from_json({clean}, {quoted(self.reader_schema(columns))}, map({options}))"
+        clean = without_mark(text)
+        whole = [f"is_valid_utf8({text})", f"startswith(ltrim({_SPACE}, {clean}), '{{')"]
+        parsed = f"from_json({clean}, {quoted(self.reader_schema(columns))}, {_OPTIONS})"
         # The barrier keeps Catalyst from parsing once more for every filter above.
         frame = frame.selectExpr("*", f"{parsed} AS __record", "spark_partition_id() AS __barrier")
         missing = ""
@@ -156,24 +171,28 @@ class JsonFormat(Format):
         names = [column.name for column in columns] or ["__none"]
         kept = [name for name in frame.columns if name not in ("__record", "__barrier")]
         exact = [
-            f"{self._exact(column, clean)} AS {identifier(column.name)}"
-            if _may_lose_digits(column.type)
-            else f"__record.{identifier(column.name)}"
+            f"{self.exact(f'__record.{identifier(column.name)}', column.type, clean, quoted(member(column.name)))} AS {identifier(column.name)}"
             for column in columns
         ] or ["__record.__none"]
         assert len(exact) == len(names)
-        some = f"coalesce(trim({text}), '') <> ''"
+        some = f"coalesce(ltrim({_SPACE}, {clean}), '') <> ''"
         if keep_empty:
             bad = f"IF({some}, {bad}, NULL)"
         return frame.where("__barrier >= 0" if keep_empty else f"__barrier >= 0 AND {some}").selectExpr(
             *(identifier(name) for name in kept), *exact, f"{bad} AS {BAD}"
         )
 
-    def _exact(self, column: RecordColumn, raw: str) -> str:
-        """A long DECIMAL: Spark has read it as a double, so its digits are taken from the text once more."""
-        text = f"__record.{identifier(column.name)}"
-        path = quoted('$["' + column.name.replace('"', '\\"') + '"]')
-        again = f"coalesce(try_variant_get(try_parse_json({raw}), {path}, 'string'), {text})"
+    def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
+        """Nothing but spaces."""
+        return f"trim(CAST({raw} AS STRING)) = ''"
+
+    @staticmethod
+    def exact(text: str, of: DataType, raw: str, path: str) -> str:
+        """Spark SQL: the text of a member as it was written. A long DECIMAL has been a double: its digits are taken from the record `raw`
+        once more, where `path` (Spark SQL for a path of JSON without its `$`) leads to it."""
+        if not _may_lose_digits(of):
+            return text
+        again = f"coalesce(try_variant_get(try_parse_json({raw}), concat('$', {path}), 'string'), {text})"
         return f"IF(length({text}) > {_EXACT_DIGITS} AND (contains({text}, '.') OR contains({text}, 'E')), {again}, {text})"
 
     def value(self, column: RecordColumn, field: str, place: Place) -> str:
@@ -208,27 +227,39 @@ class JsonFormat(Format):
     def lost(self, columns: Sequence[RecordColumn]) -> str:
         """No JSON object. One whose ARRAY, MAP or ROW is something else is read without that field."""
         flat = ", ".join(f"{identifier(column.name)} STRING" for column in columns) or "`__none` STRING"
-        options = ", ".join(f"{quoted(key)}, {quoted(value)}" for key, value in _PARSER.items())
         nested = any(_texts(column.type) != "STRING" for column in columns)
         if not nested:
             return f"{BAD} IS NOT NULL"
-        again = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, map({options})).{BAD}"
-        return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT startswith(ltrim({BAD}), '{{')))"
+        again = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
+        return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT startswith(ltrim({_SPACE}, {BAD}), '{{')))"
 
     # -- encoding ------------------------------------------------------------------------------------------------------
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Spark SQL: the object of a row."""
+        return self.written(self.struct(columns))
+
+    def written(self, value: str) -> str:
+        """Spark SQL: an object as text."""
+        return f"to_json({value}, map('ignoreNullFields', '{'true' if self.ignore_nulls else 'false'}'))"
+
+    def struct(self, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: the object of a row, not yet a text."""
         parts = ", ".join(
             f"{quoted(column.name)}, {_sql(column.type, physical(column.position), self.iso)}" for column in columns
         )
-        return f"to_json(named_struct({parts}), map('ignoreNullFields', '{'true' if self.ignore_nulls else 'false'}'))"
+        return f"named_struct({parts})"
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
         """From the values of a row to its object."""
+        write = self.writer(columns)
+        return lambda values: write(values).encode()
+
+    def writer(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], str]:
+        """From the values of a row to the text of its object."""
         names = [column.name for column in columns]
         write = _object_writer([(column.name, column.type) for column in columns], self)
-        return lambda values: write(dict(zip(names, values, strict=True))).encode()
+        return lambda values: write(dict(zip(names, values, strict=True)))
 
     def key(self, key: object) -> str | None:
         """A key of a MAP; None if its entry is to be left out. Raises ConnectorError `null-map-key`."""
@@ -248,7 +279,7 @@ class JsonFormat(Format):
         """From one record to its rows (one, unless it is an array)."""
         fields = [(column.name, _reader(column.type, self.rules, column.name, self)) for column in columns]
         plain = [column.name for column in columns if isinstance(column.type, StringType)]
-        scan = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_no_constant, strict=False)
+        scan = _scanner()
 
         def decode(record: bytes) -> Iterator[list[object]]:
             try:
@@ -262,9 +293,7 @@ class JsonFormat(Format):
                 value, _ = scan.raw_decode(text)
             except ValueError as wrong:
                 raise BadValue(f"it is not JSON: {_sentence(wrong)}") from None
-            except RecursionError:
-                raise BadValue("it is nested too deeply") from None
-            for row in value if isinstance(value, list) else [value]:
+            for row, written in _elements(text) if isinstance(value, list) else [(value, text)]:
                 if not isinstance(row, dict):
                     raise BadValue(f"it is {_kind(row)}, not an object")
                 if self.fail_on_missing:
@@ -272,29 +301,75 @@ class JsonFormat(Format):
                         if name not in row:
                             raise BadValue(f"field `{name}` is missing", name)
                 if any(isinstance(row.get(name), list | dict) for name in plain):
-                    row = {**row, **_members_as_written(text, plain)} if row is value else row
+                    row = {**row, **_members_as_written(written, plain)}
                 yield [read(row.get(name)) for name, read in fields]
 
-        return decode
+        def decode_what_is_flat_enough(record: bytes) -> Iterator[list[object]]:
+            try:
+                yield from decode(record)
+            except RecursionError:
+                raise BadValue("it is nested too deeply") from None
+
+        return decode_what_is_flat_enough
+
+
+def without_mark(text: str) -> str:
+    """Spark SQL: a text without a mark of the byte order."""
+    return f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text})"
+
+
+def _objects(text: str) -> str:
+    """Spark SQL: the objects of a record, as an array of texts; a record that is no array of objects is its only one."""
+    elements = f"transform(try_cast(try_parse_json({text}) AS ARRAY<VARIANT>), x -> to_json(x))"
+    objects = f"IF(forall({elements}, x -> startswith(x, '{{')), {elements}, NULL)"
+    is_array = f"is_valid_utf8({text}) AND startswith(ltrim({_SPACE}, {text}), '[')"
+    return f"coalesce(IF({is_array}, {objects}, NULL), array({text}))"
+
+
+def member(name: str) -> str:
+    """The step of a path of JSON that leads to a member of an object."""
+    return '["' + name.replace('"', '\\"') + '"]'
+
+
+def _scanner() -> json.JSONDecoder:
+    """Reads JSON, numbers as they are written."""
+    return json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_no_constant, strict=False)
+
+
+def _elements(text: str) -> Iterator[tuple[object, str]]:
+    """The elements of the array `text`, parsed and as they are written; the text is known to be JSON."""
+    scan = _scanner()
+    at = _after(r"\[\s*", text, 0)
+    while text[at] != "]":
+        value, end = scan.raw_decode(text, at)
+        yield value, text[at:end]
+        at = _after(r"[\s,]*", text, end)
 
 
 def _members_as_written(text: str, names: Sequence[str]) -> dict[str, str]:
     """The objects and arrays that are members of the object `text`, as they are written; the text is known to be JSON."""
-    scan = json.JSONDecoder(strict=False)
+    scan = _scanner()
     found: dict[str, str] = {}
     at = 1
     while True:
         start = text.index('"', at)
         name, at = json.decoder.scanstring(text, start + 1, False)  # type: ignore[attr-defined]
-        start = at = re.compile(r"[\s:]*").match(text, at).end()  # type: ignore[union-attr]
+        start = at = _after(r"[\s:]*", text, at)
         value, at = scan.raw_decode(text, start)
         if name in names:
             found.pop(name, None)
             if isinstance(value, list | dict):
                 found[name] = text[start:at]
-        if text[re.compile(r"\s*").match(text, at).end()] == "}":  # type: ignore[union-attr]
+        if text[_after(r"\s*", text, at)] == "}":
             return found
         at += 1
+
+
+def _after(pattern: str, text: str, at: int) -> int:
+    """Where what matches the pattern, maybe nothing, ends."""
+    found = re.compile(pattern).match(text, at)
+    assert found is not None, pattern
+    return found.end()
 
 
 # --- encoding ---------------------------------------------------------------------------------------------------------
@@ -390,7 +465,7 @@ def _kind(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case _Number():
-            return f"the number {value}"
+            return f"the number {excerpt(value)}"
         case str():
             return "a text"
         case list():
@@ -450,6 +525,8 @@ def _strict_reader(of: DataType, rules: TextRules, path: str, form: JsonFormat) 
                 return {name: read(value.get(name)) for name, read in parts}
 
             return row
+        case StringType():
+            return lambda value: _SURROGATE.sub("?", _text(value))  # half a character, as Java writes it
         case _:
             convert = converter(of, rules)
 

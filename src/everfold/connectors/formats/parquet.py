@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.contract import RecordColumn
-from everfold.connectors.formats.values import article, identifier
+from everfold.connectors.formats.values import identifier
 from everfold.connectors.options import Option, OptionSet
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
@@ -33,6 +33,7 @@ from everfold.types import (
     StringType,
     TimestampType,
     TimeType,
+    article,
 )
 
 if TYPE_CHECKING:

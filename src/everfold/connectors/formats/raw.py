@@ -61,13 +61,15 @@ class RawFormat(Format):
         """One column, of a type that is bytes."""
         if len(columns) != 1:
             raise UnsupportedFeature.of(
-                "raw-columns", f"table `{table.name}`: format raw takes exactly one column, there are {len(columns)}"
+                "raw-columns",
+                f"table `{table.name}`: format raw takes exactly one column, there are {len(columns)}",
+                table.span,
             )
         of = columns[0].type
         if not isinstance(of, StringType | BytesType | BooleanType | IntegerType):
             raise UnsupportedFeature.of(
                 "raw-type", f"table `{table.name}`: format raw does not read or write {of} (column `{columns[0].name}`)",
-                help="it takes STRING, BYTES, BOOLEAN and integers",
+                table.place_of(columns[0].name), "it takes STRING, BYTES, BOOLEAN and integers",
             )  # fmt: skip
 
     @property

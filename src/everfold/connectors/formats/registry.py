@@ -5,9 +5,13 @@ from __future__ import annotations
 from everfold.connectors.formats.contract import Format
 from everfold.connectors.options import OptionSet, OptionValues
 from everfold.errors import SqlError, nearest
+from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
+from everfold.types import DataType
 
-NAMES = ("json", "csv", "raw", "parquet")
+NAMES = ("json", "csv", "raw", "parquet", "debezium-json", "canal-json")
+CHANGES = ("debezium-json", "canal-json")
+"""The formats whose records are changes."""
 
 
 def options_of(name: str) -> OptionSet:
@@ -19,9 +23,30 @@ def options_of(name: str) -> OptionSet:
             from everfold.connectors.formats.csv import OPTIONS
         case "raw":
             from everfold.connectors.formats.raw import OPTIONS
+        case "debezium-json":
+            from everfold.connectors.formats.debezium import OPTIONS
+        case "canal-json":
+            from everfold.connectors.formats.canal import OPTIONS
         case _:
             from everfold.connectors.formats.parquet import OPTIONS
     return OPTIONS
+
+
+def metadata_of(name: str) -> dict[str, DataType]:
+    """What records of a format say beside their rows: METADATA keys and types."""
+    match name:
+        case "debezium-json":
+            from everfold.connectors.formats.debezium import METADATA
+        case "canal-json":
+            from everfold.connectors.formats.canal import METADATA
+        case _:
+            return {}
+    return METADATA
+
+
+def changelog_of(name: str | None) -> ChangelogMode:
+    """Which changes records of a format are, and can hold."""
+    return ChangelogMode.ALL if name in CHANGES else ChangelogMode.INSERT_ONLY
 
 
 def format_of(name: str, table: Table, options: OptionValues, prefix: str) -> Format:
@@ -35,6 +60,14 @@ def format_of(name: str, table: Table, options: OptionValues, prefix: str) -> Fo
             from everfold.connectors.formats.csv import CsvFormat
 
             return CsvFormat.of(table, options, prefix)
+        case "debezium-json":
+            from everfold.connectors.formats.debezium import DebeziumFormat
+
+            return DebeziumFormat.of(table, options, prefix)
+        case "canal-json":
+            from everfold.connectors.formats.canal import CanalFormat
+
+            return CanalFormat.of(table, options, prefix)
         case _:
             from everfold.connectors.formats.raw import RawFormat
 

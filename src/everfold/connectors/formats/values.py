@@ -95,15 +95,10 @@ def identifier(name: str) -> str:
 
 
 def excerpt(text: object, length: int = 80) -> str:
-    """The beginning of a text, in one line."""
-    line = str(text).replace("\r", "\\r").replace("\n", "\\n")
+    """The beginning of a text, in one line and harmless on a terminal: what cannot be printed is shown by its escape (`\\x1b`)."""
+    start = str(text)[: length + 1]
+    line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in start)
     return line if len(line) <= length else line[: length - 1] + "…"
-
-
-def article(of: DataType) -> str:
-    """`a DECIMAL(10, 2)`, `an INT`."""
-    sql = of.sql
-    return f"{'an' if sql[0] in 'AEIO' else 'a'} {sql}"
 
 
 # --- Catalyst ---------------------------------------------------------------------------------------------------------

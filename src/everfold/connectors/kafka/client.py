@@ -14,6 +14,7 @@ from everfold.connectors.kafka.connector import SERVERS, topics
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError, nearest
 from everfold.plan.nodes import Table
+from everfold.sql.settings import is_secret
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
@@ -26,7 +27,9 @@ _OWN = frozenset({
     "value.deserializer", "key.serializer", "value.serializer", "interceptor.classes", "transactional.id", "partitioner.class",
 })  # fmt: skip
 """Settings of Kafka's client that are everfold's to decide."""
-_JAAS = re.compile(r"(username|password)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))")
+_JAAS = re.compile(r"\b(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
+_STORES = ("ssl.truststore.", "ssl.keystore.")
+_VERIFICATION = "ssl.endpoint.identification.algorithm"
 
 
 def java_settings(options: OptionValues) -> dict[str, str]:
@@ -39,14 +42,31 @@ def java_settings(options: OptionValues) -> dict[str, str]:
 def own_settings(options: OptionValues) -> dict[str, str]:
     """The same for the client of this process, where Java's words differ; what it does not know is left out."""
     said = {key: value for key, value in options.with_prefix("properties.").items() if key not in _OWN}
-    jaas = said.pop("sasl.jaas.config", None)
-    if jaas is not None:
-        for word, *values in _JAAS.findall(jaas):
-            said.setdefault(f"sasl.{word}", next((each for each in values if each), ""))
-    if said.get("ssl.truststore.type", "").upper() == "PEM" and "ssl.truststore.location" in said:
-        said["ssl.ca.location"] = said["ssl.truststore.location"]
-    settings = {"isolation.level": "read_committed", **said, "bootstrap.servers": options.text(SERVERS)}
-    return _known(settings)
+    for word, *values in _JAAS.findall(said.pop("sasl.jaas.config", "")):
+        said.setdefault(f"sasl.{word}", re.sub(r"\\(.)", r"\1", "".join(values)))
+    if said.get(_VERIFICATION) == "":
+        said[_VERIFICATION] = "none"
+    stores = {key: said.pop(key) for key in tuple(said) if key.startswith(_STORES)}
+    settings = {"isolation.level": "read_committed", **said, **_stores(stores)}
+    return _known({**settings, "bootstrap.servers": options.text(SERVERS)})
+
+
+def _stores(java: Mapping[str, str]) -> dict[str, str]:
+    """Java's trust store and key store: PEM files or texts; a key store can be PKCS #12 too."""
+    said: dict[str, str | None] = {
+        "ssl.ca.location": java.get("ssl.truststore.location"),
+        "ssl.ca.pem": java.get("ssl.truststore.certificates"),
+    }
+    if java.get("ssl.keystore.type", "").upper() == "PEM":
+        said |= {
+            "ssl.certificate.location": java.get("ssl.keystore.location"),
+            "ssl.key.location": java.get("ssl.keystore.location"),
+            "ssl.certificate.pem": java.get("ssl.keystore.certificate.chain"),
+            "ssl.key.pem": java.get("ssl.keystore.key"),
+        }
+    else:
+        said |= {each: java.get(each) for each in ("ssl.keystore.location", "ssl.keystore.password")}
+    return {key: value for key, value in said.items() if value is not None}
 
 
 def _known(settings: dict[str, str]) -> dict[str, str]:
@@ -187,7 +207,17 @@ def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> C
             dict(table.option_spans).get("topic"),
             "create the topic first",
         )
-    return trouble("kafka-refused", f"table `{table.name}`: Kafka says: {error.str()}")
+    return trouble("kafka-refused", f"table `{table.name}`: Kafka says: {_without_secrets(error.str(), options)}")
+
+
+def _without_secrets(text: str, options: OptionValues) -> str:
+    """The text with stars for secrets of the table."""
+    said = options.with_prefix("properties.")
+    hidden = [value for key, value in said.items() if is_secret(key)]
+    hidden += ["".join(value) for word, *value in _JAAS.findall(said.get("sasl.jaas.config", "")) if word == "password"]
+    for value in filter(None, hidden):
+        text = text.replace(value, "******")
+    return text
 
 
 def unreachable(table: Table, options: OptionValues) -> ConnectorError:

@@ -19,12 +19,23 @@ from everfold.connectors.contract import (
     wrong_option,
 )
 from everfold.connectors.formats.contract import Format, RecordColumn
-from everfold.connectors.formats.registry import format_of, options_of, refuse_unknown
+from everfold.connectors.formats.envelope import VALUE
+from everfold.connectors.formats.registry import (
+    CHANGES,
+    changelog_of,
+    format_of,
+    metadata_of,
+    options_of,
+    refuse_unknown,
+)
 from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, nearest
+from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, BYTES, INT, STRING, TIMESTAMP_LTZ3, DataType, MapType
 
-FORMATS = ("json", "csv", "raw")
+ROWS = ("json", "csv", "raw")
+"""The formats of rows: of keys, and of values that are no changes."""
+FORMATS = (*ROWS, *CHANGES)
 METADATA: dict[str, DataType] = {
     "topic": STRING,
     "partition": INT,
@@ -47,7 +58,7 @@ OPTIONS = OptionSet(
         Option(SERVERS, required=True, meaning="where the brokers are, as `host:9092`"),
         Option("properties.group.id", meaning="the consumer group: where `group-offsets` starts, and where progress is shown"),
         Option("properties.*", meaning="settings of Kafka's client, handed on as they are", secret=True),
-        Option("format", meaning="how values are written: json, csv or raw"),
+        Option("format", meaning="how values are written: json, csv, raw, debezium-json or canal-json"),
         Option("value.format", meaning="the same as `format`"),
         Option("key.format", meaning="how keys are written: json, csv or raw"),
         Option("key.fields", meaning="the columns that lie in the key, with `;` between them"),
@@ -85,35 +96,24 @@ class KafkaConnector(Connector):
     def check(self, table: Table, role: Role) -> OptionValues:
         """Topics, formats, key columns, METADATA and where to start and end."""
         options = self.options(table).read(table, role.value)
-        if role is Role.SOURCE:
-            refuse_metadata(table, tuple(METADATA), role)
-            _check_offsets(table, options)
-        else:
-            _check_sink_metadata(table)
         _check_topics(table, options, role)
-        value = value_format(table, options)
-        value.check(table, value_columns(table, options, role))
-        keys = key_columns(table, options, role)
-        found_key = key_format(table, options)
-        if found_key is not None:
-            if not keys:
-                raise wrong_option(table, "key.format", "`key.format` is set, but `key.fields` names no column")
-            found_key.check(table, keys)
-        elif keys:
-            raise SqlError(
-                Diagnostic(
-                    "missing-option",
-                    f"table `{table.name}` needs option `key.format`, as `key.fields` is set",
-                    dict(table.option_spans).get("key.fields"),
-                )
+        if table.primary_key and self.takes(table) is ChangelogMode.INSERT_ONLY:
+            raise UnsupportedFeature.of(
+                "primary-key",
+                f"table `{table.name}`: a topic of format `{value_format_name(table)}` keeps every record, so there can be several of a PRIMARY KEY",
+                table.span,
+                "leave the PRIMARY KEY out, or use the connector `upsert-kafka`",
             )
-        if (count := options.number("scan.max-records-per-batch")) <= 0:
-            raise wrong_option(
-                table,
-                "scan.max-records-per-batch",
-                f"option `scan.max-records-per-batch` is {count}, but it must be above 0",
-            )
+        check_records(table, options, role)
         return options
+
+    def changelog(self, table: Table) -> ChangelogMode:
+        """What the values' format makes of records."""
+        return changelog_of(value_format_name(table))
+
+    def takes(self, table: Table) -> ChangelogMode:
+        """What the values' format can hold: a record that was written stays."""
+        return self.changelog(table)
 
     def source(self, table: Table) -> Source:
         """Reads the topics."""
@@ -139,6 +139,17 @@ def topics(options: OptionValues) -> tuple[str, ...]:
     return tuple(each.strip() for each in (options.text_or_none("topic") or "").split(";") if each.strip())
 
 
+def value_format_name(table: Table) -> str | None:
+    """The name of the format of values, if the table gives one."""
+    said = dict(table.options)
+    return said.get("value.format", said.get("format"))
+
+
+def value_metadata(table: Table) -> tuple[str, ...]:
+    """The METADATA that the format of values has, as Flink names it in a table of Kafka."""
+    return tuple(VALUE + key for key in metadata_of(value_format_name(table) or ""))
+
+
 def value_format(table: Table, options: OptionValues) -> Format:
     """The format of values."""
     said = dict(table.options)
@@ -153,12 +164,14 @@ def key_format(table: Table, options: OptionValues) -> Format | None:
     """The format of keys, None if keys are not looked at."""
     if "key.format" not in options.given:
         return None
-    name = refuse_unknown(table, "key.format", FORMATS)
+    name = refuse_unknown(table, "key.format", ROWS)
     return format_of(name, table, options, f"key.{name}.")
 
 
 def key_fields(options: OptionValues) -> tuple[str, ...]:
     """The names of the table's columns that lie in the key."""
+    if isinstance(found := options.values["key.fields"], tuple):
+        return found
     return tuple(each.strip() for each in (options.text_or_none("key.fields") or "").split(";") if each.strip())
 
 
@@ -211,6 +224,37 @@ def specific_offsets(table: Table, options: OptionValues, option: str) -> dict[i
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
+def check_records(table: Table, options: OptionValues, role: Role) -> None:
+    """Whether keys, values and METADATA of a table can be read or written, and where reading starts and ends. Raises SqlError."""
+    if role is Role.SOURCE:
+        refuse_metadata(table, (*METADATA, *value_metadata(table)), role)
+        _check_offsets(table, options)
+    else:
+        _check_sink_metadata(table)
+    _check_stores(table, options)
+    value_format(table, options).check(table, value_columns(table, options, role))
+    keys = key_columns(table, options, role)
+    found_key = key_format(table, options)
+    if found_key is not None:
+        if not keys:
+            raise wrong_option(table, "key.format", "`key.format` is set, but `key.fields` names no column")
+        found_key.check(table, keys)
+    elif keys:
+        raise SqlError(
+            Diagnostic(
+                "missing-option",
+                f"table `{table.name}` needs option `key.format`, as `key.fields` is set",
+                dict(table.option_spans).get("key.fields"),
+            )
+        )
+    if (count := options.number("scan.max-records-per-batch")) <= 0:
+        raise wrong_option(
+            table,
+            "scan.max-records-per-batch",
+            f"option `scan.max-records-per-batch` is {count}, but it must be above 0",
+        )
+
+
 def _check_topics(table: Table, options: OptionValues, role: Role) -> None:
     pattern = options.text_or_none("topic-pattern")
     named = topics(options)
@@ -237,6 +281,21 @@ def _check_topics(table: Table, options: OptionValues, role: Role) -> None:
             raise wrong_option(
                 table, "topic-pattern", f"option `topic-pattern` is no regular expression: {wrong}"
             ) from None
+
+
+def _check_stores(table: Table, options: OptionValues) -> None:
+    """Refuses key stores that Java alone can read: offsets and topics are asked for without it."""
+    said = options.with_prefix("properties.")
+    for store, known in (("truststore", ("PEM",)), ("keystore", ("PEM", "PKCS12"))):
+        of = said.get(f"ssl.{store}.type", "JKS").upper()
+        if f"ssl.{store}.location" in said and of not in known:
+            option = f"properties.ssl.{store}.location"
+            raise UnsupportedFeature.of(
+                "java-key-store",
+                f"table `{table.name}`: `{option}` is a store of type {of}, which only Java can read",
+                dict(table.option_spans).get(option),
+                f"write it as PEM (keytool, openssl pkcs12) and set 'properties.ssl.{store}.type' = 'PEM'",
+            )
 
 
 def _check_offsets(table: Table, options: OptionValues) -> None:
@@ -276,10 +335,11 @@ def _check_sink_metadata(table: Table) -> None:
         if column.metadata_key is None or column.virtual:
             continue
         if column.metadata_key not in METADATA:
-            refuse_metadata(table, tuple(METADATA), Role.SINK)
+            refuse_metadata(table, (*METADATA, *value_metadata(table)), Role.SINK)
         if column.metadata_key not in WRITABLE:
             raise UnsupportedFeature.of(
                 "read-only-metadata",
                 f"table `{table.name}`: the metadata `{column.metadata_key}` of a record cannot be written",
-                help=f"declare `{column.name}` as METADATA VIRTUAL",
+                table.place_of(column.name),
+                f"declare `{column.name}` as METADATA VIRTUAL",
             )

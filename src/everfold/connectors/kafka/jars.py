@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everfold.cache import cache_folder
 from everfold.connectors.troubles import trouble
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ def _fetch(spark: SparkSession) -> None:
 
 
 def _kept() -> Path:
-    """Where the jars are kept: `$EVERFOLD_CACHE`, else `~/.cache/everfold`."""
-    home = os.environ.get("EVERFOLD_CACHE")
-    return (Path(home) if home else Path.home() / ".cache" / "everfold") / f"spark-kafka-{CONNECTOR_VERSION}"
+    """Where the jars are kept."""
+    return cache_folder() / f"spark-kafka-{CONNECTOR_VERSION}"
 
 
 def _keep(spark: SparkSession, kept: Path) -> None:

@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from everfold.connectors.contract import BatchId, LocalSink, OptionValues, Role, SinkContext, columns_of
+from everfold.connectors.contract import KIND, BatchId, LocalSink, OptionValues, Role, SinkContext, columns_of
 from everfold.connectors.kafka.client import Client, kafka_error, own_settings
 from everfold.connectors.kafka.connector import SERVERS, key_columns, key_format, topics, value_columns, value_format
 from everfold.connectors.kafka.transaction import OutgoingRecord, SinkFenced, TransactionalSink
+from everfold.connectors.netting import last_by_key
 from everfold.connectors.troubles import trouble
 from everfold.errors import StateError
+from everfold.plan.changelog import RowKind
+from everfold.types import physical
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class KafkaSink(LocalSink):
-    """One topic."""
+    """One topic. `upsert`: of the rows of a key in a batch only the last is written, without a value if it is taken back."""
 
-    def __init__(self, context: SinkContext, options: OptionValues) -> None:
+    def __init__(self, context: SinkContext, options: OptionValues, *, upsert: bool = False) -> None:
         super().__init__(context, options)
+        self.upsert = upsert
         self._open: TransactionalSink | None = None
         self._partition_list: list[int] = [0]
 
@@ -87,17 +91,22 @@ class KafkaSink(LocalSink):
         }
         partitioner = self.options.text("sink.partitioner")
         width = len(columns_of(self.table, Role.SINK))
+        if self.upsert:
+            rows = last_by_key(rows, [physical(column.position) for column in keys])
         columns = [rows.column(at).to_pylist() for at in range(width)]
-        for number, row in enumerate(zip(*columns, strict=True)):
+        kinds = rows.column(KIND).to_pylist()
+        for number, (kind, *row) in enumerate(zip(kinds, *columns, strict=True)):
             partition = None
             if partitioner == "fixed":
                 partition = self._partition_list[0]
             elif partitioner == "round-robin":
                 partition = self._partition_list[number % len(self._partition_list)]
             at = special.get("timestamp")
+            tombstone = self.upsert and kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+            more = [kind] if value.changes else []
             yield OutgoingRecord(
                 None if encode_key is None else encode_key([row[column.position] for column in keys]),
-                encode_value([row[column.position] for column in values]),
+                None if tombstone else encode_value([*(row[column.position] for column in values), *more]),
                 partition,
                 None if at is None or row[at] is None else _millis(row[at]),
                 _headers(row[special["headers"]]) if "headers" in special else (),

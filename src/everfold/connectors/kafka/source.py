@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, OptionValues, Role, Source, SourceContext
 from everfold.connectors.filesystem.source import bad_record
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
-from everfold.connectors.formats.values import BadValue, identifier, quoted
+from everfold.connectors.formats.values import BadValue, excerpt, identifier, quoted
 from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable
 from everfold.connectors.kafka.connector import (
     key_columns,
@@ -26,6 +26,7 @@ from everfold.connectors.kafka.jars import add_jars
 from everfold.connectors.timeless import PLACE, find_timeless
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
+from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table, TableColumn
 from everfold.types import physical
 
@@ -45,11 +46,12 @@ _METADATA = {
 
 
 class KafkaSource(Source):
-    """The records of a table's topics."""
+    """The records of a table's topics. `upsert`: a record is the newest row of its key, or, without a value, the end of it."""
 
-    def __init__(self, table: Table, options: OptionValues) -> None:
+    def __init__(self, table: Table, options: OptionValues, *, upsert: bool = False) -> None:
         self.table = table
         self.options = options
+        self.upsert = upsert
         self.client = Client(table, options)
         self._ends: Offsets | None = None
         self._observed: Any = None
@@ -67,7 +69,10 @@ class KafkaSource(Source):
         self._ends = self._fixed_ends(context, partitions)
         add_jars(context.spark)
         reader = context.spark.readStream.name(context.name).format("kafka")
-        reader = reader.option("maxOffsetsPerTrigger", str(self.options.number("scan.max-records-per-batch")))
+        most = self.options.number("scan.max-records-per-batch")
+        if context.settings is not None and "scan.max-records-per-batch" not in self.options.given:
+            most = context.settings.batch_rows or most
+        reader = reader.option("maxOffsetsPerTrigger", str(most))
         reader = reader.option("startingOffsets", "earliest" if starts is None else _json(starts))
         frame = self._frame(reader, context, streaming=True)
         self.client.close()
@@ -113,13 +118,21 @@ class KafkaSource(Source):
         keys, form = key_columns(self.table, self.options, Role.SOURCE), key_format(self.table, self.options)
         if form is not None:
             frame = self._parsed(frame, form, keys, "__key", values, context.name, streaming=streaming)
+        of_keys = dict(values)
         columns = value_columns(self.table, self.options, Role.SOURCE)
-        if columns:
-            form = value_format(self.table, self.options)
+        form = value_format(self.table, self.options)
+        if self.upsert:
+            frame = frame.where(f"__value IS NULL OR NOT ({form.is_empty(columns, '__value')})")
+        if columns or form.changes:
             frame = self._parsed(frame, form, columns, "__value", values, context.name, streaming=streaming)
+        if self.upsert:
+            values |= {at: f"IF(__value IS NULL, {sql}, {values[at]})" for at, sql in of_keys.items()}
+            kinds = (RowKind.DELETE.value, RowKind.UPDATE_AFTER.value)
+            frame = frame.selectExpr("*", f"CAST(IF(__value IS NULL, {kinds[0]}, {kinds[1]}) AS TINYINT) AS {KIND}")
         out = [f"{self._column(at, column, values)} AS {physical(at)}" for at, column in enumerate(self.table.columns)]
         place = "concat('topic `', __topic, '` partition ', __partition, ' offset ', __offset)"
-        return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}", f"{place} AS {PLACE}")
+        kind = [KIND] if KIND in frame.columns else []
+        return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}", f"{place} AS {PLACE}", *kind)
 
     def _split(self) -> str:
         name = quoted(self.table.name + "/")
@@ -131,7 +144,8 @@ class KafkaSource(Source):
         if at in values:
             return values[at]
         assert column.metadata_key is not None, column
-        return f"CAST({_METADATA[column.metadata_key]} AS {column.type.spark})"
+        said = value_format(self.table, self.options).metadata(column.metadata_key)
+        return f"CAST({said or _METADATA[column.metadata_key]} AS {column.type.spark})"
 
     def _parsed(
         self,
@@ -145,15 +159,15 @@ class KafkaSource(Source):
         streaming: bool,
     ) -> DataFrame:
         """The frame with the fields of keys or values as `<raw>_0…`; Spark SQL for the columns goes into `values`."""
-        parts = [("part", quoted(raw[2:])), ("topic", "__topic"), ("partition", "__partition"), ("offset", "__offset")]
-        place = Place(self.table.name, (*parts, ("raw", f"base64(substring({raw}, 1, {_RAW_BYTES}))")))
-        own = tuple(frame.columns)
-        frame = form.from_text(frame, columns, raw, keep_empty=raw == "__key")
+        place = Place(self.table.name, _parts(raw))
+        own = [*frame.columns, *form.beside]
+        frame = form.from_text(frame, columns, raw, keep_empty=raw == "__key" or self.upsert)
         fields = {column.position: f"{raw}_{at}" for at, column in enumerate(columns)}
         frame = frame.selectExpr(
             *(identifier(each) for each in own),
             *(f"{identifier(column.name)} AS {fields[column.position]}" for column in columns),
-            BAD,
+            # Where rows are found by their keys, a record without one is none.
+            f"IF({raw} IS NULL, '', {BAD}) AS {BAD}" if self.upsert and raw == "__key" else BAD,
         )
         if form.ignore_errors:
             frame = self._counted(frame, form, columns, fields, f"{name}{raw}", streaming=streaming)
@@ -312,7 +326,7 @@ class KafkaSource(Source):
         if re.search(r"data may have been lost|failOnDataLoss|DATA_LOSS|KAFKA_DATA_LOSS", error_text, re.I):
             return trouble(
                 "kafka-data-lost",
-                f"table `{self.table.name}`: records that were not read yet are gone from {', '.join(topics(self.options)) or 'a topic'}",
+                f"table `{self.table.name}`: records that were not read yet are gone from {', '.join(f'`{each}`' for each in topics(self.options)) or 'a topic'}",
                 help="the topic was made anew, or its retention is shorter than the job was down: start a new job (another --state)",
             )
         if re.search(r"UnknownTopicOrPartitionException", error_text):
@@ -333,10 +347,9 @@ class KafkaSource(Source):
         assert form is not None
         columns = (key_columns if is_key else value_columns)(self.table, self.options, Role.SOURCE)
         raw = base64.b64decode(re.sub(r"\s", "", str(said.get("raw", ""))))
+        nothing = "it has no key, and rows are found by their keys" if is_key else "it cannot be read"
         reason = (
-            f"field `{said['column']}` cannot be read: `{said.get('text')}`"
-            if said.get("column")
-            else "it cannot be read"
+            f"field `{said['column']}` cannot be read: `{excerpt(said.get('text'))}`" if said.get("column") else nothing
         )
         try:
             for _ in form.decoder(columns)(raw):
@@ -346,7 +359,19 @@ class KafkaSource(Source):
         where = f"topic `{said.get('topic')}` partition {said.get('partition')} offset {said.get('offset')}" + (
             ", key" if is_key else ""
         )
-        return bad_record(where, reason, raw.decode("utf-8", "replace"), form)
+        return bad_record(where, reason, raw.decode("utf-8", "replace"), form, lasting=True)
+
+
+def _parts(raw: str) -> tuple[tuple[str, str], ...]:
+    """Where a record's key or value (`raw`) lies, and its beginning, for an error."""
+    head = f"base64(substring({raw}, 1, {_RAW_BYTES}))"
+    return (
+        ("part", quoted(raw[2:])),
+        ("topic", "__topic"),
+        ("partition", "__partition"),
+        ("offset", "__offset"),
+        ("raw", head),
+    )
 
 
 def _json(offsets: Offsets) -> str:

@@ -84,6 +84,7 @@ class TransactionalSink:
             {
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "linger.ms": 20,
+                "partitioner": "murmur2_random",  # a key goes where Java's producer puts it
                 **common,
                 "transactional.id": name,
             },

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, SqlError
-from everfold.plan.expressions import Expr, InputRef, substitute, transform
+from everfold.plan.expressions import Call, Expr, InputRef, substitute, transform
 from everfold.plan.nodes import (
     AggCall,
     Filter,
@@ -22,6 +22,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session, SlicedWindow, Tumble
 from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.grouping import GROUPING, Grouping, expanded, grouping_value
 from everfold.sql.binder.windows import END, START, Unwound, unwind
 
 
@@ -43,22 +44,28 @@ class Calls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouped:
-    """An aggregate's plan, and what each key and each call is over its columns."""
+    """An aggregate's plan, and what each key and each call is over its columns. `chosen`: the number of a row's grouping set."""
 
     plan: Plan
     keys: tuple[Expr, ...]
     calls: tuple[Expr, ...]
+    grouping: Grouping | None = None
+    chosen: Expr | None = None
 
 
-def over_groups(expr: Expr, keys: Sequence[Expr], grouped: Grouped, width: int) -> Expr:
+def over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
     """An expression over the input's columns and calls, over the groups instead.
 
     Raises SqlError `not-in-group-by` for a column that is neither a key nor inside a call.
     """
+    assert grouped.grouping is not None
+    grouping, keys = grouped.grouping, grouped.grouping.keys
 
     def change(part: Expr) -> Expr | None:
+        if isinstance(part, Call) and part.function == GROUPING:
+            return grouping_value(part, grouping, grouped.chosen)
         if part in keys:
-            return grouped.keys[list(keys).index(part)]
+            return grouped.keys[keys.index(part)]
         if not isinstance(part, InputRef):
             return None
         if part.position >= width:
@@ -76,6 +83,17 @@ def over_groups(expr: Expr, keys: Sequence[Expr], grouped: Grouped, width: int) 
     return transform(expr, change)
 
 
+def group_by(
+    plan: Plan, grouping: Grouping, calls: Sequence[AggCall], context: Context, node: exp.Expression
+) -> Grouped:
+    """The aggregate of a plan's rows by one or more grouping sets."""
+    if not grouping.several:
+        return replace(group(plan, grouping.keys, calls, context, node), grouping=grouping)
+    over, keys = expanded(plan, grouping)
+    made = group(over, keys, calls, context, node)
+    return replace(made, keys=made.keys[:-1], grouping=grouping, chosen=made.keys[-1])
+
+
 def group(
     plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
 ) -> Grouped:
@@ -85,8 +103,6 @@ def group(
         over = [substitute(key, unwound.columns) for key in keys]
         if {START, END} <= {unwound.kind_of(key) for key in over}:
             return _window_group(plan, unwound, keys, over, calls, context, node)
-    if context.streaming:
-        raise _unbounded(unwound, bool(calls), context, node)
     return _plain(plan, keys, calls, context, node)
 
 
@@ -94,7 +110,8 @@ def _plain(
     plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
 ) -> Grouped:
     distinct_keys = tuple(dict.fromkeys(keys))
-    made = GroupAggregate(input=plan, keys=distinct_keys, calls=tuple(calls), span=context.span(node))
+    ttl_ms = context.settings.state_ttl_ms or 0
+    made = GroupAggregate(input=plan, keys=distinct_keys, calls=tuple(calls), ttl_ms=ttl_ms, span=context.span(node))
     return Grouped(
         plan=made,
         keys=tuple(_output(made, distinct_keys.index(key)) for key in keys),
@@ -105,23 +122,6 @@ def _plain(
 def _output(plan: Plan, position: int) -> InputRef:
     field = plan.schema[position]
     return InputRef(type=field.type, position=position, name=field.name)
-
-
-def _unbounded(unwound: Unwound | None, calls: bool, context: Context, node: exp.Expression) -> SqlError:
-    what = "GROUP BY" if isinstance(node, exp.Group) else "an aggregate" if calls else "SELECT DISTINCT"
-    if unwound is not None:
-        return context.unsupported(
-            "unbounded-aggregate",
-            f"{what} without both window_start and window_end changes its results for ever, and that is not supported in streaming yet",
-            node,
-            "group by window_start and window_end",
-        )
-    return context.unsupported(
-        "unbounded-aggregate",
-        f"{what} over a stream without windows changes its results for ever, and that is not supported yet",
-        node,
-        "aggregate over windows, FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES), or run in batch",
-    )
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
@@ -141,15 +141,7 @@ def _window_group(
     mixed = unwound.entangled or any(all(unwound.touches(key)) for key in over)
     mixed = mixed or any(unwound.touches(part)[1] for call in of_calls for part in _parts(call))
     if isinstance(source.window, Session):
-        reason = _session_reason(unwound, over, mixed)
-        if reason is not None:
-            if context.streaming:
-                raise context.unsupported(
-                    "session-group",
-                    reason,
-                    node,
-                    "group by window_start, window_end and the PARTITION BY columns, no others",
-                )
+        if not _own_sessions(unwound, over, mixed):
             return _plain(plan, keys, calls, context, node)
     elif mixed or isinstance(source, WindowAggregate):
         return _attached(plan, unwound, keys, over, calls, context, node)
@@ -180,24 +172,17 @@ def _row_keys(unwound: Unwound, over: Sequence[Expr]) -> tuple[Expr, ...]:
     return tuple(dict.fromkeys(key for key in over if not unwound.touches(key)[1]))
 
 
-def _session_reason(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> str | None:
-    """Why a grouping of sessions cannot be the sessions' own."""
+def _own_sessions(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> bool:
+    """Whether sessions are grouped by what they were made by: then each group is one of them."""
     source = unwound.source
-    if isinstance(source, WindowAggregate):
-        return "sessions that have been aggregated cannot be aggregated by window again"
-    if mixed:
-        return "an aggregate over sessions cannot use the session's start or end together with columns of its rows"
-    keys = _row_keys(unwound, over)
-    sessions = {
+    if mixed or isinstance(source, WindowAggregate):
+        return False
+    partition = {
         InputRef(type=field.type, position=at)
         for at, field in enumerate(unwound.inner.schema)
         if at in source.partition_keys
     }
-    if set(keys) == sessions:
-        return None
-    by = named_list(unwound.inner.schema[at].name for at in source.partition_keys)
-    made = f"made by {by}" if by else "made without PARTITION BY"
-    return f"these sessions are {made}, and an aggregate by other keys changes its results for ever"
+    return set(_row_keys(unwound, over)) == partition
 
 
 def _windowed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
@@ -17,11 +17,8 @@ from everfold.sql.dialects.render import render
 from everfold.sql.statements import ComputedColumn, CreateTable, CreateView, MetadataColumn, PhysicalColumn
 from everfold.types import Field, Schema, TimestampType
 
-Resolve = Callable[[str, Span | None], str]
-"""Fills variables into an option's value."""
 
-
-def bind_create_table(statement: CreateTable, catalog: Catalog, resolve: Resolve) -> CatalogTable:
+def bind_create_table(statement: CreateTable, catalog: Catalog) -> CatalogTable:
     """The table that a CREATE TABLE declares; everything wrong in it is raised together."""
     name = catalog.check_new(statement.name, temporary=statement.temporary, span=statement.name_span)
     problems = Problems()
@@ -34,7 +31,7 @@ def bind_create_table(statement: CreateTable, catalog: Catalog, resolve: Resolve
         with problems:
             if option.key in options:
                 raise SqlError(Diagnostic("duplicate-option", f"option `{option.key}` is given twice", option.key_span))
-            options[option.key] = resolve(option.value, option.value_span)
+            options[option.key] = catalog.resolve(option.value, option.value_span)
             spans[option.key] = option.span
     problems.check()
     delivered = tuple(_delivered(each, key) for each in statement.columns if not isinstance(each, ComputedColumn))
@@ -45,7 +42,9 @@ def bind_create_table(statement: CreateTable, catalog: Catalog, resolve: Resolve
         primary_key=key,
         partition_keys=statement.partitioned_by,
         option_spans=tuple(sorted(spans.items(), key=lambda each: each[0])),
+        span=statement.name_span,
     )
+    table = replace(table, changelog=catalog.changelog(table))
     columns = _columns(statement, table, catalog, problems)
     problems.check()
     return CatalogTable(
@@ -107,9 +106,14 @@ def _check_partitions(statement: CreateTable, problems: Problems) -> None:
 def _delivered(column: PhysicalColumn | MetadataColumn, key: Sequence[str]) -> TableColumn:
     if isinstance(column, MetadataColumn):
         return TableColumn(
-            name=column.name, type=column.type, metadata_key=column.key or column.name, virtual=column.virtual
+            name=column.name,
+            type=column.type,
+            metadata_key=column.key or column.name,
+            virtual=column.virtual,
+            span=column.span,
         )
-    return TableColumn(name=column.name, type=column.type.as_nullable(False) if column.name in key else column.type)
+    of = column.type.as_nullable(False) if column.name in key else column.type
+    return TableColumn(name=column.name, type=of, span=column.span)
 
 
 def _columns(statement: CreateTable, table: Table, catalog: Catalog, problems: Problems) -> tuple[Column, ...]:

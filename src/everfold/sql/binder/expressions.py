@@ -9,21 +9,23 @@ from sqlglot import exp
 
 from everfold.errors import Diagnostic, Span, SqlError, nearest
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
-from everfold.plan.nodes import AggCall
+from everfold.sql.binder.aggregate_calls import bind_call
 from everfold.sql.binder.context import Context, Problems
+from everfold.sql.binder.grouping import GROUPING, GROUPING_TYPE
 from everfold.sql.binder.json_options import with_options
 from everfold.sql.binder.literals import bind_literal, null, text, truth
 from everfold.sql.binder.names import (
-    LATER_AGGREGATES,
+    GROUPING_FUNCTIONS,
     LEGACY_WINDOWS,
+    NO_OVER,
     OVER_FUNCTIONS,
     aggregate_named,
     aggregate_names,
-    is_aggregate,
 )
+from everfold.sql.binder.python_functions import called, is_aggregate_call, python_aggregate, python_call
 from everfold.sql.binder.scope import Relation, check_field, resolve
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FlinkCast, FunctionCall, QualifiedStar
-from everfold.types import BooleanType, NullType
+from everfold.types import BooleanType, NullType, article
 
 if TYPE_CHECKING:
     from everfold.sql.binder.aggregates import Calls
@@ -80,7 +82,7 @@ class ExpressionBinder:
         if not isinstance(bound.type, BooleanType):
             raise self.context.error(
                 "not-a-condition",
-                f"{self.clause} takes a condition, and `{self.context.sql(node)}` is a {bound.type.sql}",
+                f"{self.clause} takes a condition, and `{self.context.sql(node)}` is {article(bound.type)}",
                 node,
             )
         return bound
@@ -126,6 +128,8 @@ class ExpressionBinder:
                 return self._between(node, span)
             case exp.In():
                 return self._in(node, span)
+            case exp.Overlaps():
+                return self._build("OVERLAPS", (*self._period(node.this), *self._period(node.expression)), span)
             case exp.Escape():
                 like = node.this
                 name = "LIKE" if isinstance(like, exp.Like) else "SIMILAR TO"
@@ -139,7 +143,7 @@ class ExpressionBinder:
             case FunctionCall():
                 return self._call(node, span)
             case exp.Window():
-                raise self.context.unsupported("over-window", "OVER windows are not supported yet", node, None)
+                raise self.context.unsupported("over-window", "OVER windows are not supported yet", node, NO_OVER)
             case exp.Subquery() | exp.Exists() | exp.Query():
                 return self._subquery(node)
             case exp.Star() | QualifiedStar():
@@ -148,7 +152,10 @@ class ExpressionBinder:
                 )
             case exp.Kwarg():
                 raise self.context.unsupported(
-                    "named-argument", "named arguments are only supported in window TVFs", node
+                    "named-argument",
+                    "named arguments are only supported in window TVFs",
+                    node,
+                    "write the arguments alone, in their order",
                 )
             case exp.Var():
                 return Literal(type=text(node.name).type, value=node.name, span=span)
@@ -218,6 +225,18 @@ class ExpressionBinder:
         assert any_ is not None
         return any_
 
+    def _period(self, node: exp.Expression) -> tuple[Expr, ...]:
+        """The two ends of a period, which is written as a row; the second may be how long it is."""
+        row = isinstance(node, exp.Tuple) or (isinstance(node, FunctionCall) and node.name in ("ROW", "PERIOD"))
+        if not row or len(node.expressions) != 2:
+            raise self.context.error(
+                "wrong-arguments",
+                f"OVERLAPS compares periods, and `{self.context.sql(node)}` is none",
+                node,
+                "write (start, end) or (start, INTERVAL '1' HOUR)",
+            )
+        return self._all(node.expressions)
+
     def _case(self, node: exp.Case, span: Span | None) -> Expr:
         operand = self._bind(node.this) if node.this is not None else None
         args: list[Expr] = []
@@ -242,11 +261,15 @@ class ExpressionBinder:
 
     def _call(self, node: FunctionCall, span: Span | None) -> Expr:
         name = node.name
-        if is_aggregate(name):
+        function = called(node, self.context)
+        if is_aggregate_call(node, self.context):
             return self._aggregate(node)
+        if function is not None:
+            self._refuse_aggregate_clauses(node)
+            return python_call(function, self._all(node.expressions), span)
         if name in OVER_FUNCTIONS:
             raise self.context.unsupported(
-                "over-window", f"`{name}` needs an OVER window, and these are not supported yet", node
+                "over-window", f"`{name}` needs an OVER window, and these are not supported yet", node, NO_OVER
             )
         if name in LEGACY_WINDOWS:
             raise self.context.unsupported(
@@ -255,16 +278,7 @@ class ExpressionBinder:
                 node,
                 "use a window TVF: FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY window_start, window_end",
             )
-        for clause, present in (
-            ("DISTINCT", node.distinct),
-            ("FILTER", node.filter),
-            ("ORDER BY", node.order),
-            ("NULLS", node.nulls),
-        ):
-            if present:
-                raise self.context.error(
-                    "not-an-aggregate", f"{clause} belongs to aggregate functions, and `{name}` is none", node
-                )
+        self._refuse_aggregate_clauses(node)
         args = list(node.expressions)
         if name in ("FLOOR", "CEIL", "CEILING") and len(args) == 2 and isinstance(args[1], exp.Var):
             name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
@@ -277,11 +291,38 @@ class ExpressionBinder:
             if error.code != "unknown-function":
                 raise
             found = error.diagnostics[0]
-            near = nearest(name, (*aggregate_names(), *scalar_names()))
+            known = (function.name for function in self.context.catalog.functions)
+            near = nearest(name, (*aggregate_names(), *scalar_names(), *known)) or "SHOW FUNCTIONS lists what there is"
             raise SqlError(Diagnostic(found.code, found.message, found.span, near)) from None
+
+    def _refuse_aggregate_clauses(self, node: FunctionCall) -> None:
+        for clause, present in (
+            ("DISTINCT", node.distinct),
+            ("FILTER", node.filter),
+            ("ORDER BY", node.order),
+            ("NULLS", node.nulls),
+        ):
+            if present:
+                raise self.context.error(
+                    "not-an-aggregate", f"{clause} belongs to aggregate functions, and `{node.name}` is none", node
+                )
+
+    def _grouping(self, node: FunctionCall) -> Expr:
+        """GROUPING and its like: what they are is known when the sets are."""
+        span = self.context.span(node)
+        if self.calls is None:
+            raise self.context.error("misplaced-aggregate", f"`{node.name}` cannot stand in {self.clause}", node)
+        if node.name == "GROUP_ID":
+            return Literal(type=GROUPING_TYPE, value=0, span=span)
+        if not node.expressions:
+            raise self.context.error("wrong-arguments", f"`{node.name}` takes the keys of GROUP BY", node)
+        inside = ExpressionBinder(self.relation, self.context, self.clause, within=node.name)
+        return Call(function=GROUPING, args=inside._all(node.expressions), type=GROUPING_TYPE, span=span)
 
     def _aggregate(self, node: FunctionCall) -> Expr:
         name, context = node.name, self.context
+        if name in GROUPING_FUNCTIONS:
+            return self._grouping(node)
         if self.within is not None:
             raise context.error(
                 "nested-aggregate",
@@ -293,50 +334,10 @@ class ExpressionBinder:
             help_ = "write it in HAVING" if self.clause == "WHERE" else None
             code = "aggregate-in-where" if self.clause == "WHERE" else "misplaced-aggregate"
             raise context.error(code, f"the aggregate `{name}` cannot stand in {self.clause}", node, help_)
-        entry = aggregate_named(name)
-        if entry is None:
-            assert name in LATER_AGGREGATES
-            near = "everfold has " + ", ".join(f"`{each}`" for each in aggregate_names())
-            raise context.unsupported(
-                "unsupported-aggregate", f"the aggregate `{name}` is not supported yet", node, near
-            )
-        if node.order:
-            raise context.unsupported("unsupported-clause", f"WITHIN GROUP is not supported in `{name}`", node)
-        if node.nulls:
-            raise context.unsupported("unsupported-clause", f"{node.nulls} NULLS is not supported in `{name}`", node)
         inside = ExpressionBinder(self.relation, context, self.clause, within=name, subqueries=self.subqueries)
-        nodes = list(node.expressions)
-        if name == "COUNT" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
-            nodes = []
-        elif not nodes:
-            raise context.error(
-                "wrong-arguments", f"`{name}` takes an argument", node, "write COUNT(*)" if name == "COUNT" else None
-            )
-        args = tuple(inside.bind(each) for each in nodes)
-        least, most = entry.arity
-        if nodes and not least <= len(args) <= most:
-            raise context.error(
-                "wrong-arguments", f"`{name}` takes {most} argument{'s' if most > 1 else ''}, not {len(args)}", node
-            )
-        types = tuple(each.type for each in args)
-        result = entry.result_type(types)
-        if result is None:
-            shown = ", ".join(each.sql for each in types)
-            raise context.error("wrong-arguments", f"`{name}` does not take {shown}", node)
-        distinct = node.distinct and name not in ("MIN", "MAX")
-        if distinct and context.streaming:
-            raise context.unsupported(
-                "distinct-aggregate",
-                f"`{name}(DISTINCT …)` is not supported in streaming yet",
-                node,
-                "it works in batch",
-            )
-        condition = None
-        if node.filter is not None:
-            condition = ExpressionBinder(
-                self.relation, context, "FILTER", within="FILTER", subqueries=self.subqueries
-            ).condition(node.filter)
-        call = AggCall(
-            function=name, args=args, type=result, distinct=distinct, filter=condition, span=context.span(node)
-        )
-        return self.calls.reference(call)
+        where = ExpressionBinder(self.relation, context, "FILTER", within="FILTER", subqueries=self.subqueries)
+        function, entry = called(node, context), aggregate_named(name)
+        if function is not None:
+            return self.calls.reference(python_aggregate(function, node, inside.bind, where.condition, context))
+        assert entry is not None, name
+        return self.calls.reference(bind_call(node, entry, inside.bind, where.condition, context))

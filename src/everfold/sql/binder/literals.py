@@ -12,6 +12,7 @@ from everfold.plan.expressions import Literal
 from everfold.sql.binder.context import Context
 from everfold.sql.dialects.literals import WrongLiteral, interval_value
 from everfold.sql.dialects.nodes import IntervalLiteral, TemporalLiteral
+from everfold.sql.functions import literal_types
 from everfold.types import (
     BIGINT,
     BOOLEAN,
@@ -24,7 +25,6 @@ from everfold.types import (
     DataType,
     DecimalType,
     IntervalType,
-    StringType,
     TimestampType,
     TimeType,
 )
@@ -34,7 +34,7 @@ _MOST = {INT: 2**31 - 1, BIGINT: 2**63 - 1}
 
 def text(value: str) -> Literal:
     """A character literal."""
-    return Literal(type=StringType(length=len(value), fixed=True, nullable=False), value=value)
+    return Literal(type=literal_types(value), value=value)
 
 
 def truth(value: bool) -> Literal:
@@ -59,7 +59,7 @@ def bind_literal(node: exp.Expression, context: Context, *, negative: bool = Fal
     value: object
     match node:
         case exp.Literal() if node.is_string:
-            of, value = StringType(length=len(node.name), fixed=True), node.name
+            of, value = literal_types(node.name), node.name
         case exp.Literal():
             return _number(node, context, negative=negative)
         case exp.Boolean():

@@ -1,20 +1,18 @@
-"""Functions that are no scalar functions: which aggregates and window functions Flink has beside those that are registered."""
+"""Functions that are no scalar functions: aggregates, and which window functions Flink has."""
 
 from __future__ import annotations
 
 from everfold.aggregates import registry
 
-LATER_AGGREGATES = frozenset({
-    "APPROX_COUNT_DISTINCT", "ARRAY_AGG", "COLLECT", "FIRST_VALUE", "GROUPING", "GROUPING_ID", "GROUP_ID", "JSON_ARRAYAGG",
-    "JSON_OBJECTAGG", "LAST_VALUE", "LISTAGG", "PERCENTILE", "SINGLE_VALUE", "STDDEV", "STDDEV_POP", "STDDEV_SAMP", "VARIANCE",
-    "VAR_POP", "VAR_SAMP",
-})  # fmt: skip
-"""Flink's aggregates that may not be registered (yet)."""
+GROUPING_FUNCTIONS = frozenset({"GROUPING", "GROUPING_ID", "GROUP_ID"})
+"""Functions of the grouping set that a row is of."""
 
 OVER_FUNCTIONS = frozenset({
     "CUME_DIST", "DENSE_RANK", "LAG", "LEAD", "NTH_VALUE", "NTILE", "PERCENT_RANK", "RANK", "ROW_NUMBER",
 })  # fmt: skip
 """Functions that need OVER."""
+NO_OVER = "aggregate over windows: FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY window_start, window_end"
+"""What to do as long as there is no OVER."""
 
 LEGACY_WINDOWS = frozenset({
     *("TUMBLE", "HOP", "SESSION"),
@@ -34,5 +32,5 @@ def aggregate_names() -> tuple[str, ...]:
 
 
 def is_aggregate(name: str) -> bool:
-    """Whether a function of that name is an aggregate, registered or not."""
-    return name in LATER_AGGREGATES or aggregate_named(name) is not None
+    """Whether a function of that name is an aggregate, or tells of its grouping set."""
+    return name in GROUPING_FUNCTIONS or aggregate_named(name) is not None

@@ -17,6 +17,7 @@ from everfold.sql.binder.scope import Relation, ScopeColumn
 from everfold.sql.binder.windows import bind_window_function
 from everfold.sql.catalog import CatalogView, local_name
 from everfold.sql.dialects.nodes import TableFunction, TableHint, WindowTvf
+from everfold.sql.dialects.relations import no_table_function
 from everfold.types import INT, ArrayType, DataType, Field, MapType, MultisetType, RowType
 
 _KINDS = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL, "": JoinKind.INNER}
@@ -51,7 +52,7 @@ def bind_item(node: exp.Expression, context: Context) -> Relation:
         case exp.Lateral():
             raise context.unsupported("lateral", "LATERAL subqueries are not supported", node, "write a join")
         case TableFunction():
-            raise _table_function(node, context)
+            raise no_table_function(node.this.name, context.span(node))
         case _:
             raise context.unsupported("unsupported-clause", f"`{context.sql(node)}` is not supported in FROM", node)
     return _aliased(relation, node.args.get("alias"), context)
@@ -82,20 +83,18 @@ def _query(node: exp.Expression, context: Context) -> Relation:
     return bind_body(node, context)
 
 
-def _table_function(node: TableFunction, context: Context) -> SqlError:
-    name = node.this.name
-    if name in ("TUMBLE", "HOP", "CUMULATE", "SESSION"):
-        return context.error("wrong-arguments", f"`{name}` takes TABLE t, DESCRIPTOR(ts) and INTERVALs", node)
-    return context.unsupported("table-function", f"the table function `{name}` is not supported", node)
-
-
 # --- tables and views -------------------------------------------------------------------------------------------------
 
 
 def _table(node: exp.Table, context: Context) -> Relation:
     name = tuple(part.name for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part)
     if node.args.get("version") is not None:
-        raise context.unsupported("temporal-join", "FOR SYSTEM_TIME AS OF is not supported", node.args["version"])
+        raise context.unsupported(
+            "temporal-join",
+            "FOR SYSTEM_TIME AS OF is not supported",
+            node.args["version"],
+            "leave it out: a table is read as it is now",
+        )
     hints: list[TableHint] = node.args.get("hints") or []
     if len(name) == 1 and name[0] in context.ctes:
         _no_hints(hints, context, "a name of WITH")
@@ -152,21 +151,31 @@ def _hinted(table: Table, hints: Sequence[TableHint], context: Context) -> Table
     options, spans = dict(table.options), dict(table.option_spans)
     for hint in hints:
         if hint.name != "OPTIONS":
-            raise context.unsupported("unsupported-hint", f"the hint {hint.name} is not supported", hint)
+            raise context.unsupported(
+                "unsupported-hint",
+                f"the hint {hint.name} is not supported",
+                hint,
+                "leave it out: OPTIONS('key' = 'value') is the only hint",
+            )
         for entry in hint.expressions:
-            if not isinstance(entry, exp.EQ):
+            if not isinstance(entry, exp.EQ) or not (_is_text(entry.this) and _is_text(entry.expression)):
                 raise context.error("wrong-arguments", "OPTIONS takes 'key' = 'value'", entry)
             key, span = entry.this.name, context.span(entry)
-            options[key] = entry.expression.name
+            options[key] = context.catalog.resolve(entry.expression.name, context.span(entry.expression))
             if span is not None:
                 spans[key] = span
     if not hints:
         return table
-    return replace(
+    table = replace(
         table,
         options=tuple(sorted(options.items())),
         option_spans=tuple(sorted(spans.items(), key=lambda each: each[0])),
     )
+    return replace(table, changelog=context.catalog.changelog(table))
+
+
+def _is_text(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Literal) and node.is_string
 
 
 # --- UNNEST -----------------------------------------------------------------------------------------------------------

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
+from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest, nearest_or_all
 from everfold.plan.expressions import Expr, InputRef, Literal
 from everfold.plan.nodes import Plan
 from everfold.sql import functions
+from everfold.sql.binder.literals import text
 from everfold.sql.catalog import CATALOG, DATABASE
-from everfold.types import BOOLEAN, RowType, StringType
+from everfold.types import BOOLEAN, RowType, article
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +160,7 @@ def _fields(value: Expr, names: Iterable[str], span: Span | None) -> Expr:
 
     for name in names:
         check_field(value, name, span)
-        value = build("FIELD", (value, _text(name)), span)
+        value = build("FIELD", (value, text(name)), span)
     return value
 
 
@@ -167,16 +168,12 @@ def check_field(value: Expr, name: str, span: Span | None) -> None:
     """SqlError `unknown-field` unless the value is a ROW with a field of that name."""
     if not isinstance(value.type, RowType):
         raise SqlError(
-            Diagnostic("unknown-field", f"no field `{name}`: the value is a {value.type.sql}, not a ROW", span)
+            Diagnostic("unknown-field", f"no field `{name}`: the value is {article(value.type)}, not a ROW", span)
         )
     fields = [of.name for of in value.type.fields]
     if name not in fields:
         help_ = nearest(name, fields) or "it has " + ", ".join(f"`{each}`" for each in fields)
         raise SqlError(Diagnostic("unknown-field", f"the ROW has no field `{name}`", span, help_))
-
-
-def _text(value: str) -> Literal:
-    return Literal(type=StringType(length=len(value), fixed=True, nullable=False), value=value)
 
 
 def _unknown(relation: Relation, names: tuple[str, ...], span: Span | None) -> Diagnostic:
@@ -189,7 +186,4 @@ def _unknown(relation: Relation, names: tuple[str, ...], span: Span | None) -> D
     if len(names) > 1:
         near = nearest(names[0], [*relation.relations, *known])
         return Diagnostic("unknown-column", f"no table or column is named `{names[0]}` in `{path}`", span, near)
-    near = nearest(names[0], known)
-    if near is None and 0 < len(known) <= 8:
-        near = "there are " + ", ".join(f"`{each}`" for each in known)
-    return Diagnostic("unknown-column", f"no column is named `{path}`", span, near)
+    return Diagnostic("unknown-column", f"no column is named `{path}`", span, nearest_or_all(names[0], known))

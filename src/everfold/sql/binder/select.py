@@ -9,15 +9,17 @@ from sqlglot import exp
 
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
-from everfold.sql.binder.aggregates import Calls, Grouped, group, over_groups
+from everfold.sql.binder.aggregates import Calls, Grouped, group_by, over_groups
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.sql.binder.grouping import Grouping, grouping_of
 from everfold.sql.binder.literals import text
-from everfold.sql.binder.names import is_aggregate
+from everfold.sql.binder.names import NO_OVER
+from everfold.sql.binder.python_functions import is_aggregate_call
 from everfold.sql.binder.relations import bind_from, references
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.subqueries import Subqueries, semi_join
-from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FunctionCall, QualifiedStar
+from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, QualifiedStar
 from everfold.types import NullType, RowType
 
 
@@ -47,7 +49,7 @@ def bind_select(node: exp.Select, context: Context) -> Plan:
     if node.args.get("where") is not None:
         with select.problems:
             select.relation = _where(node.args["where"], select)
-    if _is_grouped(node):
+    if _is_grouped(node, context):
         return _grouped(select)
     return _plain(select)
 
@@ -57,22 +59,22 @@ def _refuse(node: exp.Select, context: Context) -> None:
         found = node.args.get(name)
         if found:
             at = found[0] if isinstance(found, list) else found
-            raise context.unsupported(code, f"{what} is not supported yet: it needs OVER windows", at)
+            raise context.unsupported(code, f"{what} is not supported yet: it needs OVER windows", at, NO_OVER)
 
 
-def _is_grouped(node: exp.Select) -> bool:
+def _is_grouped(node: exp.Select, context: Context) -> bool:
     if node.args.get("group") is not None or node.args.get("having") is not None:
         return True
     order = node.args.get("order")
-    return any(_has_aggregate(each) for each in (*node.expressions, *(order.expressions if order else ())))
+    return any(_has_aggregate(each, context) for each in (*node.expressions, *(order.expressions if order else ())))
 
 
-def _has_aggregate(node: exp.Expression) -> bool:
+def _has_aggregate(node: exp.Expression, context: Context) -> bool:
     if isinstance(node, (exp.Query, exp.Subquery, exp.Exists, exp.Window)):
         return False
-    if isinstance(node, FunctionCall) and is_aggregate(node.name):
+    if is_aggregate_call(node, context):
         return True
-    return any(_has_aggregate(child) for child in node.iter_expressions())
+    return any(_has_aggregate(child, context) for child in node.iter_expressions())
 
 
 # --- WHERE ------------------------------------------------------------------------------------------------------------
@@ -215,7 +217,9 @@ def _projected(plan: Plan, items: Sequence[_Item], select: _Select) -> Project:
 
 
 def _distinct(plan: Project, select: _Select) -> Plan:
-    grouped = group(plan, references(plan), (), select.context, select.node.args["distinct"])
+    keys = references(plan)
+    grouping = Grouping(keys, (tuple(range(len(keys))),))
+    grouped = group_by(plan, grouping, (), select.context, select.node.args["distinct"])
     return Project(input=grouped.plan, expressions=grouped.keys, names=plan.names)
 
 
@@ -227,7 +231,8 @@ def _grouped(select: _Select) -> Plan:
     width = len(relation.plan.schema)
     calls = Calls(width)
     before = len(select.problems)
-    keys = _keys(select)
+    grouping = _grouping(select)
+    keys = grouping.keys
     keys_known = len(select.problems) == before
     items = _items(select, ExpressionBinder(relation, context, "the SELECT list", calls=calls))
     having: Expr | None = None
@@ -238,7 +243,10 @@ def _grouped(select: _Select) -> Plan:
     sort_keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", calls=calls, aliases=aliases))
     # Columns that are not grouped are found before the aggregate is chosen: a mistake goes before what is not supported.
     dry = Grouped(
-        plan=relation.plan, keys=tuple(keys), calls=tuple(InputRef(type=call.type, position=0) for call in calls.calls)
+        plan=relation.plan,
+        keys=keys,
+        calls=tuple(InputRef(type=call.type, position=0) for call in calls.calls),
+        grouping=grouping,
     )
     for value in (
         *(item.value for item in items),
@@ -247,13 +255,13 @@ def _grouped(select: _Select) -> Plan:
     ):
         with select.problems:
             if keys_known:
-                over_groups(value, keys, dry, width)
+                over_groups(value, dry, width)
     select.problems.check()
-    place = node.args.get("group") or _first_aggregate(node)
-    grouped = group(relation.plan, keys, calls.calls, context, place)
+    place = node.args.get("group") or _first_aggregate(node, context)
+    grouped = group_by(relation.plan, grouping, calls.calls, context, place)
 
     def over(value: Expr) -> Expr:
-        return over_groups(value, keys, grouped, width)
+        return over_groups(value, grouped, width)
 
     plan = grouped.plan
     if having is not None:
@@ -268,36 +276,27 @@ def _grouped(select: _Select) -> Plan:
     return _ordered_inside(plan, outputs, over_keys, select)
 
 
-def _first_aggregate(node: exp.Select) -> exp.Expression:
+def _first_aggregate(node: exp.Select, context: Context) -> exp.Expression:
     for item in node.expressions:
         for each in item.walk():
-            if isinstance(each, FunctionCall) and is_aggregate(each.name):
+            if isinstance(each, exp.Expression) and is_aggregate_call(each, context):
                 return each
     return node.args.get("having") or node
 
 
-def _keys(select: _Select) -> list[Expr]:
+def _grouping(select: _Select) -> Grouping:
     context, relation = select.context, select.relation
-    keys: list[Expr] = []
     clause = select.node.args.get("group")
+    if clause is None:
+        return Grouping((), ((),))
     binder = ExpressionBinder(relation, context, "GROUP BY")
     names = {item.alias: item.this for item in select.node.expressions if isinstance(item, exp.Alias)}
-    for node in clause.expressions if clause is not None else ():
+    bound: list[exp.Expression] = []
+    for node in clause.expressions:
         with select.problems:
-            match node:
-                case exp.GroupingSets() | exp.Rollup() | exp.Cube():
-                    what = {"GroupingSets": "GROUPING SETS", "Rollup": "ROLLUP", "Cube": "CUBE"}[type(node).__name__]
-                    raise context.unsupported(
-                        "grouping-sets", f"{what} is not supported yet", node, "UNION ALL one query for each set"
-                    )
-                case exp.Tuple():
-                    keys += [binder.bind(each) for each in node.expressions]
-                case exp.Literal() if not node.is_string and node.name.isdecimal():
-                    # Flink takes it as a constant; then the columns of the list are not grouped.
-                    keys.append(binder.bind(node))
-                case _:
-                    keys.append(_key(node, binder, names, context))
-    return keys
+            grouping_of([node], lambda key: _key(key, binder, names, context))
+            bound.append(node)
+    return grouping_of(bound, lambda key: _key(key, binder, names, context))
 
 
 def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Expression], context: Context) -> Expr:

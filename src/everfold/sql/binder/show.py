@@ -65,6 +65,15 @@ def view_names(catalog: Catalog) -> tuple[str, ...]:
     return tuple(entry.name for entry in catalog.entries() if isinstance(entry, CatalogView))
 
 
+def function_names(catalog: Catalog, *, user: bool) -> tuple[str, ...]:
+    """The names of functions as SHOW FUNCTIONS lists them: the users', and unless only these are asked for, SQL's own."""
+    from everfold.sql.binder.names import aggregate_names
+    from everfold.sql.functions import names
+
+    own = {function.name.lower() for function in catalog.functions}
+    return tuple(sorted(own if user else own | {name.lower() for name in (*names(), *aggregate_names())}))
+
+
 def options(settings: Settings) -> tuple[tuple[str, str], ...]:
     """What SET alone shows."""
     return tuple((key, HIDDEN if is_secret(key) else value) for key, value in sorted(settings.options.items()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from everfold.errors import nearest
+from everfold.errors import nearest_or_all
 from everfold.plan.expressions import Expr, InputRef, inputs_of, substitute
 from everfold.plan.nodes import (
     Filter,
@@ -25,7 +25,7 @@ from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.literals import bind_literal
 from everfold.sql.binder.scope import Relation
 from everfold.sql.dialects.nodes import ColumnPath, WindowTvf
-from everfold.types import IntervalType, Schema, TimestampType
+from everfold.types import IntervalType, Schema, TimestampType, article
 
 START, END, TIME = "window_start", "window_end", "window_time"
 
@@ -60,7 +60,7 @@ def _column(path: ColumnPath, relation: Relation, context: Context, what: str) -
             "unknown-column",
             f"no column is named `{'.'.join(path.names)}`: {what} must be one",
             path,
-            nearest(path.names[-1], known),
+            nearest_or_all(path.names[-1], known),
         )
     if len(found) > 1:
         raise context.error(
@@ -78,7 +78,7 @@ def _time_kind(node: WindowTvf, plan: Plan, column: int, context: Context) -> Ti
     if not isinstance(field.type, TimestampType):
         raise context.error(
             "no-time-attribute",
-            f"`{name}` is a {field.type.sql}, and {node.kind} takes a TIMESTAMP or TIMESTAMP_LTZ",
+            f"`{name}` is {article(field.type)}, and {node.kind} takes a TIMESTAMP or TIMESTAMP_LTZ",
             node.timecol,
             "compute one in the table: ts AS TO_TIMESTAMP(…)",
         )

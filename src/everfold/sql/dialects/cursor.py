@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature
 from everfold.sql.dialects.tokens import scan
+from everfold.sql.dialects.ways_out import in_flink, instead_of
 from everfold.sql.dialects.words import NOT_A_NAME
 
 MAX_DEPTH = 150
@@ -186,6 +187,8 @@ class Cursor:
         if help_text is None and self.key() in NOT_A_NAME and "name" in what:
             help_text = f"if `{self.take().text}` is meant as a name, put it into backticks"
             self.at -= 1
+        if help_text is None:
+            help_text = in_flink("::" if self.sees(":", ":") else self.key())
         return SqlError.of("syntax", f"expected {what}, found {self.found()}", self.here(), help_text)
 
     def found(self) -> str:
@@ -209,9 +212,9 @@ class Cursor:
         return raw if len(raw) <= 40 else raw[:37] + "…'"
 
     def refused(self, code: str, what: str, first: int, help_text: str | None = None) -> EverfoldError:
-        """The error of SQL that is right, but that everfold does not do."""
-        last = max(first, self.at - 1)
-        return UnsupportedFeature.of(code, f"{what} is not supported", self.span(first, last), help_text)
+        """The error of SQL that is right, but that everfold does not do; `what` begins with the construct's own words."""
+        span = self.span(first, max(first, self.at - 1))
+        return UnsupportedFeature.of(code, f"{what} is not supported", span, help_text or instead_of(what))
 
     def checked(self, tree: E) -> E:
         """The tree, if it is not too high."""

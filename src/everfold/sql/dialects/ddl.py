@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
@@ -15,6 +15,7 @@ from everfold.sql.statements import (
     CreateFunction,
     CreateTable,
     CreateView,
+    DropFunction,
     DropTable,
     DropView,
     KeyDef,
@@ -60,19 +61,18 @@ class Definitions(Queries):
         first = self.at
         self.expect("CREATE")
         if self.accept("OR"):
-            self.one_of("REPLACE", "ALTER")
-            raise self.refused(
-                "unsupported-statement", f"CREATE OR {self.keys[self.at - 1]}", first, "DROP … IF EXISTS, then CREATE"
-            )
+            word = self.expect_one_of("REPLACE", "ALTER")
+            raise self.refused("unsupported-statement", f"CREATE OR {word}", first, "DROP … IF EXISTS, then CREATE")
         temporary = self.one_of("TEMPORARY", "TEMP") is not None
-        self.accept("SYSTEM")
+        if self.key() == "SYSTEM":
+            return self._create_function(first, temporary)
         match self.key():
             case "TABLE":
                 return self._create_table(first, temporary)
             case "VIEW":
                 return self._create_view(first, temporary)
             case "FUNCTION":
-                return self._create_function(first)
+                return self._create_function(first, temporary)
             case "":
                 raise self.expected("`TABLE` or `VIEW`")
             case word:
@@ -90,13 +90,42 @@ class Definitions(Queries):
     def _comment(self) -> str | None:
         return self.string("the comment") if self.accept("COMMENT") else None
 
-    def _create_function(self, first: int) -> CreateFunction:
+    def _create_function(self, first: int, temporary: bool) -> CreateFunction:
+        system = self._system(first, temporary)
         self.expect("FUNCTION")
-        self._if_not_exists()
+        if_not_exists = self._if_not_exists()
         name, name_span = self.object_name("a function")
-        while not self.done and self.key() != ";":
-            self.at += 1
-        return CreateFunction(name=name, name_span=name_span, span=self.span(first))
+        self.expect("AS")
+        at = self.at
+        identifier = self.string("where the function is")
+        identifier_span = self.span(at)
+        language = self.expect_one_of("JAVA", "SCALA", "PYTHON") if self.accept("LANGUAGE") else "JAVA"
+        for clause in ("USING", "WITH"):
+            if self.accept(clause):
+                raise self.refused("unsupported-clause", f"CREATE FUNCTION … {clause}", self.at - 1)
+        return CreateFunction(
+            name=name,
+            identifier=identifier,
+            language=cast(Literal["JAVA", "SCALA", "PYTHON"], language),
+            temporary=temporary,
+            system=system,
+            if_not_exists=if_not_exists,
+            name_span=name_span,
+            identifier_span=identifier_span,
+            span=self.span(first),
+        )
+
+    def _system(self, first: int, temporary: bool) -> bool:
+        """Whether SYSTEM comes, which only temporary functions can be."""
+        system = self.accept("SYSTEM")
+        if system and not temporary:
+            raise SqlError.of(
+                "syntax",
+                "a system function is always a temporary one",
+                self.span(first),
+                "write TEMPORARY SYSTEM FUNCTION",
+            )
+        return system
 
     def _create_view(self, first: int, temporary: bool) -> CreateView:
         self.expect("VIEW")
@@ -307,11 +336,12 @@ class Definitions(Queries):
     # --- DROP ---------------------------------------------------------------------------------------------------------
 
     def drop(self) -> Statement:
-        """DROP TABLE, DROP VIEW."""
+        """DROP TABLE, DROP VIEW, DROP FUNCTION."""
         first = self.at
         self.expect("DROP")
         temporary = self.one_of("TEMPORARY", "TEMP") is not None
-        self.accept("SYSTEM")
+        if self.key() in ("SYSTEM", "FUNCTION"):
+            return self._drop_function(first, temporary)
         word = self.key()
         if word not in ("TABLE", "VIEW"):
             if not word or word == ";":
@@ -319,12 +349,30 @@ class Definitions(Queries):
             self.at += 1
             raise self.refused("unsupported-statement", f"DROP {word}", first)
         self.at += 1
-        if_exists = self.accept("IF")
-        if if_exists:
-            self.expect("EXISTS")
+        if_exists = self._if_exists()
         name, name_span = self.object_name("a table" if word == "TABLE" else "a view")
         made = DropTable if word == "TABLE" else DropView
         return made(name=name, temporary=temporary, if_exists=if_exists, name_span=name_span, span=self.span(first))
+
+    def _drop_function(self, first: int, temporary: bool) -> DropFunction:
+        system = self._system(first, temporary)
+        self.expect("FUNCTION")
+        if_exists = self._if_exists()
+        name, name_span = self.object_name("a function")
+        return DropFunction(
+            name=name,
+            temporary=temporary,
+            system=system,
+            if_exists=if_exists,
+            name_span=name_span,
+            span=self.span(first),
+        )
+
+    def _if_exists(self) -> bool:
+        if not self.accept("IF"):
+            return False
+        self.expect("EXISTS")
+        return True
 
 
 class _Parts:

@@ -14,6 +14,7 @@ from everfold.sql.dialects.calls import Calls
 from everfold.sql.dialects.literals import WrongLiteral, interval_units, interval_value, temporal_text
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FunctionCall, IntervalLiteral, TemporalLiteral
 from everfold.sql.dialects.operators import CHAINS, COMPARE, DISTINCT_FROM, INFIX, IS, NOT, RANGE, SIGN, SUM, Infix
+from everfold.sql.dialects.tokens import half_a_character, whole_characters
 from everfold.sql.dialects.types import MAX_TIMESTAMP_PRECISION
 from everfold.sql.dialects.words import NILADIC, NOT_A_FUNCTION, NOT_A_NAME, UNITS
 
@@ -64,12 +65,12 @@ class Expressions(Calls):
                         "unsupported-clause", f"a comparison with {self.keys[self.at - 1]} (…)", self.at - 1
                     )
                 left = self.node(infix.node, first, this=left, expression=self.binary(infix.power + 1))
-            elif (
-                found := self._is(left, first, power) if key == "IS" else self._range(left, first, power)
-            ) is not None:
-                left = found
             else:
-                return left
+                predicate = {"IS": self._is, "OVERLAPS": self._overlaps}.get(key, self._range)
+                found = predicate(left, first, power)
+                if found is None:
+                    return left
+                left = found
 
     def _chain(self, key: str, infix: Infix, left: exp.Expression, first: int) -> exp.Expression:
         """All operands of one AND or OR, those in parentheses too: the same meaning gives the same tree."""
@@ -125,6 +126,13 @@ class Expressions(Calls):
 
     def _negated(self, negated: bool, found: exp.Expression, first: int) -> exp.Expression:
         return self.node(exp.Not, first, this=found) if negated else found
+
+    def _overlaps(self, left: exp.Expression, first: int, power: int) -> exp.Expression | None:
+        """OVERLAPS and a period; elsewhere the word may be a name."""
+        if power > COMPARE or self.key(1) not in ("(", "ROW", "PERIOD"):
+            return None
+        self.at += 1
+        return self.node(exp.Overlaps, first, this=left, expression=self.binary(COMPARE + 1))
 
     def _range(self, left: exp.Expression, first: int, power: int) -> exp.Expression | None:
         negated = self.key() == "NOT"
@@ -330,6 +338,10 @@ class Expressions(Calls):
                 if len(digits) < 4 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
                     raise SqlError.of("wrong-literal", f"expected four hex digits behind `{escape}`", self.span(first))
                 decoded, at = decoded + chr(int(digits, 16)), at + 5
+        try:
+            decoded = whole_characters(decoded)
+        except UnicodeDecodeError:
+            raise half_a_character(self.span(first)) from None
         return self.node(exp.Literal, first, this=decoded, is_string=True)
 
     def _hex(self) -> exp.Expression:
@@ -347,7 +359,8 @@ class Expressions(Calls):
             raise SqlError.of("wrong-literal", str(wrong), self.span(first)) from None
         if precision > MAX_TIMESTAMP_PRECISION:
             message = f"{precision} digits of a second are not supported: everfold keeps microseconds"
-            raise UnsupportedFeature.of("timestamp-precision", message, self.span(first))
+            help_text = f"write {MAX_TIMESTAMP_PRECISION} digits at most"
+            raise UnsupportedFeature.of("timestamp-precision", message, self.span(first), help_text)
         return self.node(TemporalLiteral, first, this=text, kind=kind, precision=precision)
 
     def _interval(self) -> exp.Expression:
@@ -371,6 +384,9 @@ class Expressions(Calls):
 
 
 def _number(text: str) -> str:
-    """The canonical text of a number: `5.` is the integer 5, `007` is 7; `.5` stays, for it has one digit less than `0.5`."""
+    """The canonical text of a number: `5.` is the integer 5, `007` is 7; a decimal keeps its zeros, for `00.5` is a DECIMAL(3, 1)."""
     mantissa, mark, exponent = text.upper().partition("E")
-    return re.sub(r"^0+(?=\d)", "", mantissa.removesuffix(".")) + mark + exponent.removeprefix("+")
+    mantissa = mantissa.removesuffix(".")
+    if mark or "." not in mantissa:
+        mantissa = re.sub(r"^0+(?=[0-9])", "", mantissa)
+    return mantissa + mark + exponent.removeprefix("+")

@@ -29,6 +29,7 @@ The grammar is our own, written over sqlglot's nodes: sqlglot's stock parser rea
 | `x BETWEEN [SYMMETRIC] a AND b` | `exp.Between(this, low, high, symmetric=bool)`; NOT around; likewise for IN, LIKE, SIMILAR TO |
 | `x IN (1, 2)`, `x IN (SELECT …)` | `exp.In(this, expressions=[…])`, `exp.In(this, query=exp.Subquery)` |
 | `x LIKE p [ESCAPE e]`, `SIMILAR TO` | `exp.Like`, `exp.SimilarTo` (`this`, `expression`), with ESCAPE `exp.Escape(this=Like, expression)` around |
+| `(a, b) OVERLAPS (c, d)` | `exp.Overlaps(this, expression)`: Tuples, or calls of ROW or PERIOD |
 | `EXISTS (SELECT …)`, `(SELECT …)` | `exp.Exists(this=query)`, `exp.Subquery(this=query)` |
 | `(a, b)` | `exp.Tuple(expressions)` |
 | `CASE …` | `exp.Case(this=operand or None, ifs=[exp.If(this=condition, true=value)], default)` |
@@ -108,6 +109,7 @@ from everfold.sql.dialects.nodes import (
 from everfold.sql.dialects.render import render
 from everfold.sql.dialects.tokens import FlinkTokenizer
 from everfold.sql.statements import Statement
+from everfold.types import DataType
 
 __all__ = [
     "MAX_DEPTH",
@@ -128,6 +130,7 @@ __all__ = [
     "parse_expression",
     "parse_query",
     "parse_statements",
+    "parse_type",
     "render",
     "span_of",
 ]
@@ -179,6 +182,15 @@ def parse_query(text: str, source: str = "<sql>") -> exp.Expression:
 def parse_expression(text: str, source: str = "<sql>") -> exp.Expression:
     """The tree of one expression."""
     return _whole(Grammar(text, source), query=False)
+
+
+def parse_type(text: str, source: str = "<type>") -> DataType:
+    """The data type that a text says."""
+    grammar = Grammar(text, source)
+    found = grammar.data_type()
+    if not grammar.done:
+        raise grammar.expected("the end of the type")
+    return found
 
 
 def _whole(grammar: Grammar, query: bool) -> exp.Expression:

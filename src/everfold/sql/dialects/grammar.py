@@ -18,6 +18,7 @@ from everfold.sql.statements import (
     ResetOption,
     SetOption,
     ShowCreate,
+    ShowFunctions,
     ShowTables,
     ShowViews,
     Statement,
@@ -134,7 +135,8 @@ class Grammar(Definitions):
                 if self.kind() is TokenType.VAR:
                     self.at += 1
             return self.refused("unsupported-statement", " ".join(self.keys[first : self.at]), first)
-        return self.expected("a statement", nearest(word, _STARTS) if word else None)
+        known = f"statements begin with {', '.join(_STARTS[:-1])} or {_STARTS[-1]}"
+        return self.expected("a statement", (nearest(word, _STARTS) or known) if word else None)
 
     def _query(self) -> Query:
         first = self.at
@@ -244,18 +246,27 @@ class Grammar(Definitions):
             kind: Literal["TABLE", "VIEW"] = "TABLE" if self.take().text.upper() == "TABLE" else "VIEW"
             name, name_span = self.object_name(f"a {kind.lower()}")
             return ShowCreate(kind=kind, name=name, name_span=name_span, span=self.span(first))
+        user = self.sees("USER", "FUNCTIONS")
+        if user or self.key() == "FUNCTIONS":
+            self.at += 2 if user else 1
+            self._refuse_pattern(first)
+            return ShowFunctions(user=user, span=self.span(first))
         if self.key() not in ("TABLES", "VIEWS"):
             raise self._refuse_show(first)
         made = ShowTables if self.take().text.upper() == "TABLES" else ShowViews
+        self._refuse_pattern(first)
+        return made(span=self.span(first))
+
+    def _refuse_pattern(self, first: int) -> None:
         if self.key() in ("FROM", "IN", "LIKE", "ILIKE", "NOT"):
             self.at += 1
-            raise self.refused("unsupported-clause", f"SHOW {self.keys[first + 1]} {self.keys[self.at - 1]}", first)
-        return made(span=self.span(first))
+            raise self.refused("unsupported-clause", " ".join(self.keys[first : self.at]), first)
 
     def _refuse_show(self, first: int) -> EverfoldError:
         if self.kind() is not TokenType.VAR:
-            return self.expected("`TABLES`, `VIEWS`, `CREATE TABLE` or `CREATE VIEW`")
-        while self.kind() is TokenType.VAR and self.at < first + 4:
+            return self.expected("`TABLES`, `VIEWS`, `FUNCTIONS`, `CREATE TABLE` or `CREATE VIEW`")
+        self.one_of("CURRENT", "FULL", "MATERIALIZED", "USER")
+        if self.kind() is TokenType.VAR:
             self.at += 1
         return self.refused("unsupported-statement", " ".join(self.keys[first : self.at]), first)
 

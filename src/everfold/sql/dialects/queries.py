@@ -5,11 +5,14 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from everfold.errors import SqlError
 from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.operators import SUM
 from everfold.sql.dialects.relations import Relations
 from everfold.sql.dialects.words import NOT_A_NAME, NOT_AN_ALIAS
 
+MAX_COUNT = 2**31 - 1
+"""The most rows that LIMIT and OFFSET count: Spark's limit."""
 _TAIL = ("with_", "order", "limit", "offset")
 
 
@@ -255,6 +258,8 @@ class Queries(Relations):
     def _count(self) -> exp.Expression:
         if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isdecimal():
             raise self.expected("a whole number")
+        if int(self.tokens[self.at].text) > MAX_COUNT:
+            raise SqlError.of("wrong-literal", f"LIMIT and OFFSET go up to {MAX_COUNT}", self.here())
         return self.primary()
 
     def order_by(self) -> exp.Order:

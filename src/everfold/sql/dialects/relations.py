@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, nearest
+from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature, nearest
 from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.expressions import Expressions
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, TableFunction, TableHint, WindowTvf
@@ -119,8 +119,10 @@ class Relations(Expressions):
         return found
 
     def _window_or_function(self, first: int, lateral: bool) -> exp.Expression:
-        if self.key() in WINDOW_ROLES:
+        if self.tokens[self.at].text.upper() in WINDOW_ROLES:
             return self._window_tvf()
+        if self.key(2) == "TABLE" or self.key(3) == "=>":  # what only a function over a table is given
+            raise no_table_function(self.tokens[self.at].text, self.here())
         call = self.primary()
         if not isinstance(call, FunctionCall):
             raise SqlError.of("syntax", "expected a table function", self.span(first))
@@ -205,9 +207,8 @@ class Relations(Expressions):
             elif role == "TIMECOL":
                 given[role] = self._descriptor(kind)
             else:
+                value = given[role] = self.expression()
                 word = self.node(exp.Var, at, at, this=role)
-                value = self.expression()
-                given[role] = value
                 arguments.append(self.node(exp.Kwarg, at, this=word, expression=value))
             if not self.accept(","):
                 break
@@ -290,6 +291,15 @@ class Relations(Expressions):
             raise self.expected("`)`: a window has one time column")
         self.expect(")")
         return made
+
+
+def no_table_function(name: str, span: Span | None) -> EverfoldError:
+    """The error of a function in FROM that everfold does not have."""
+    near = nearest(name, (*WINDOW_ROLES, "UNNEST"))
+    if near is not None:
+        return SqlError.of("unknown-function", f"no table function is named `{name}`", span, near)
+    known = "there are TUMBLE, HOP, CUMULATE, SESSION and UNNEST"
+    return UnsupportedFeature.of("table-function", f"the table function `{name}` is not supported", span, known)
 
 
 def _listed(roles: tuple[str, ...]) -> str:

@@ -19,7 +19,7 @@ from everfold.sql.dialects.nodes import (
     QualifiedStar,
     TemporalLiteral,
 )
-from everfold.sql.dialects.operators import AND, DISTINCT_FROM, INFIX, IS, NOT, OR, RANGE, SIGN
+from everfold.sql.dialects.operators import AND, COMPARE, DISTINCT_FROM, INFIX, IS, NOT, OR, RANGE, SIGN
 from everfold.sql.dialects.render_query import QUERY_WRITERS
 from everfold.sql.dialects.words import NILADIC
 
@@ -85,7 +85,7 @@ def _negated(node: exp.Expression) -> tuple[int, str] | None:
         return None
     inner = node.this
     if (operator := _operator(inner, "NOT ")) is not None and not isinstance(
-        inner, (exp.Neg, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Not)
+        inner, (exp.Neg, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Not, exp.Overlaps)
     ):
         return operator
     return NOT, f"NOT {_text(inner, NOT)}"
@@ -118,6 +118,8 @@ def _operator(node: exp.Expression, negation: str = "") -> tuple[int, str] | Non
         case exp.Like() | exp.SimilarTo():
             word = "LIKE" if isinstance(node, exp.Like) else "SIMILAR TO"
             return RANGE, f"{_text(node.this, RANGE)} {negation}{word} {_text(node.expression, RANGE + 1)}"
+        case exp.Overlaps():
+            return COMPARE, f"{_text(node.this, COMPARE)} OVERLAPS {_text(node.expression, COMPARE + 1)}"
         case exp.Escape():
             inside = _operator(node.this, negation)
             assert inside is not None

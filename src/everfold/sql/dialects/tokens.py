@@ -24,8 +24,8 @@ _PATTERN = re.compile(
   | (?P<escaped>[eE]'(?:[^'\\]|''|\\.)*')
   | (?P<text>'(?:[^']|'')*')
   | (?P<quoted>`(?:[^`]|``)*`)
-  | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
-  | (?P<word>(?![uU]&'|[xXeE]')(?:[^\W\d]|\$(?!\{))[\w$]*)
+  | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+  | (?P<word>(?![uU]&'|[xXeE]')(?:[^\W0-9]|\$(?!\{))[\w$]*)
   | (?P<sign>=>|<>|<=|>=|!=|\|\||/(?!\*)|[-()\[\],.;:+*%<>=])
     """,
     re.VERBOSE | re.DOTALL,
@@ -74,7 +74,11 @@ _OPENERS = {
     "/*": "this comment has no closing `*/`",
 }
 
+MAX_NUMBER = 1000
+"""Characters of a number: far more than any type holds, and few enough for Python's own limit."""
+
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
+_HALF = re.compile("[\ud800-\udfff]")
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -88,6 +92,9 @@ class FlinkTokenizer(Tokenizer):
 
 def scan(text: str, source: str) -> list[Token]:
     """The tokens of a script. Quotes are off and escapes undone, except in `U&'…'`, whose escape character may follow it."""
+    half = _HALF.search(text)
+    if half is not None:
+        raise half_a_character(Span(half.start(), half.end(), source, text))
     tokens: list[Token] = []
     at, line, line_start, hint_at = 0, 1, 0, -1
     while at < len(text):
@@ -101,6 +108,10 @@ def scan(text: str, source: str) -> list[Token]:
             if kind == "hint":
                 hint_at = at
         end = at + len(raw)
+        if kind == "number" and len(raw) > MAX_NUMBER:
+            raise SqlError.of(
+                "wrong-literal", f"a number has {MAX_NUMBER} characters at most", Span(at, end, source, text)
+            )
         if kind not in ("space", "comment", "block"):
             if kind == "number" and end < len(text) and (text[end].isalnum() or text[end] == "_"):
                 raise SqlError.of(
@@ -110,7 +121,11 @@ def scan(text: str, source: str) -> list[Token]:
                     "put it into backticks",
                 )
             token_type = _SIGNS[raw] if kind == "sign" else _TYPES[kind]
-            tokens.append(Token(token_type, _content(kind, raw), line, at - line_start + 1, at, end - 1))
+            try:
+                content = _content(kind, raw)
+            except UnicodeDecodeError:
+                raise half_a_character(Span(at, end, source, text)) from None
+            tokens.append(Token(token_type, content, line, at - line_start + 1, at, end - 1))
         if newlines := raw.count("\n"):
             line += newlines
             line_start = at + raw.rfind("\n") + 1
@@ -127,7 +142,7 @@ def _content(kind: str, raw: str) -> str:
         case "quoted":
             return raw[1:-1].replace("``", "`")
         case "escaped":
-            return _ESCAPE.sub(_unescape, raw[2:-1].replace("''", "'"))
+            return whole_characters(_ESCAPE.sub(_unescape, raw[2:-1].replace("''", "'")))
         case "unicode":
             return raw[3:-1].replace("''", "'")
         case "hex":
@@ -141,6 +156,17 @@ def _unescape(match: re.Match[str]) -> str:
     if plain is not None:
         return _ESCAPED.get(plain, plain)
     return chr(int(octal, 8) if octal else int(wide or hexadecimal, 16))
+
+
+def whole_characters(text: str) -> str:
+    """The text with pairs of escaped UTF-16 units (`\\ud83d\\ude00`) as the characters they mean; UnicodeDecodeError for one alone."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
+def half_a_character(span: Span) -> EverfoldError:
+    """The error of an escape that is one unit of a pair, without the other."""
+    message = "a UTF-16 unit between \\d800 and \\dfff is half a character"
+    return SqlError.of("wrong-literal", message, span, "write the pair: U&'\\d83d\\de00'")
 
 
 def _unreadable(text: str, at: int, source: str) -> EverfoldError:
@@ -162,6 +188,6 @@ def _unreadable(text: str, at: int, source: str) -> EverfoldError:
             "syntax",
             "a variable stands outside a text",
             span,
-            "`${name}` works inside the texts of WITH (…) and of SET",
+            "`${name}` works inside the texts of WITH (…), of OPTIONS (…) and of SET",
         )
     return SqlError.of("syntax", f"found {found!r}, which means nothing in SQL", span)

@@ -31,6 +31,14 @@ _TIMES = ("TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 _REFUSED = ("RAW", "STRUCTURED", "VARIANT", "NULL", "BITMAP", "GEOMETRY", "GEOGRAPHY")
 _KNOWN = (*_PLAIN, *_DECIMAL, *_TEXT, *_TIMES, "DOUBLE", "INTERVAL", "ARRAY", "MULTISET", "MAP", "ROW")
 
+_PARTS = {
+    "ARRAY": "an ARRAY says the type of its elements: ARRAY<INT>",
+    "MULTISET": "a MULTISET says the type of its elements: MULTISET<STRING>",
+    "MAP": "a MAP says the types of its keys and of its values: MAP<STRING, INT>",
+    "ROW": "a ROW names its fields and says their types: ROW<id INT, name STRING>",
+}
+"""What a type made of others needs."""
+
 MAX_TIMESTAMP_PRECISION = 6
 """Digits of a second that are kept, where Flink keeps up to nine."""
 
@@ -75,7 +83,7 @@ class Types(Cursor):
         word = self.key()
         if word in _REFUSED:
             self.at += 1
-            raise UnsupportedFeature.of("unsupported-type", f"the type {word} is not supported", self.span(first))
+            raise self.refused("unsupported-type", f"the type {word}", first)
         if word not in _KNOWN:
             raise self._unknown_type(first)
         self.at += 1
@@ -96,17 +104,22 @@ class Types(Cursor):
             case "ROW":
                 return self._row()
             case "MAP":
-                self.expect("<")
+                self._part(word, "<")
                 key = self.data_type()
-                self.expect(",")
+                self._part(word, ",")
                 value = self.data_type()
-                self.expect(">")
+                self._part(word, ">")
                 return types.MapType(key=key, value=value)
             case _:
-                self.expect("<")
+                self._part(word, "<")
                 element = self.data_type()
-                self.expect(">")
+                self._part(word, ">")
                 return types.ArrayType(element=element) if word == "ARRAY" else types.MultisetType(key=element)
+
+    def _part(self, word: str, sign: str) -> None:
+        """Takes a sign within a type that is made of others."""
+        if not self.accept(sign):
+            raise self.expected(f"`{sign}`", _PARTS[word])
 
     def _unknown_type(self, first: int) -> EverfoldError:
         names = [self.take().text]
@@ -192,22 +205,22 @@ class Types(Cursor):
         return unit
 
     def _row(self) -> DataType:
-        closing = ">" if self.accept("<") else ")"
-        if closing == ")":
-            self.expect("(")
+        closing = ")" if self.accept("(") else ">"
+        if closing == ">":
+            self._part("ROW", "<")
         fields: list[types.RowField] = []
         for field, at in self.listed(self._field):
             if any(field.name == each.name for each in fields):
                 raise SqlError.of("wrong-type", f"the ROW has two fields named `{field.name}`", self.span(at, at))
             fields.append(field)
-        self.expect(closing)
+        self._part("ROW", closing)
         return types.RowType(fields=tuple(fields))
 
     def _field(self) -> tuple[types.RowField, int]:
         at = self.at
         name = self.identifier("a field's name", frozenset()).name
         if self.key() in (",", ">", ")"):
-            raise self.expected(f"the type of the field `{name}`")
+            raise self.expected(f"the type of the field `{name}`", _PARTS["ROW"])
         found = types.RowField(name=name, type=self.data_type())
         if self.kind() is TokenType.STRING:
             self.at += 1

@@ -104,11 +104,8 @@ def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
             return f"({a} {operator} {b})"
         if isinstance(type, IntegerType):
             if operator in ("/", "%"):
-                checked = (
-                    b if _not_zero(right) else f"CASE {b} WHEN 0 THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
-                )
                 wide = "HUGEINT" if isinstance(left.type, IntegerType) and left.type.bits == 64 else "BIGINT"
-                text = f"CAST({a} AS {wide}) {'//' if operator == '/' else '%'} {checked}"
+                text = f"CAST({a} AS {wide}) {'//' if operator == '/' else '%'} {_divisor(writer, right, a, b)}"
                 return wrap(f"({text})", type) if operator == "/" else f"CAST(({text}) AS {type.duckdb})"
             wide = "HUGEINT" if type.bits == 64 else "BIGINT"
             return wrap(f"(CAST({a} AS {wide}) {operator} CAST({b} AS {wide}))", type)
@@ -116,15 +113,22 @@ def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
         assert isinstance(left.type, DecimalType)
         assert isinstance(right.type, DecimalType)
         if operator in ("/", "%"):
-            b_checked = b if _not_zero(right) else f"CASE {b} WHEN 0 THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
+            divisor = _divisor(writer, right, a, b)
             if operator == "/":
-                return _quotient(writer, type, left.type, right.type, a, b_checked)
-            return f"CAST({a} % {b_checked} AS {type.duckdb})"
+                return _quotient(writer, type, left.type, right.type, a, divisor)
+            return f"CAST({a} % {divisor} AS {type.duckdb})"
         if operator == "*":
             return _product(writer, type, left.type, right.type, a, b)
         return _sum(writer, type, max(left.type.scale, right.type.scale), a, operator, b)
 
     return write
+
+
+def _divisor(writer: Writer, divisor: Expr, a: str, b: str) -> str:
+    """DuckDB: the divisor of `a / b`; zero stops the job unless `a` is NULL."""
+    if _not_zero(divisor):
+        return b
+    return f"CASE WHEN {b} = 0 AND {a} IS NOT NULL THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
 
 
 def _sum(writer: Writer, type: DecimalType, scale: int, a: str, operator: str, b: str) -> str:

@@ -33,8 +33,7 @@ def from_text(writer: Writer, source: StringType, target: DataType, text: str, t
     read = _read(writer, target, "\x03")
     if not try_:
         # COALESCE reaches its second argument only for what was not read.
-        message = f"concat({writer.text('everfold[cast-failed]: `')}, \x03, {writer.text(f'` is no {target.sql}')})"
-        fail = f"{'raise_error' if writer.spark else 'error'}({message})"
+        fail = writer.fail_of("cast-failed", "\x03", f"is no {target.sql}")
         read = f"coalesce({read}, CASE WHEN \x03 IS NOT NULL THEN CAST({fail} AS {writer.type(target)}) END)"
     return writer.once(text, read)
 

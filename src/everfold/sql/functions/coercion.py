@@ -287,7 +287,10 @@ def implicit_cast(expr: Expr, type: DataType) -> Expr:
 
 
 def literal_types(value: object) -> DataType:
-    """The type that Flink gives to a constant: ``'abc'`` is CHAR(3), ``1.50`` DECIMAL(3, 2), ``7`` INT, ``3000000000`` BIGINT."""
+    """The type that Flink gives to a constant: ``'abc'`` is CHAR(3), ``1.50`` DECIMAL(3, 2), ``7`` INT, ``3000000000`` BIGINT.
+
+    A character beyond U+FFFF is two units of UTF-16 and counts twice: ``'😀'`` is CHAR(2), though CHAR_LENGTH and casts count it once.
+    """
     from everfold import types
 
     match value:

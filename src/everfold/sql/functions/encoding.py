@@ -81,6 +81,6 @@ FUNCTIONS = (
     Function(name="URL_DECODE", rule=signature("STRING -> STRING"), spark="try_url_decode({0})",
              duckdb="CASE WHEN NOT regexp_matches({0}, '%([^0-9a-fA-F]|.[^0-9a-fA-F]|.?$)') THEN url_decode(replace({0}, '+', ' ')) END",
              doc="The text that stood in a URL's query; NULL if it is malformed.", usage="URL_DECODE(<STRING>)"),
-    Function(name="UUID", rule=signature(" -> CHAR(36)"), spark="uuid()", duckdb="CAST(uuid() AS VARCHAR)", deterministic=False,
+    Function(name="UUID", rule=signature(" -> CHAR(36) NOT NULL"), spark="uuid()", duckdb="CAST(uuid() AS VARCHAR)", deterministic=False,
              doc="A random identifier; another one when a batch is repeated after a crash.", usage="UUID()"),
 )  # fmt: skip

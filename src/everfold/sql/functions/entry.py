@@ -8,7 +8,7 @@ A template is SQL with holes:
 | `{*}`, `{1*}` | all arguments, or all from one on, with commas |
 | `{t}`, `{t0}` | the engine's name of the result's type, of an argument's type |
 | `{zone}` | the session's time zone as a text literal |
-| `{fail: words}` | an expression that stops the job with `everfold[…]: words` |
+| `{fail: words}` | an expression that stops the job with `everfold[…]: words`, to which the place of the call is added |
 
 An argument that stands in a template more than once is computed once: the writer binds it to a variable unless it is short.
 """

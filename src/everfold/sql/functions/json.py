@@ -31,11 +31,13 @@ from everfold.types import (
     INT,
     STRING,
     ArrayType,
+    BytesType,
     DataType,
     MapType,
     RowType,
     StringType,
     TimestampType,
+    article,
 )
 
 _STEP = re.compile(
@@ -47,10 +49,14 @@ _RAW = ("JSON_OBJECT", "JSON_ARRAY")
 
 @dataclass(frozen=True)
 class Path:
-    """A path of names and indexes; `strict`: what is missing is an error, not nothing. So is a path that says neither."""
+    """A path of names and indexes; `strict`: what is missing is an error, not nothing. So is a path that says neither.
+
+    `text` is the path as written.
+    """
 
     steps: tuple[str | int, ...]
     strict: bool
+    text: str
 
     def spark(self) -> str:
         """The path for `get_json_object` and `variant_get`."""
@@ -64,7 +70,9 @@ class Path:
 def path_of(arg: Expr) -> Path:
     """The path in a constant text. SqlError `wrong-path`, UnsupportedFeature `unsupported-path`."""
     if not isinstance(arg, Literal) or not isinstance(arg.value, str):
-        raise UnsupportedFeature.of("unsupported-path", "a JSON path must be a constant text", arg.span)
+        raise UnsupportedFeature.of(
+            "unsupported-path", "a JSON path must be a constant text", arg.span, "write it out: '$.a.b[0]'"
+        )
     text = arg.value.strip()
     mode, _, rest = text.partition("$")
     if "$" not in text or mode.strip().lower() not in ("", "lax", "strict"):
@@ -93,7 +101,7 @@ def path_of(arg: Expr) -> Path:
             )
         steps.append(int(index) if index is not None else found)
         at = match.end()
-    return Path(tuple(steps), mode.strip().lower() != "lax")
+    return Path(tuple(steps), mode.strip().lower() != "lax", text)
 
 
 def _word(args: Args, at: int, default: str) -> str:
@@ -132,20 +140,24 @@ def _value_rule(args: Args) -> Typed | None:
     return (converted(args[0], STRING) if kind(args[0].type) == "null" else args[0], *args[1:]), target.as_nullable()
 
 
-def _outcome(writer: Writer, what: str, default: str, target: DataType, place: str) -> str:
-    """What ON EMPTY or ON ERROR gives."""
+def _outcome(writer: Writer, path: Path, what: str, default: str, target: DataType, clause: str) -> str:
+    """What ON EMPTY or ON ERROR (the `clause`) gives."""
     if what == "DEFAULT":
         return default
     if what == "ERROR":
-        return f"CAST({writer.fail(f'json-failed: no JSON value: {place}')} AS {writer.type(target)})"
+        return f"CAST({_failure(writer, path, clause)} AS {writer.type(target)})"
     return writer.literal(None, target)
+
+
+def _failure(writer: Writer, path: Path, clause: str) -> str:
+    return writer.fail(f"json-failed: no JSON value at the path '{path.text}' (ERROR {clause})")
 
 
 def _value(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     path, target = path_of(call.args[1]), call.type
     on_empty, on_error = _word(call.args, 3, "NULL"), _word(call.args, 5, "NULL")
-    error = _outcome(writer, on_error, texts[6], target, "ON ERROR")
-    empty = error if path.strict else _outcome(writer, on_empty, texts[4], target, "ON EMPTY")
+    error = _outcome(writer, path, on_error, texts[6], target, "ON ERROR")
+    empty = error if path.strict else _outcome(writer, path, on_empty, texts[4], target, "ON EMPTY")
     return (_value_spark if writer.spark else _value_duckdb)(
         writer, path, texts[0], target, empty, error, on_empty == on_error == "NULL"
     )
@@ -193,7 +205,7 @@ def _exists(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     path, json = path_of(call.args[1]), texts[0]
     what = _word(call.args, 2, "FALSE")
     words = {"TRUE": "true", "FALSE": "false", "UNKNOWN": writer.literal(None, BOOLEAN)}
-    error = words.get(what) or f"CAST({writer.fail('json-failed: no JSON value: ON ERROR')} AS BOOLEAN)"
+    error = words.get(what) or f"CAST({_failure(writer, path, 'ON ERROR')} AS BOOLEAN)"
     missing = error if path.strict else "false"
     if writer.spark:
         valid, found = (
@@ -231,11 +243,11 @@ def _query(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     wrapper = _word(call.args, 3, "WITHOUT")
     array = isinstance(call.type, ArrayType)
 
-    def outcome(at: int, place: str) -> str:
+    def outcome(at: int, clause: str) -> str:
         what = _word(call.args, at, "NULL")
         if what.startswith("EMPTY"):
             return "'[]'" if what == "EMPTY ARRAY" else "'{}'"
-        return _outcome(writer, what, "", STRING, place)
+        return _outcome(writer, path, what, "", STRING, clause)
 
     error = outcome(5, "ON ERROR")
     empty = error if path.strict else outcome(4, "ON EMPTY")
@@ -286,20 +298,51 @@ def json_text(writer: Writer, type: DataType, text: str) -> str:
                 item, text, f"CASE WHEN {item} IS NOT NULL THEN concat('{{', {', '.join(parts[:-1])}, '}}') END"
             )
         case TimestampType():
-            if type.local_zone:
-                raise UnsupportedFeature.of(
-                    "unsupported-type", "the JSON of a TIMESTAMP_LTZ is not supported", None, "CAST it to STRING"
-                )
-            return f"""concat('"', replace({shown(writer, type, text)}, ' ', 'T'), '"')"""
+            return _instant(writer, type, text)
+        case BytesType():
+            return f"CASE WHEN {text} IS NOT NULL THEN concat('\"', base64({text}), '\"') END"
     match kind(type):
         case "boolean":
             return f"lower({shown(writer, type, text)})"
-        case "integer" | "decimal" | "floating":
+        case "integer" | "decimal":
             return shown(writer, type, text)
+        case "floating":
+            return _number(writer, shown(writer, DOUBLE, f"CAST({text} AS {writer.type(DOUBLE)})"))
         case "string" | "date" | "time":
             return _quoted(writer, shown(writer, type, text))
     raise UnsupportedFeature.of(
-        "unsupported-type", f"the JSON of a {type.sql} is not supported", None, "CAST it to STRING"
+        "unsupported-type", f"the JSON of {article(type)} is not supported", writer.place, "CAST it to STRING"
+    )
+
+
+def _instant(writer: Writer, type: TimestampType, text: str) -> str:
+    """A point in time by ISO 8601; of TIMESTAMP_LTZ in UTC."""
+    if type.local_zone and writer.spark:
+        text = f"CAST({text} AS TIMESTAMP_NTZ)"
+    plain = TimestampType(precision=type.precision)
+    wall = f"replace({shown(writer, plain, text)}, ' ', 'T')"
+    if type.precision:
+        wall = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {wall}))"
+    zone = "Z" if type.local_zone else ""
+    return f"""CASE WHEN {text} IS NOT NULL THEN concat('"', {wall}, '{zone}"') END"""
+
+
+def _number(writer: Writer, text: str) -> str:
+    """A DOUBLE as Java's BigDecimal writes it: 1.0E+20, but 12345678 and 0.00010; NaN and the infinities as texts."""
+    digits = "replace(replace(split_part(\x03, 'E', 1), '-', ''), '.', '')"
+    power = "TRY_CAST(split_part(\x03, 'E', 2) AS INT)"
+    sign = "CASE WHEN left(\x03, 1) = '-' THEN '-' ELSE '' END"
+    behind = f"(char_length({digits}) - 1 - {power})"
+    return writer.once(
+        text,
+        "CASE WHEN \x03 IS NULL THEN NULL "
+        """WHEN \x03 IN ('NaN', 'Infinity', '-Infinity') THEN concat('"', \x03, '"') """
+        "WHEN \x03 NOT LIKE '%E%' THEN \x03 "
+        f"WHEN {power} BETWEEN -6 AND -1 THEN concat({sign}, '0.', repeat('0', -{power} - 1), {digits}) "
+        f"WHEN {power} < 0 THEN \x03 "
+        f"WHEN {behind} < 0 THEN replace(\x03, 'E', 'E+') "
+        f"WHEN {behind} = 0 THEN concat({sign}, {digits}) "
+        f"ELSE concat({sign}, substr({digits}, 1, {power} + 1), '.', substr({digits}, {power} + 2)) END",
     )
 
 

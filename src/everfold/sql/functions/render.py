@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from everfold.errors import UnsupportedFeature
-from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.errors import Span, UnsupportedFeature
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall
 from everfold.sql.functions.entry import Lacks
 from everfold.sql.functions.literals import duckdb_literal, duckdb_text, spark_literal, spark_text
 from everfold.types import DataType, TimeType
@@ -15,6 +15,10 @@ from everfold.types import DataType, TimeType
 REPEATED_CHARS = 160
 """An argument that a template needs several times is written out so often as long as that is at most so many characters."""
 
+SHOWN_CHARS = 60
+"""So much of an expression or a value stands in the message of a failure."""
+
+_UNSHOWN = re.compile(r"[\s\x00-\x1f]+")
 _HOLE = re.compile(r"\{(\d+\*?|\*|t\d*|zone|fail: [^}]*)\}")
 _VOLATILE = ("error(", "uuid(", "random(")
 _MARK = re.compile("\x01(\\d+)\x02")
@@ -51,11 +55,15 @@ class RenderContext:
 
 @dataclass
 class Writer:
-    """Writes one expression for one engine; entries get it to write what a template cannot say."""
+    """Writes one expression for one engine; entries get it to write what a template cannot say.
+
+    `place` is where the call that is being written stands in the script.
+    """
 
     engine: str
     columns: Sequence[str]
     context: RenderContext
+    place: Span | None = None
     _bound: int = field(default=0)
 
     @property
@@ -76,9 +84,28 @@ class Writer:
         return spark_literal(value, type) if self.spark else duckdb_literal(value, type)
 
     def fail(self, words: str) -> str:
-        """An expression that stops the job when it is reached. `words` start with a code: ``cast-failed: …``."""
+        """An expression that stops the job when it is reached. `words` start with a code: ``cast-failed: …``.
+
+        The message goes on with the place in the script of what is being written.
+        """
         code, _, rest = words.partition(": ")
-        return f"{'raise_error' if self.spark else 'error'}({self.text(f'everfold[{code}]: {rest}')})"
+        return f"{'raise_error' if self.spark else 'error'}({self.text(f'everfold[{code}]: {rest}{self._where()}')})"
+
+    def fail_of(self, code: str, value: str, words: str) -> str:
+        """`fail` with a text's value in quotes before the words; a long one is cut, and all on one line."""
+        shown = f"replace(left({value}, {SHOWN_CHARS}), chr(10), ' ')"
+        parts = [self.text(f"everfold[{code}]: '"), shown, self.text(f"' {words}{self._where()}")]
+        return f"{'raise_error' if self.spark else 'error'}(concat({', '.join(parts)}))"
+
+    def _where(self) -> str:
+        """Which expression it is: `` in `a / b` at q.sql:3:8``."""
+        of = self.place
+        if of is None or not of.text:
+            return ""
+        written = _UNSHOWN.sub(" ", of.text[of.start : of.end])
+        if len(written) > SHOWN_CHARS:
+            written = written[: SHOWN_CHARS - 1] + "…"
+        return f" in `{written}` at {of.source}:{of.line}:{of.column}"
 
     def now(self) -> str:
         """The moment of the statement or micro-batch, an instant."""
@@ -131,23 +158,26 @@ class Writer:
     def _call(self, call: Call) -> str:
         from everfold.sql.functions.registry import lookup
 
+        assert not isinstance(call, PythonCall), (
+            "Python calls stand in projections, which engines compute by themselves"
+        )
         entry = lookup(call.function)
         assert entry is not None, call.function
         writing = entry.spark if self.spark else entry.duckdb
+        around, self.place = self.place, call.span or self.place
         if isinstance(writing, Lacks):
             raise self.unsupported(call, writing.why)
         texts = [self.write(arg) for arg in call.args]
         marks = [f"\x01{at}\x02" for at in range(len(texts))]
         body = self._filled(writing, call, marks) if isinstance(writing, str) else writing(self, call, marks)
+        self.place = around
         return self.bound(body, texts)
 
     def unsupported(self, call: Call, why: str) -> UnsupportedFeature:
         """The refusal of a function (or a form of it) that the engine lacks."""
-        found = UnsupportedFeature.of(
-            "unsupported-function", f"`{call.function}` is not supported on {self.engine}: {why}", call.span
-        )
-        assert isinstance(found, UnsupportedFeature)
-        return found
+        message = f"`{call.function}` is not supported on {self.engine}: {why}"
+        elsewhere = "leave out --engine memory: Spark has it" if why.startswith("DuckDB") else None
+        return UnsupportedFeature.of("unsupported-function", message, self.place, elsewhere)
 
     def _filled(self, template: str, call: Call, texts: Sequence[str]) -> str:
         def fill(hole: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
 """Signatures as text: ``STRING INT INT? -> STRING``.
 
 Parameters: a kind, with `?` if it may be left out (only the last ones), `+` or `*` on the last one for repeats. Results: a type's name,
-`=0` (the type of argument 0), `VARCHAR 0` (a VARCHAR as long as argument 0 can be). Kinds that convert (INT, BIGINT, DOUBLE, STRING)
-take what Flink casts unasked.
+`=0` (the type of argument 0), `VARCHAR 0` (a VARCHAR as long as argument 0 can be), with NOT NULL behind it where that is always so.
+Kinds that convert (INT, BIGINT, DOUBLE, STRING) take what Flink casts unasked.
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ def _parsed(text: str) -> tuple[list[tuple[Accept, bool]], str, str]:
 
 
 def _result(text: str, args: Args) -> DataType:
+    if text.endswith(" NOT NULL"):
+        return _result(text.removesuffix(" NOT NULL"), args).as_nullable(False)
     if text.startswith("="):
         return args[int(text[1:])].type
     if text.startswith("VARCHAR "):

@@ -324,7 +324,9 @@ def _to_ltz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         return f"timestamp_micros({micros})" if writer.spark else f"make_timestamp({micros})"
     wall = _parsed(writer, call, texts[0], *_optional(call, texts, 1))
     # Unlike TO_TIMESTAMP, Flink fails here on a text that holds no time.
-    failed = f"CASE WHEN {texts[0]} IS NOT NULL THEN {writer.fail('cast-failed: a text holds no TIMESTAMP_LTZ')} END"
+    failed = (
+        f"CASE WHEN {texts[0]} IS NOT NULL THEN {writer.fail_of('cast-failed', texts[0], 'holds no TIMESTAMP_LTZ')} END"
+    )
     wall = f"coalesce({wall}, CAST({failed} AS {writer.type(TIMESTAMP3)}))"
     if len(texts) < 3:
         return f"CAST({wall} AS TIMESTAMP)" if writer.spark else wall
@@ -395,7 +397,7 @@ def _now_entry(name: str, result: str, what: str, doc: str, *aliases: str) -> Fu
     """Flink's functions of now: one moment for a whole batch, which a repeated batch sees again."""
     return Function(
         name=name,
-        rule=signature(f" -> {result}"),
+        rule=signature(f" -> {result} NOT NULL"),
         spark=_moment(what),
         duckdb=_moment(what),
         doc=doc,
@@ -444,7 +446,7 @@ FUNCTIONS = (
                 "TO_TIMESTAMP_LTZ(<NUMERIC>[, 0, 3 or 6]), TO_TIMESTAMP_LTZ(<STRING>[, <pattern>[, <zone>]])"),
     _text_entry("FROM_UNIXTIME", signature("BIGINT STRING? -> STRING"), _from_unixtime, "The text of so many seconds since 1970, in the session's zone.",
                 "FROM_UNIXTIME(<BIGINT>[, <STRING pattern>])"),
-    _text_entry("UNIX_TIMESTAMP", signature(" -> BIGINT", "STRING STRING? -> BIGINT"), _unix_timestamp,
+    _text_entry("UNIX_TIMESTAMP", signature(" -> BIGINT NOT NULL", "STRING STRING? -> BIGINT"), _unix_timestamp,
                 "Seconds since 1970, of now or of a text in the session's zone.", "UNIX_TIMESTAMP([<STRING>[, <STRING pattern>]])"),
     _text_entry("DATE_FORMAT", _format_rule, _date_format, "The text of a point in time in a pattern.", "DATE_FORMAT(<TIMESTAMP or STRING>, <STRING pattern>)"),
     _text_entry("CONVERT_TZ", signature("STRING STRING STRING -> STRING"), _convert_tz, "A time's text in another zone.",

@@ -1,4 +1,4 @@
-"""Points in time and intervals: what `+`, `-` and `*` do with them.
+"""Points in time and intervals: what `+`, `-`, `*` and OVERLAPS do with them.
 
 A point plus an interval is the internal function SHIFT(point, interval). An interval is a whole number of milliseconds or of months.
 Flink refuses the difference of two points (TIMESTAMPDIFF computes it) and the quotient of an interval.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.plan.expressions import Call, Expr, Literal
-from everfold.sql.functions.coercion import converted, kind
+from everfold.sql.functions.coercion import converted, kind, least_restrictive
+from everfold.sql.functions.comparison import compared, connected
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.render import Writer
 from everfold.types import BIGINT, INT, IntervalType
@@ -90,7 +91,50 @@ def _duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"({point} + to_microseconds({interval} * 1000))"
 
 
+def _ends(start: Expr, end: Expr) -> tuple[Expr, Expr] | None:
+    """The earlier and the later end of a period, whichever is written first; None for what is no period.
+
+    With a NULL at one end Calcite takes the second for the earlier: then `>=` may still be FALSE.
+    """
+    if kind(start.type) not in POINTS:
+        return None
+    if kind(end.type) in INTERVALS:
+        moved = shifted("+", (start, end))
+        if not isinstance(moved, Call):
+            return None
+        end = moved
+    common = least_restrictive([start.type, end.type])
+    in_order = compared("<=", start, end)
+    if kind(end.type) != kind(start.type) or common is None or in_order is None:
+        return None
+    one, other = converted(start, common), converted(end, common)
+    return (
+        Call(function="CASE", args=(in_order, one, other), type=common),
+        Call(function="CASE", args=(in_order, other, one), type=common),
+    )
+
+
+def _overlaps_rule(args: Args) -> Expr | None:
+    """Each period ends no earlier than the other starts: periods that only touch overlap too, as in Flink."""
+    if len(args) != 4:
+        return None
+    first, second = _ends(*args[:2]), _ends(*args[2:])
+    if first is None or second is None or kind(first[0].type) != kind(second[0].type):
+        return None
+    reach = [compared(">=", first[1], second[0]), compared(">=", second[1], first[0])]
+    return connected("AND", [each for each in reach if each is not None])
+
+
 FUNCTIONS = (
+    Function(
+        name="OVERLAPS",
+        rule=_overlaps_rule,
+        spark="",
+        duckdb="",
+        doc="Whether two periods have a moment in common; a period is (start, end) or (start, INTERVAL).",
+        usage="(<point>, <point or INTERVAL>) OVERLAPS (<point>, <point or INTERVAL>)",
+        operator=True,
+    ),
     Function(
         name="SHIFT",
         rule=_shift_rule,

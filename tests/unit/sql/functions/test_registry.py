@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
@@ -10,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from everfold.errors import SqlError, UnsupportedFeature
+from everfold.errors import Span, SqlError, UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, text_of
 from everfold.sql.functions import (
     build,
@@ -250,10 +251,33 @@ def test_nested_calls_do_not_explode() -> None:
 
 
 def test_failures_at_run_time_carry_a_code() -> None:
-    with pytest.raises(duckdb.InvalidInputException, match=r"everfold\[cast-failed\]: `x` is no INT"):
+    with pytest.raises(duckdb.InvalidInputException, match=r"everfold\[cast-failed\]: 'x' is no INT"):
         in_duckdb(cast(value("x"), INT))
     with pytest.raises(duckdb.InvalidInputException, match=r"everfold\[division-by-zero\]"):
         in_duckdb(build("/", (value(1), value(0))))
+
+
+def test_failures_at_run_time_name_the_expression_and_its_place() -> None:
+    script = "SELECT 1,\n  a /\n    (b - 5) FROM t"
+    span = Span(script.index("a /"), script.index(" FROM"), "q.sql", script)
+    quotient = replace(build("/", (column(INT), build("-", (column(INT), value(5))))), span=span)
+    for text in (to_spark(quotient, ["c0"]), to_duckdb(quotient, ["c0"])):
+        assert "everfold[division-by-zero]: Division by zero in `a / (b - 5)` at q.sql:2:3" in text
+    # What stands within it and has no place of its own has that of what is around it.
+    inner = replace(build("+", (build("/", (column(INT), column(INT))), value(1))), span=span)
+    assert "in `a / (b - 5)` at q.sql:2:3" in to_duckdb(inner, ["c0"])
+
+
+def test_a_long_expression_is_shortened_in_a_failure() -> None:
+    script = "a / " + "b" * 100
+    found = to_duckdb(replace(build("/", (column(INT), column(INT))), span=Span(0, 104, "q.sql", script)), ["c0"])
+    assert f"in `a / {'b' * 55}…` at q.sql:1:1" in found
+
+
+def test_the_text_that_a_cast_fails_on_is_quoted() -> None:
+    for text, shown in (("", "''"), ("it's", "'it's'"), ("a\nb", "'a b'"), ("x" * 80, f"'{'x' * 60}'")):
+        with pytest.raises(duckdb.InvalidInputException, match=rf"everfold\[cast-failed\]: {shown} is no INT"):
+            in_duckdb(cast(value(text), INT))
 
 
 def test_a_branch_not_taken_does_not_fail() -> None:

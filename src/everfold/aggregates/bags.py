@@ -1,0 +1,156 @@
+"""Aggregates over all values of a group in no order: COLLECT, PERCENTILE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from everfold.aggregates import lists, twins
+from everfold.aggregates.lazy import pl
+from everfold.aggregates.registry import Aggregate, Over, Signature, Slot, aggregate
+from everfold.types import (
+    DOUBLE,
+    ArrayType,
+    DataType,
+    IntegerType,
+    MultisetType,
+    NullType,
+    NumericType,
+)
+
+
+@aggregate("COLLECT")
+class Collect(Aggregate):
+    """Multiset of the values that are not NULL: how often each of them came."""
+
+    def result_type(self, of: Signature) -> DataType | None:
+        (arg,) = of.args
+        return None if isinstance(arg, NullType) else MultisetType(key=arg.as_nullable(), nullable=False)
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        return (lists.bag_slot(of.args[0]),)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        one = pl.lit(1, dtype=pl.Int64) if sign is None else sign
+        return (lists.bag(columns[0], columns[0].is_not_null(), one),)
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return (lists.joined(slots[0]),)
+
+    def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
+        return (lists.netted_bag(slots[0]),)
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        value, count = pl.element().struct.field(lists.VALUE), pl.element().struct.field(lists.COUNT)
+        entry = pl.struct(value.alias("key"), count.cast(pl.Int32).alias("value"))
+        return slots[0].list.eval(entry.filter(count > 0)).fill_null([]).list.to_map()
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        values = f"collect_list({over.texts[0]})"
+        count = "1" if over.distinct else f"size(filter({values}, __o -> __o <=> __e))"
+        return f"map_from_entries(transform(array_distinct({values}), __e -> struct(__e, {count})))"
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        name = MultisetType(key=of.args[0]).duckdb
+        return f"CAST(coalesce(histogram({over.each}), MAP {{}}) AS {name})"
+
+
+@aggregate("PERCENTILE")
+class Percentile(Aggregate):
+    """Value below which such a share of the values lies, between 0 and 1, or one for each of an array of shares; NULL if there is none.
+
+    `PERCENTILE(x, share[, frequency])`: between two values it is interpolated. A row counts `frequency` times; not at all if that is NULL or
+    less than 1. NaN is greater than every number. The share is a constant.
+    """
+
+    arity = (2, 3)
+    constant = 1
+
+    def constant_value(self, value: object) -> object | None:
+        if isinstance(value, tuple):
+            shares = tuple(self.constant_value(each) for each in value)
+            return None if None in shares else shares
+        fitting = isinstance(value, int | float | Decimal) and not isinstance(value, bool) and 0 <= value <= 1
+        return float(value) if fitting else None  # type: ignore[arg-type]
+
+    def result_type(self, of: Signature) -> DataType | None:
+        value, *frequency = of.args
+        if not isinstance(value, NumericType) or not all(isinstance(each, IntegerType) for each in frequency):
+            return None
+        return ArrayType(element=DOUBLE) if isinstance(of.constants[0], tuple) else DOUBLE
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        return (lists.bag_slot(DOUBLE) if _counted(of) else lists.sequence_slots(DOUBLE, False)[0],)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        value = columns[0].cast(pl.Float64)
+        if not _counted(of):
+            return lists.sequence(value, value.is_not_null(), None)
+        present, count = value.is_not_null(), pl.lit(1, dtype=pl.Int64)
+        if len(columns) > 1:
+            count = columns[1].cast(pl.Int64)
+            present = present & (count > 0)
+        return (lists.bag(value, present, count if sign is None else count * sign),)
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return (lists.joined(slots[0]),)
+
+    def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
+        return (lists.netted_bag(slots[0]),) if _counted(of) else None
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        ordered = slots[0].list.sort()
+        found = [_weighted(ordered, each) if _counted(of) else _plain(ordered, each) for each in _shares(of)]
+        if not isinstance(of.constants[0], tuple):
+            return found[0]
+        some = slots[0].list.len() > 0
+        return pl.when(some).then(pl.concat_list(found)) if found else pl.lit(None, dtype=pl.List(pl.Float64))
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        value, *frequency = over.texts
+        distinct = "DISTINCT " if over.distinct else ""
+        shares = ", ".join(f"{each!r}D" for each in _shares(of))
+        share = f"array({shares})" if isinstance(of.constants[0], tuple) else shares
+        if not frequency:
+            return f"percentile({distinct}CAST({value} AS DOUBLE), {share})"
+        counted = f"CASE WHEN {frequency[0]} > 0 THEN CAST({value} AS DOUBLE) END"
+        return f"percentile({distinct}{counted}, {share}, greatest(CAST({frequency[0]} AS BIGINT), 0L))"
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        value, *frequency = over.texts
+        each, known = f"CAST({value} AS DOUBLE)", f"{value} IS NOT NULL"
+        values = f"list({'DISTINCT ' if over.distinct else ''}{each}) FILTER (WHERE {known})"
+        if frequency:
+            repeated = f"list(list_transform(range(CAST({frequency[0]} AS BIGINT)), lambda i: {each}))"
+            values = f"flatten({repeated} FILTER (WHERE {known} AND {frequency[0]} > 0))"
+        found = [twins.duckdb_percentile(values, share) for share in _shares(of)]
+        if not isinstance(of.constants[0], tuple):
+            return found[0]
+        return f"CASE WHEN COUNT({value}) > 0 THEN [{', '.join(found)}] END"
+
+
+def _shares(of: Signature) -> tuple[object, ...]:
+    (constant,) = of.constants
+    return constant if isinstance(constant, tuple) else (constant,)
+
+
+def _counted(of: Signature) -> bool:
+    return of.retracting or len(of.args) > 1
+
+
+def _between(low: pl.Expr, high: pl.Expr, position: pl.Expr) -> pl.Expr:
+    below, above = position.floor(), position.ceil()
+    return pl.when(below == above).then(low).otherwise((above - position) * low + (position - below) * high)
+
+
+def _plain(ordered: pl.Expr, share: object) -> pl.Expr:
+    position = (ordered.list.len().cast(pl.Int64) - 1) * pl.lit(share)
+    low, high = (ordered.list.get(at.cast(pl.Int64), null_on_oob=True) for at in (position.floor(), position.ceil()))
+    return _between(low, high, position)
+
+
+def _weighted(ordered: pl.Expr, share: object) -> pl.Expr:
+    value, count = pl.element().struct.field(lists.VALUE), pl.element().struct.field(lists.COUNT).clip(0)
+    position, sofar = (count.sum() - 1) * pl.lit(share), count.cum_sum()
+    low, high = (value.filter(sofar > at).first() for at in (position.floor(), position.ceil()))
+    return ordered.list.agg(_between(low, high, position))

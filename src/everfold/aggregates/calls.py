@@ -1,0 +1,96 @@
+"""A plan's aggregate call as its function sees it: signature, arguments, what FILTER leaves of the rows, batch twins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from everfold.aggregates.distinct import OverDistinct
+from everfold.aggregates.python import OverDistinctRows, PythonAggregate, python_entry
+from everfold.aggregates.registry import Aggregate, Distinct, NoTwin, Over, Signature, lookup
+from everfold.errors import UnsupportedFeature
+from everfold.plan.expressions import Call, Expr, Literal
+from everfold.plan.nodes import AggCall
+from everfold.types import BOOLEAN
+
+_KNOWN = BOOLEAN.as_nullable(False)
+
+
+def entry_of(call: AggCall) -> Aggregate:
+    """A call's function."""
+    if call.python is not None:
+        return python_entry(call.python, call.type, call.span)
+    entry = lookup(call.function)
+    assert entry is not None, call.function
+    return entry
+
+
+def signature_of(call: AggCall, retracting: bool = False) -> Signature:
+    """What a call gives its function."""
+    args = tuple(arg.type for arg in call.args)
+    return Signature(args, tuple(each.value for each in call.constants), retracting)
+
+
+def is_distinct(call: AggCall) -> bool:
+    """Whether the call's function is to see each value once."""
+    return call.distinct and entry_of(call).distinct is Distinct.APPLIES
+
+
+def over_distinct(entry: Aggregate) -> Aggregate:
+    """The function over each value once."""
+    return OverDistinctRows(entry) if isinstance(entry, PythonAggregate) else OverDistinct(entry)
+
+
+def arguments_of(call: AggCall) -> tuple[Expr, ...]:
+    """What a call's kernels get: its arguments, NULL where FILTER leaves the row out, unless NULL counts too (`kept_condition`).
+
+    COUNT(*) with FILTER gets a boolean so.
+    """
+    if call.filter is None or not entry_of(call).skips_nulls:
+        return call.args
+    if not call.args:
+        return (_guarded(call.filter, Literal(type=BOOLEAN, value=True)),)
+    return tuple(_guarded(call.filter, arg) for arg in call.args)
+
+
+def kept_condition(call: AggCall) -> Expr | None:
+    """The condition for the rows that a call gets, where it is not in its arguments."""
+    return None if call.filter is None or entry_of(call).skips_nulls else call.filter
+
+
+def columns_of(
+    call: AggCall, arguments: Sequence[Expr], column: Callable[[Expr], str], hash_of: Callable[[Expr], str]
+) -> tuple[str, ...]:
+    """The columns that a call's kernels get, where `column` gives that of an expression and `hash_of` that of its hash.
+
+    A function of hashes gets with each whether there is a value at all: NULL has a hash too.
+    """
+    if not entry_of(call).hashed:
+        return tuple(map(column, arguments))
+    pairs = ((hash_of(each), column(Call(type=_KNOWN, function="IS NOT NULL", args=(each,)))) for each in arguments)
+    return tuple(name for pair in pairs for name in pair)
+
+
+def spark_twin(call: AggCall, text: Callable[[Expr], str]) -> str:
+    """The call in Spark SQL; `text` writes an expression. UnsupportedFeature where Spark cannot compute what Flink does."""
+    return _twin(call, text, "Spark", entry_of(call).spark_sql)
+
+
+def duckdb_twin(call: AggCall, text: Callable[[Expr], str]) -> str:
+    """The call in DuckDB SQL; `text` writes an expression. UnsupportedFeature where DuckDB cannot compute what Flink does."""
+    return _twin(call, text, "the memory engine", entry_of(call).duckdb_sql)
+
+
+def _twin(call: AggCall, text: Callable[[Expr], str], engine: str, write: Callable[[Signature, Over], str]) -> str:
+    kept = kept_condition(call)
+    texts = tuple(map(text, arguments_of(call)))
+    over = Over(texts, is_distinct(call), None if kept is None else text(kept))
+    try:
+        return write(signature_of(call), over)
+    except NoTwin as error:
+        what = f"`{call.function}` does not run in batch on {engine}: {error}"
+        raise UnsupportedFeature.of("unsupported-aggregate", what, call.span) from None
+
+
+def _guarded(condition: Expr, value: Expr) -> Expr:
+    kept = value.type.as_nullable()
+    return Call(type=kept, function="CASE", args=(condition, value, Literal(type=kept, value=None)))

@@ -1,0 +1,156 @@
+"""Aggregate functions of the user's as entries of the registry, made from the function for each call.
+
+An AggregateFunction keeps `accumulators`, a list of those of parts of the group in their order, and `rows`, the arguments of rows that are in none of
+them yet. Over inserts, rows go into accumulators where they come in, if accumulators can be merged; else, and where rows may be taken back, the rows
+travel, and go into the group's one accumulator in their order. A function of whole columns keeps the rows themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from everfold.aggregates import lists
+from everfold.aggregates.distinct import OverDistinct
+from everfold.aggregates.folding import Eager
+from everfold.aggregates.lazy import pl
+from everfold.aggregates.registry import NoTwin, Over, Signature, Slot
+from everfold.errors import Span
+from everfold.types import BIGINT, ArrayType, DataType, RowField, RowType
+from everfold.udf.aggregate import SIGN, AggregateRun, ColumnsRun, argument
+from everfold.udf.declared import WholeColumns
+from everfold.udf.function import PythonFunction
+from everfold.udf.running import opened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def python_entry(of: PythonFunction, result: DataType, span: Span | None) -> PythonAggregate:
+    """The entry of a function whose values are of the type `result`; the call stands at `span`."""
+    whole = isinstance(of.function, WholeColumns)
+    return WholeColumnsAggregate(of, result, span) if whole else AccumulatingAggregate(of, result, span)
+
+
+class PythonAggregate(Eager):
+    """What entries of functions of the user's have in common."""
+
+    ordered = True
+    skips_nulls = False
+
+    def __init__(self, function: PythonFunction, result: DataType, span: Span | None) -> None:
+        self._function, self._result, self._span = function, result, span
+
+    def result_type(self, of: Signature) -> DataType:
+        return self._result
+
+    def values_of_rows(self, of: Signature, rows: pl.Series) -> pl.Series:
+        """The values of whole groups, given as lists of rows."""
+        raise NotImplementedError
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        raise NoTwin("Python functions have no SQL")
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        raise NoTwin("Python functions have no SQL")
+
+
+class AccumulatingAggregate(PythonAggregate):
+    """An AggregateFunction."""
+
+    def __init__(self, function: PythonFunction, result: DataType, span: Span | None) -> None:
+        super().__init__(function, result, span)
+        self.retractable = function.retracts  # type: ignore[misc]
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        assert self._function.accumulator is not None
+        rows = _row_type(of.args, signed=of.retracting)
+        return (
+            Slot("accumulators", ArrayType(element=self._function.accumulator.as_nullable())),
+            Slot("rows", ArrayType(element=rows)),
+        )
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        accumulators, _ = self.slots(of)
+        return pl.lit(None, dtype=accumulators.type.polars), _rows(columns, sign).implode()
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return [lists.joined(slot) for slot in slots]
+
+    def settled(self, of: Signature, slots: pl.DataFrame, whole: bool) -> Sequence[pl.Series] | None:
+        if not whole and (of.retracting or not self._function.merges):
+            return None
+        accumulators, rows = slots.get_columns()
+        with opened(self._function, self._span):
+            folded = self._run(of).folded(_arrow(accumulators), _arrow(rows))
+        return _series(folded), rows.list.head(0)
+
+    def value(self, of: Signature, slots: pl.DataFrame) -> pl.Series:
+        with opened(self._function, self._span):
+            return _series(self._run(of).values(_arrow(slots.to_series())))
+
+    def values_of_rows(self, of: Signature, rows: pl.Series) -> pl.Series:
+        run, nothing = self._run(of), pl.Series([None], dtype=self.slots(of)[0].type.polars)
+        with opened(self._function, self._span):
+            return _series(run.values(run.folded(_arrow(nothing.new_from_index(0, len(rows))), _arrow(rows))))
+
+    def _run(self, of: Signature) -> AggregateRun:
+        return AggregateRun(self._function, of.args, self._result, self._span)
+
+
+class WholeColumnsAggregate(PythonAggregate):
+    """A function that makes the value out of the columns of all rows."""
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        return lists.sequence_slots(_row_type(of.args, signed=False), of.retracting)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return lists.sequence(_rows(columns, None), None, sign)
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return [lists.joined(slot) for slot in slots]
+
+    def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
+        return lists.netted_sequence(*slots) if of.retracting and whole else None
+
+    def value(self, of: Signature, slots: pl.DataFrame) -> pl.Series:
+        return self.values_of_rows(of, slots.to_series())
+
+    def values_of_rows(self, of: Signature, rows: pl.Series) -> pl.Series:
+        with opened(self._function, self._span):
+            return _series(ColumnsRun(self._function, of.args, self._result, self._span).values(_arrow(rows)))
+
+
+class OverDistinctRows(OverDistinct, Eager):
+    """A function of the user's over each combination of arguments once."""
+
+    def __init__(self, entry: PythonAggregate) -> None:
+        super().__init__(entry)
+        self._python = entry
+
+    def value(self, of: Signature, slots: pl.DataFrame) -> pl.Series:
+        name = slots.columns[0]
+        values = lists.present_values(pl.col(name)) if of.retracting else pl.col(name)
+        element = pl.element()
+        fields = [element] if len(of.args) == 1 else [element.struct.field(f"f{at}") for at in range(len(of.args))]
+        rows = slots.select(values.list.eval(_rows(fields, None))).to_series()
+        return self._python.values_of_rows(Signature(of.args), rows)
+
+
+def _row_type(args: Sequence[DataType], *, signed: bool) -> RowType:
+    fields = [RowField(name=argument(at), type=arg.as_nullable()) for at, arg in enumerate(args)]
+    return RowType(fields=(*fields, *([RowField(name=SIGN, type=BIGINT)] if signed else [])))
+
+
+def _rows(columns: Sequence[pl.Expr], sign: pl.Expr | None) -> pl.Expr:
+    """The arguments of each row as one value."""
+    named = [column.alias(argument(at)) for at, column in enumerate(columns)]
+    return pl.struct(*named, *([] if sign is None else [sign.alias(SIGN)]))
+
+
+def _arrow(column: pl.Series) -> pa.Array:
+    return column.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _series(column: pa.Array) -> pl.Series:
+    return pl.Series(pl.from_arrow(column))

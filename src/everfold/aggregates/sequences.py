@@ -1,0 +1,323 @@
+"""Aggregates over the rows in their order: FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG, JSON_ARRAYAGG, JSON_OBJECTAGG.
+
+Where rows may be taken back, all of them keep a sequence (`lists.py`). Over inserts, FIRST_VALUE and LAST_VALUE keep one value and LISTAGG its text.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+
+from everfold.aggregates import lists, twins
+from everfold.aggregates.lazy import pl
+from everfold.aggregates.registry import Aggregate, Distinct, Fault, Over, Signature, Slot, aggregate
+from everfold.types import (
+    STRING,
+    ArrayType,
+    DataType,
+    DateType,
+    NullType,
+    RowField,
+    RowType,
+    StringType,
+    TimeType,
+)
+
+
+class _Sequence(Aggregate):
+    """Keeps an element of each row, or of each that is `present`, in the order of the rows."""
+
+    ordered = True
+
+    @abstractmethod
+    def element_type(self, of: Signature) -> DataType:
+        """The type of the elements."""
+
+    def element(self, columns: Sequence[pl.Expr]) -> pl.Expr:
+        """The element of each row."""
+        return columns[0]
+
+    def present(self, of: Signature, columns: Sequence[pl.Expr]) -> pl.Expr | None:
+        """Which rows have one. None: all."""
+        return columns[0].is_not_null() if self.skips_nulls else None
+
+    @abstractmethod
+    def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
+        """The result out of the list of elements; a NULL list has none."""
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        return lists.sequence_slots(self.element_type(of), of.retracting)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return lists.sequence(self.element(columns), self.present(of, columns), sign)
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return [lists.joined(slot) for slot in slots]
+
+    def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
+        return lists.netted_sequence(*slots) if of.retracting and whole else None
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        return self.value(of, slots[0])
+
+
+class _OneOf(_Sequence):
+    """FIRST_VALUE and LAST_VALUE."""
+
+    last: bool
+
+    def result_type(self, of: Signature) -> DataType | None:
+        return None if isinstance(of.args[0], NullType) else of.args[0].as_nullable()
+
+    def element_type(self, of: Signature) -> DataType:
+        return of.args[0]
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        return super().slots(of) if of.retracting else (Slot("value", of.args[0].as_nullable()),)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return super().update(of, columns, sign) if of.retracting else (self._pick(columns[0].drop_nulls()),)
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return super().merge(of, slots) if of.retracting else (self._pick(slots[0].drop_nulls()),)
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        return super().result(of, slots) if of.retracting else slots[0]
+
+    def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
+        return values.list.last() if self.last else values.list.first()
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        return f"{twins.spark_list(over)}[0]" if not self.last else twins.spark_last(twins.spark_list(over))
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        return f"({twins.duckdb_list(over)})[{-1 if self.last else 1}]"
+
+    def _pick(self, column: pl.Expr) -> pl.Expr:
+        return column.last() if self.last else column.first()
+
+
+@aggregate("FIRST_VALUE")
+class FirstValue(_OneOf):
+    """First value to come that is not NULL; NULL if there is none."""
+
+    last = False
+
+
+@aggregate("LAST_VALUE")
+class LastValue(_OneOf):
+    """Last value to come that is not NULL; NULL if there is none. With DISTINCT: the last that had not come before."""
+
+    last = True
+
+
+@aggregate("LISTAGG")
+class ListAgg(_Sequence):
+    """Texts that are not NULL, one behind the other with a separator (`,` unless given) in between; NULL if there is none.
+
+    The separator is a constant text.
+    """
+
+    arity = (1, 2)
+    constant = 1
+    default = ","
+    newest_slice_first = True
+
+    def constant_value(self, value: object) -> object | None:
+        return value if isinstance(value, str) else None
+
+    def result_type(self, of: Signature) -> DataType | None:
+        return of.args[0].as_nullable() if isinstance(of.args[0], StringType) else None
+
+    def element_type(self, of: Signature) -> DataType:
+        return STRING
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        return super().slots(of) if of.retracting else (Slot("text", STRING),)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return super().update(of, columns, sign) if of.retracting else (self._text(of, columns[0]),)
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return super().merge(of, slots) if of.retracting else (self._text(of, slots[0]),)
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        return super().result(of, slots) if of.retracting else slots[0]
+
+    def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
+        return pl.when(values.list.len() > 0).then(values.list.join(self._separator(of)))
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        joined = f"array_join({twins.spark_list(over)}, {twins.spark_text(self._separator(of))})"
+        return f"CASE WHEN COUNT({over.texts[0]}) > 0 THEN {joined} END"
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        return f"array_to_string({twins.duckdb_list(over)}, {twins.duckdb_text(self._separator(of))})"
+
+    def _text(self, of: Signature, column: pl.Expr) -> pl.Expr:
+        return pl.when(column.count() > 0).then(column.drop_nulls().str.join(self._separator(of)))
+
+    @staticmethod
+    def _separator(of: Signature) -> str:
+        return str(of.constants[0])
+
+
+@aggregate("ARRAY_AGG")
+class ArrayAgg(_Sequence):
+    """The values as an array in the order in which they came, NULL too unless IGNORE NULLS is said; NULL if there is none."""
+
+    skips_nulls = False
+    newest_slice_first = True
+    clause = "NULLS"
+    default = "RESPECT"
+
+    def result_type(self, of: Signature) -> DataType | None:
+        return None if isinstance(of.args[0], NullType) else ArrayType(element=of.args[0].as_nullable())
+
+    def element_type(self, of: Signature) -> DataType:
+        return of.args[0]
+
+    def present(self, of: Signature, columns: Sequence[pl.Expr]) -> pl.Expr | None:
+        return columns[0].is_not_null() if of.constants == ("IGNORE",) else None
+
+    def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
+        return pl.when(values.list.len() > 0).then(values)
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        values = twins.spark_list(self._present(of, over), nulls=True)
+        return f"CASE WHEN size({values}) > 0 THEN {values} END"
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        return twins.duckdb_list(self._present(of, over), nulls=True)
+
+    @staticmethod
+    def _present(of: Signature, over: Over) -> Over:
+        (text,) = over.texts
+        return over if of.constants != ("IGNORE",) else over.where(f"{text} IS NOT NULL")
+
+
+class _Json(_Sequence):
+    """JSON_ARRAYAGG and JSON_OBJECTAGG: the arguments come as JSON texts. Their constant says what becomes of a NULL: NULL or ABSENT."""
+
+    skips_nulls = False
+    clause = "ON NULL"
+    distinct = Distinct.REFUSED
+
+    def result_type(self, of: Signature) -> DataType | None:
+        return StringType(length=2000, nullable=False) if all(_in_json(arg) for arg in of.args) else None
+
+    @staticmethod
+    def keeps_nulls(of: Signature) -> bool:
+        """NULL ON NULL."""
+        return of.constants == ("NULL",)
+
+    def present(self, of: Signature, columns: Sequence[pl.Expr]) -> pl.Expr | None:
+        return None if self.keeps_nulls(of) else columns[-1].is_not_null()
+
+
+@aggregate("JSON_ARRAYAGG")
+class JsonArrayAgg(_Json):
+    """A JSON array of the values in the order in which they came; `[]` if there is none. NULL is left out unless NULL ON NULL is said."""
+
+    default = "ABSENT"
+    wrapped = ("JSON_STRING",)
+
+    def element_type(self, of: Signature) -> DataType:
+        return STRING
+
+    def element(self, columns: Sequence[pl.Expr]) -> pl.Expr:
+        return columns[0].fill_null("null")
+
+    def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
+        return pl.format("[{}]", values.list.join(",").fill_null(""))
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        return f"concat('[', array_join({twins.spark_list(self._elements(of, over), nulls=True)}, ','), ']')"
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        return f"concat('[', array_to_string({twins.duckdb_list(self._elements(of, over), nulls=True)}, ','), ']')"
+
+    def _elements(self, of: Signature, over: Over) -> Over:
+        (text,) = over.texts
+        kept = over if self.keeps_nulls(of) else over.where(f"{text} IS NOT NULL")
+        return replace(kept, texts=(f"coalesce({text}, 'null')",))
+
+
+@aggregate("JSON_OBJECTAGG")
+class JsonObjectAgg(_Json):
+    """A JSON object of keys and values, sorted by key; `{}` if there is none. A NULL value is kept unless ABSENT ON NULL is said.
+
+    A key that comes twice stops the job, as does one that is NULL.
+    """
+
+    arity = (2, 2)
+    default = "NULL"
+    wrapped = ("JSON_STRING", "JSON_STRING")
+
+    def result_type(self, of: Signature) -> DataType | None:
+        return super().result_type(of) if isinstance(of.args[0], StringType) else None
+
+    def element_type(self, of: Signature) -> DataType:
+        return RowType(fields=(RowField(name="key", type=STRING), RowField(name="value", type=STRING)))
+
+    def element(self, columns: Sequence[pl.Expr]) -> pl.Expr:
+        return pl.struct(columns[0].alias("key"), columns[1].fill_null("null").alias("value"))
+
+    def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
+        # Sorted by what stands between the quotes: a quote is no letter that would come first.
+        bare = pl.element().struct.field("key").str.strip_chars('"')
+        pairs = values.list.eval(pl.format("{}:{}", _field("key"), _field("value")).sort_by(bare))
+        return pl.format("{{{}}}", pairs.list.join(",").fill_null(""))
+
+    def faults(self, of: Signature, slots: Sequence[pl.Expr]) -> tuple[Fault, ...]:
+        keys = slots[0].list.eval(_field("key"))
+        return (
+            Fault("null-key", keys.list.contains(None), _NULL_KEY),
+            Fault("repeated-key", keys.list.n_unique() < keys.list.len(), _REPEATED_KEY),
+        )
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        pairs = twins.spark_list(self._pairs(of, over, "struct({0} AS key, {1} AS value)"), nulls=True)
+        keys = f"transform({pairs}, __p -> __p.key)"
+        sorted_ = f"array_sort({pairs}, (__a, __b) -> {_SPARK_ORDER})"
+        texts = f"transform({sorted_}, __p -> concat(__p.key, ':', __p.value))"
+        return (
+            f"CASE WHEN exists({keys}, __k -> __k IS NULL) THEN raise_error('everfold[null-key]: {_NULL_KEY}') "
+            f"WHEN size(array_distinct({keys})) < size({keys}) THEN raise_error('everfold[repeated-key]: {_REPEATED_KEY}') "
+            f"ELSE concat('{{', array_join({texts}, ','), '}}') END"
+        )
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        pairs = twins.duckdb_list(
+            self._pairs(of, over, "{{'bare': trim({0}, '\"'), 'key': {0}, 'value': {1}}}"), nulls=True
+        )
+        keys = f"list_transform({pairs}, lambda p: p.key)"
+        texts = f"list_transform(list_sort({pairs}), lambda p: p.key || ':' || p.value)"
+        return (
+            f"CASE WHEN len(list_filter({keys}, lambda k: k IS NULL)) > 0 THEN error('everfold[null-key]: {_NULL_KEY}') "
+            f"WHEN len(list_distinct({keys})) < len({keys}) THEN error('everfold[repeated-key]: {_REPEATED_KEY}') "
+            f"ELSE concat('{{', array_to_string({texts}, ','), '}}') END"
+        )
+
+    def _pairs(self, of: Signature, over: Over, form: str) -> Over:
+        key, value = over.texts
+        kept = over if self.keeps_nulls(of) else over.where(f"{value} IS NOT NULL")
+        return replace(kept, texts=(form.format(key, f"coalesce({value}, 'null')"),))
+
+
+_NULL_KEY = "a key of JSON_OBJECTAGG is NULL"
+_REPEATED_KEY = "a key of JSON_OBJECTAGG comes twice"
+_SPARK_ORDER = (
+    """CASE WHEN trim(BOTH '"' FROM __a.key) < trim(BOTH '"' FROM __b.key) THEN -1 """
+    """WHEN trim(BOTH '"' FROM __a.key) > trim(BOTH '"' FROM __b.key) THEN 1 ELSE 0 END"""
+)
+
+
+def _field(name: str) -> pl.Expr:
+    return pl.element().struct.field(name)
+
+
+def _in_json(of: DataType) -> bool:
+    """Whether Flink writes values of a type as JSON."""
+    return not isinstance(of, NullType | DateType | TimeType)

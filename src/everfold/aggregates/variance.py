@@ -1,0 +1,243 @@
+"""VAR_POP, VAR_SAMP, STDDEV_POP and STDDEV_SAMP.
+
+The result is a DOUBLE converted to the result's type, as in Flink. Two ways to keep what it takes:
+
+- Integers, and decimals of up to 18 digits: how many, their sum and the sum of their squares, exact in whole numbers. So values that have been
+  taken back leave no trace.
+- Other numbers: how many, a number near them (`origin`), and the sum and the sum of squares of the distances from it. Small distances keep their
+  digits where sums of the values' own squares would lose them; and, unlike mean and moment, these slots can be added to and subtracted from in
+  any order. A value that is taken back leaves an error of about 1e-16 of its distance's square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everfold.aggregates import decimals
+from everfold.aggregates.distributive import result_of
+from everfold.aggregates.lazy import pl
+from everfold.aggregates.registry import Aggregate, Over, Signature, Slot, aggregate
+from everfold.types import BIGINT, DOUBLE, DataType, DecimalType, FloatType, IntegerType, NumericType
+
+_EXACT_DIGITS = 18
+"""The squares of decimals with more digits do not fit into 128 bits."""
+_WHOLE = DecimalType(precision=38, scale=0)
+
+
+class _Variance(Aggregate):
+    """sample: divided by one less than the number of values. root: its square root."""
+
+    sample: bool
+    root: bool
+
+    def result_type(self, of: Signature) -> DataType | None:
+        (arg,) = of.args
+        if isinstance(arg, DecimalType):
+            return DecimalType(precision=38, scale=max(arg.scale, 6))
+        return arg.as_nullable() if isinstance(arg, NumericType) else None
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        nonnull = Slot("nonnull", BIGINT)
+        if _is_exact(of):
+            return nonnull, Slot("sum", _WHOLE), Slot("squares_high", _WHOLE), Slot("squares_low", _WHOLE)
+        moments = (nonnull, Slot("origin", DOUBLE), Slot("distances", DOUBLE), Slot("squares", DOUBLE))
+        return (*moments, Slot("special", BIGINT)) if of.retracting else moments
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        if _is_exact(of):
+            return [each.sum() for each in self.lift(of, columns, sign)]
+        value = columns[0].cast(pl.Float64)
+        if sign is None:
+            origin = value.min()
+            distance = value - origin
+            return value.count().cast(pl.Int64), origin, distance.sum(), (distance * distance).sum()
+        kept = pl.when(value.is_finite()).then(value)
+        origin = kept.min()
+        distance = kept - origin
+        special = (~value.is_finite()).fill_null(False).cast(pl.Int64) * sign
+        known = value.is_not_null().cast(pl.Int64) * sign
+        return known.sum(), origin, (distance * sign).sum(), (distance * distance * sign).sum(), special.sum()
+
+    def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        (column,) = columns
+        known = column.is_not_null().cast(pl.Int64) * (pl.lit(1, dtype=pl.Int64) if sign is None else sign)
+        if _is_exact(of):
+            whole = _unscaled(of, column)
+            total = (whole if sign is None else whole * sign.cast(pl.Int128)).reinterpret(dtype=pl.Decimal(38, 0))
+            return known, total, *decimals.limbs(whole * whole, sign)
+        value, none = column.cast(pl.Float64), pl.lit(0.0)
+        if sign is None:
+            # The distance of NaN and of an infinity from itself is NaN: there is no variance then.
+            distance = (value - value).fill_null(0.0)
+            return known, value, distance, distance
+        special = (~value.is_finite()).fill_null(False).cast(pl.Int64) * sign
+        return known, pl.when(value.is_finite()).then(value), none, none, special
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        if _is_exact(of):
+            return [slot.sum() for slot in slots]
+        nonnull, origin, distances, squares, *special = slots
+        finite = nonnull - special[0] if special else nonnull
+        count = finite.sum()
+        centre = (origin * finite + distances).sum() / pl.when(count != 0).then(count)
+        centre = centre.fill_null(origin.drop_nulls().first())
+        moved = origin - centre
+        return (
+            nonnull.sum(),
+            centre,
+            (distances + moved * finite).sum(),
+            (squares + moved * 2.0 * distances + moved * moved * finite).sum(),
+            *(each.sum() for each in special),
+        )
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        nonnull, *others = slots
+        least = 1 if self.sample else 0
+        value = _exact_squares(of, nonnull, *others) if _is_exact(of) else _squares(nonnull, *others)
+        value = value / (nonnull - least)
+        if self.root:
+            value = value.sqrt()
+        return converted(pl.when(nonnull > least).then(value), result_of(self, of))
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        kept = result_of(self, of)
+        value = f"{self._function}({'DISTINCT ' if over.distinct else ''}CAST({over.texts[0]} AS DOUBLE))"
+        if isinstance(kept, IntegerType):
+            # A variance that is a whole number must not fall short of it by a rounding error.
+            value = f"CAST(ROUND({value}, 9) AS {'BIGINT' if kept.bits == 64 else 'INT'})"
+        return f"CAST({value} AS {kept.spark})"
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        kept = result_of(self, of)
+        each = f"CAST({over.texts[0]} AS DOUBLE)"
+        distinct = "DISTINCT " if over.distinct else ""
+        finite = f"{self._function}({distinct}{each}) FILTER (WHERE isfinite({each}))"
+        special = (
+            f"COUNT({each}) FILTER (WHERE NOT isfinite({each})) > 0 AND COUNT({distinct}{each}) > {int(self.sample)}"
+        )
+        value = f"CASE WHEN {special} THEN CAST('NaN' AS DOUBLE) ELSE {finite} END"
+        if isinstance(kept, IntegerType):
+            return duckdb_integer(f"ROUND({value}, 9)", kept)
+        if isinstance(kept, DecimalType):
+            return f"TRY_CAST(CAST({value} AS VARCHAR) AS {kept.duckdb})"
+        return f"CAST({value} AS {kept.duckdb})"
+
+    @property
+    def _function(self) -> str:
+        return f"{'stddev' if self.root else 'var'}_{'samp' if self.sample else 'pop'}"
+
+
+@aggregate("VAR_POP")
+class VarPop(_Variance):
+    """Variance of the values that are not NULL, which are all there are; NULL if there is none.
+
+    Integers keep their type: what is behind the point is cut off. DECIMAL(p, s) gives DECIMAL(38, max(s, 6)), computed in DOUBLE.
+    """
+
+    sample, root = False, False
+
+
+@aggregate("VAR_SAMP")
+class VarSamp(_Variance):
+    """Variance of the values that are not NULL, which are a sample; NULL if there are fewer than two.
+
+    Types as in VAR_POP.
+    """
+
+    sample, root = True, False
+
+
+@aggregate("VARIANCE")
+class Variance(VarSamp):
+    """The same as VAR_SAMP."""
+
+
+@aggregate("STDDEV_POP")
+class StddevPop(_Variance):
+    """Standard deviation of the values that are not NULL, which are all there are; NULL if there is none.
+
+    Types as in VAR_POP.
+    """
+
+    sample, root = False, True
+
+
+@aggregate("STDDEV_SAMP")
+class StddevSamp(_Variance):
+    """Standard deviation of the values that are not NULL, which are a sample; NULL if there are fewer than two.
+
+    Types as in VAR_POP.
+    """
+
+    sample, root = True, True
+
+
+@aggregate("STDDEV")
+class Stddev(StddevSamp):
+    """The same as STDDEV_SAMP."""
+
+
+def _is_exact(of: Signature) -> bool:
+    (arg,) = of.args
+    return isinstance(arg, IntegerType) or (isinstance(arg, DecimalType) and arg.precision <= _EXACT_DIGITS)
+
+
+def _unscaled(of: Signature, column: pl.Expr) -> pl.Expr:
+    """The values as whole numbers, 0 for NULL: decimals without their point."""
+    whole = column.to_physical() if isinstance(of.args[0], DecimalType) else column
+    return whole.cast(pl.Int128).fill_null(0)
+
+
+def _exact_squares(of: Signature, count: pl.Expr, total: pl.Expr, high: pl.Expr, low: pl.Expr) -> pl.Expr:
+    """The sum of the squares of the distances from the mean, a DOUBLE.
+
+    The whole number below the mean is subtracted first, exactly: what wraps around at 128 bits on the way comes back, unless the
+    result itself is so large. Then the digits of a DOUBLE are enough.
+    """
+    (arg,) = of.args
+    some = pl.when(count != 0).then(count).cast(pl.Int128)
+    total, high, low = (each.to_physical() for each in (total, high, low))
+    limb, two = pl.lit(decimals.LIMB, dtype=pl.Int128), pl.lit(2, dtype=pl.Int128)
+    below = total // some
+    exact = high * limb + low - two * below * total + some * below * below
+    rest = (total - below * some).cast(pl.Float64)
+    number = count.cast(pl.Float64)
+    fine = exact.cast(pl.Float64) - rest * rest / number
+    sum_, large = total.cast(pl.Float64), high.cast(pl.Float64) * float(decimals.LIMB) + low.cast(pl.Float64)
+    rough = large - sum_ * sum_ / number
+    squares = pl.when(rough > 1e37).then(rough).otherwise(fine)
+    return squares / float(10 ** (2 * arg.scale)) if isinstance(arg, DecimalType) else squares
+
+
+def _squares(count: pl.Expr, origin: pl.Expr, distances: pl.Expr, squares: pl.Expr, *special: pl.Expr) -> pl.Expr:
+    """The sum of the squares of the distances from the mean."""
+    value = (squares - distances * distances / count).clip(lower_bound=0.0)
+    return pl.when(special[0] > 0).then(pl.lit(float("nan"))).otherwise(value) if special else value
+
+
+def converted(value: pl.Expr, to: DataType) -> pl.Expr:
+    """A DOUBLE as Java converts it: cut off towards zero, too large is the largest INT or BIGINT, and smaller integers wrap then."""
+    match to:
+        case IntegerType(bits=64):
+            large = value >= 2.0**63
+            whole = pl.when(~large).then(value).cast(pl.Int64)
+            return pl.when(large).then(pl.lit(2**63 - 1, dtype=pl.Int64)).otherwise(whole)
+        case IntegerType():
+            return value.clip(-(2.0**31), 2.0**31 - 1).cast(pl.Int32).cast(to.polars, wrap_numerical=True)
+        case DecimalType():
+            return decimals.of_double(value, to.scale)
+        case FloatType():
+            return value.cast(pl.Float32)
+        case _:
+            return value
+
+
+def duckdb_integer(text: str, to: IntegerType) -> str:
+    """As `converted`."""
+    bits = 64 if to.bits == 64 else 32
+    largest = (1 << (bits - 1)) - 1
+    value = f"(CASE WHEN {text} >= {2.0 ** (bits - 1)!r} THEN {largest} ELSE CAST(TRUNC({text}) AS BIGINT) END)"
+    if to.bits >= 32:
+        return f"CAST({value} AS {to.duckdb})"
+    half, whole = 1 << (to.bits - 1), 1 << to.bits
+    return f"CAST(({value} + {half}) % {whole} - {half} AS {to.duckdb})"

@@ -1,0 +1,182 @@
+"""Format `canal-json`: what Canal writes of MySQL: a list of rows, the `type` of the change, and for updates what was there before.
+
+INSERT is +I, UPDATE is -U and +U, DELETE is -D for each row of `data`; CREATE says nothing about rows. `old` holds only the columns that
+changed: the others were as they are. (Flink looks for a column in all of `old`, not in that of the row: where rows of one record changed
+in different columns, it makes some of them NULL.) Written are INSERT for what comes and DELETE for what is taken back.
+Source: Flink 2.3 (asked of it, 2026-11).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from everfold.connectors.formats.contract import RecordColumn
+from everfold.connectors.formats.envelope import COMMON, TEXT, Envelope, Rows, change, json_of, wanted_metadata
+from everfold.connectors.formats.values import BadValue, identifier, quoted
+from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
+from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.nodes import Table
+from everfold.types import BIGINT, INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, MapType, RowType
+
+OPTIONS = OptionSet(
+    (
+        Option("database.include", meaning="a regular expression of the databases whose changes are taken"),
+        Option("table.include", meaning="a regular expression of the tables whose changes are taken"),
+        *COMMON.options,
+    )
+)
+METADATA: dict[str, DataType] = {
+    "database": STRING,
+    "table": STRING,
+    "sql-type": MapType(key=STRING, value=INT),
+    "pk-names": ArrayType(element=STRING),
+    "ingestion-timestamp": TIMESTAMP_LTZ3,
+}
+_MEMBERS: dict[str, tuple[str, DataType]] = {
+    "database": ("database", STRING),
+    "table": ("table", STRING),
+    "sql-type": ("sqlType", MapType(key=STRING, value=INT)),
+    "pk-names": ("pkNames", ArrayType(element=STRING)),
+    "ingestion-timestamp": ("ts", BIGINT),
+}
+_NOW = "concat('[\"data\"][', i, ']')"
+_WAS = "concat('[\"old\"][', i, ']')"
+"""Spark SQL: the paths to a row and to what it was, `i` being its place in the list."""
+_START, _END = r"\A", r"\z"
+_BACK = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class CanalFormat(Envelope):
+    """Canal's JSON with a table's options. `databases`, `tables`: what is taken, None for all."""
+
+    databases: str | None = None
+    tables: str | None = None
+
+    @classmethod
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> CanalFormat:
+        """The format as the table's options `<prefix>…` say."""
+        values = json_of(options, prefix)
+        for name in ("database.include", "table.include"):
+            try:
+                re.compile(options.text_or_none(prefix + name) or "")
+            except re.error as wrong:
+                raise wrong_option(
+                    table, prefix + name, f"option `{prefix}{name}` is no regular expression: {wrong}"
+                ) from None
+        return cls(
+            ignore_errors=values.ignore_errors,
+            ignore_option=values.ignore_option,
+            json=values,
+            wanted=wanted_metadata(table),
+            databases=options.text_or_none(f"{prefix}database.include"),
+            tables=options.text_or_none(f"{prefix}table.include"),
+        )
+
+    # -- decoding ------------------------------------------------------------------------------------------------------
+
+    def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
+        """`data`, `old`, `type`, and what filters and metadata need."""
+        found: dict[str, DataType] = {"data": ArrayType(element=row), "old": ArrayType(element=row), "type": STRING}
+        found |= {name: STRING for name, wanted in (("database", self.databases), ("table", self.tables)) if wanted}
+        found |= dict(_MEMBERS[key] for key in self.wanted)
+        return list(found.items())
+
+    def member_metadata(self, key: str) -> str:
+        """Where Canal says it."""
+        match key:
+            case "ingestion-timestamp":
+                return "timestamp_millis(try_cast(ts AS BIGINT))"
+            case "sql-type":
+                return "transform_values(sqlType, (k, x) -> try_cast(x AS INT))"
+            case _:
+                return identifier(_MEMBERS[key][0])
+
+    def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
+        """By `type`; nothing of a database or table that is not taken."""
+        now = self.struct("d", columns, _NOW)
+        update = f"array({change(RowKind.UPDATE_BEFORE, self._old(columns))}, {change(RowKind.UPDATE_AFTER, now)})"
+        filters = [
+            (name, pattern) for name, pattern in (("database", self.databases), ("table", self.tables)) if pattern
+        ]
+        cases = [
+            *(f"WHEN {identifier(name)} IS NULL THEN NULL" for name, _ in filters),
+            *(
+                f"WHEN NOT rlike({identifier(name)}, {quoted(f'{_START}(?:{pattern}){_END}')}) THEN array()"
+                for name, pattern in filters
+            ),
+            "WHEN `type` = 'CREATE' THEN array()",
+            "WHEN data IS NULL OR exists(data, d -> d IS NULL) THEN NULL",
+            f"WHEN `type` = 'INSERT' THEN transform(data, (d, i) -> {change(RowKind.INSERT, now)})",
+            f"WHEN `type` = 'DELETE' THEN transform(data, (d, i) -> {change(RowKind.DELETE, now)})",
+            "WHEN `type` <> 'UPDATE' OR size(old) < size(data) OR exists(old, o -> o IS NULL) THEN NULL",
+            f"WHEN `type` = 'UPDATE' AND old IS NOT NULL THEN flatten(transform(data, (d, i) -> {update}))",
+        ]
+        return f"CASE {' '.join(cases)} END"
+
+    def _old(self, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: a row as it was: a column that `old` has, also as null, is that; others are as they are."""
+        said = f"get(from_json(get_json_object({TEXT}, '$.old'), 'ARRAY<MAP<STRING, STRING>>'), i)"
+        fields = (
+            f"'f{at}', IF(map_contains_key({said}, {quoted(column.name)}),"
+            f" {self.field('get(old, i)', column, _WAS)}, {self.field('d', column, _NOW)})"
+            for at, column in enumerate(columns)
+        )
+        return f"named_struct({', '.join(fields)})"
+
+    def rows_of(self, values: Sequence[object], record: bytes) -> Rows:
+        """By `type`."""
+        data, old, kind = values[:3]
+        others = list(values[3:])
+        for name, pattern in (("database", self.databases), ("table", self.tables)):
+            if pattern:
+                said = others.pop(0)
+                if not isinstance(said, str):
+                    raise BadValue(f"it has no `{name}`")
+                if re.fullmatch(pattern, said) is None:
+                    return []
+        match kind:
+            case "CREATE":
+                return []
+            case "INSERT" | "UPDATE" | "DELETE":
+                if not isinstance(data, list) or None in data:
+                    raise BadValue("`data` is no list of rows")
+                if kind == "UPDATE":
+                    return self._updates(data, old, record)
+                return [(RowKind.INSERT if kind == "INSERT" else RowKind.DELETE, row) for row in data]
+            case None:
+                raise BadValue("it has no `type`")
+            case _:
+                raise BadValue(f"`type` is `{kind}`: it must be INSERT, UPDATE, DELETE or CREATE")
+
+    @staticmethod
+    def _updates(data: Sequence[object], old: object, record: bytes) -> Rows:
+        if not isinstance(old, list) or len(old) < len(data) or None in old:
+            raise BadValue("`old` of an update has not a row for each of `data`")
+        known = json.loads(record)["old"]
+        found = []
+        for now, was, said in zip(data, old, known, strict=False):
+            assert isinstance(now, dict)
+            before = {name: was[name] if name in said else value for name, value in now.items()}
+            found += [(RowKind.UPDATE_BEFORE, before), (RowKind.UPDATE_AFTER, now)]
+        return found
+
+    # -- encoding ------------------------------------------------------------------------------------------------------
+
+    def line(self, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: the change as an object."""
+        row = self.json.struct(columns)
+        return self.json.written(f"named_struct('data', array({row}), 'type', IF({_BACK}, 'DELETE', 'INSERT'))")
+
+    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
+        """From the values of a row, its kind behind them, to the object."""
+        write = self.json.writer(columns)
+
+        def encode(values: Sequence[object]) -> bytes:
+            back = values[-1] in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+            return f'{{"data":[{write(values[:-1])}],"type":"{"DELETE" if back else "INSERT"}"}}'.encode()
+
+        return encode

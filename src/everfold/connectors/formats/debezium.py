@@ -1,0 +1,149 @@
+"""Format `debezium-json`: what Debezium writes: the row `before`, the row `after`, and the `op` that made one of the other.
+
+`c` and `r` (a row of the first snapshot) are +I, `u` is -U and +U, `d` is -D. An update or delete without `before` is a bad record:
+PostgreSQL leaves it out unless the table's REPLICA IDENTITY is FULL. Written are `d` for what is taken back and `c` for what comes.
+Source: Flink 2.3 (asked of it, 2026-11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from everfold.connectors.formats.contract import RecordColumn
+from everfold.connectors.formats.envelope import COMMON, Envelope, Rows, change, json_of, wanted_metadata
+from everfold.connectors.formats.values import BadValue
+from everfold.connectors.options import Option, OptionSet, OptionValues
+from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.nodes import Table
+from everfold.types import BIGINT, STRING, TIMESTAMP_LTZ3, DataType, MapType, RowField, RowType
+
+OPTIONS = OptionSet(
+    (
+        Option("schema-include", "bool", "false", meaning="whether a record holds its schema too, and the change under `payload`"),
+        *COMMON.options,
+    )
+)  # fmt: skip
+_SOURCE = MapType(key=STRING, value=STRING)
+METADATA: dict[str, DataType] = {
+    "schema": STRING,
+    "ingestion-timestamp": TIMESTAMP_LTZ3,
+    "source.timestamp": TIMESTAMP_LTZ3,
+    "source.database": STRING,
+    "source.schema": STRING,
+    "source.table": STRING,
+    "source.properties": _SOURCE,
+}
+_BACK = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumFormat(Envelope):
+    """Debezium's JSON with a table's options."""
+
+    schema_include: bool = False
+
+    @classmethod
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> DebeziumFormat:
+        """The format as the table's options `<prefix>…` say."""
+        json = json_of(options, prefix)
+        return cls(
+            ignore_errors=json.ignore_errors,
+            ignore_option=json.ignore_option,
+            json=json,
+            wanted=wanted_metadata(table),
+            schema_include=options.flag(f"{prefix}schema-include"),
+        )
+
+    # -- decoding ------------------------------------------------------------------------------------------------------
+
+    def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
+        """`before`, `after`, `op`, and where metadata is wanted its time and source."""
+        change: list[tuple[str, DataType]] = [("before", row), ("after", row), ("op", STRING)]
+        if self.wanted:
+            change += [("ts_ms", BIGINT), ("source", _SOURCE)]
+        if not self.schema_include:
+            return change
+        payload = RowType(fields=tuple(RowField(name=name, type=of) for name, of in change))
+        return [("payload", payload), *([("schema", STRING)] if "schema" in self.wanted else [])]
+
+    @property
+    def _under(self) -> str:
+        return "payload." if self.schema_include else ""
+
+    def member_metadata(self, key: str) -> str:
+        """Where Debezium says it."""
+        match key:
+            case "schema":
+                return "`schema`" if self.schema_include else "CAST(NULL AS STRING)"
+            case "ingestion-timestamp":
+                return f"timestamp_millis(try_cast({self._under}ts_ms AS BIGINT))"
+            case "source.timestamp":
+                return f"timestamp_millis(try_cast({self._under}source['ts_ms'] AS BIGINT))"
+            case "source.properties":
+                return f"{self._under}source"
+            case _:
+                name = {"source.database": "db", "source.schema": "schema", "source.table": "table"}[key]
+                return f"{self._under}source['{name}']"
+
+    def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
+        """By `op`."""
+        op, before, after = (f"{self._under}{name}" for name in ("op", "before", "after"))
+        payload = '["payload"]' if self.schema_include else ""
+        was = self.struct(before, columns, f"'{payload}[\"before\"]'")
+        now = self.struct(after, columns, f"'{payload}[\"after\"]'")
+        return (
+            f"CASE WHEN {op} IN ('c', 'r') AND {after} IS NOT NULL THEN array({change(RowKind.INSERT, now)})"
+            f" WHEN {op} = 'u' AND {before} IS NOT NULL AND {after} IS NOT NULL"
+            f" THEN array({change(RowKind.UPDATE_BEFORE, was)}, {change(RowKind.UPDATE_AFTER, now)})"
+            f" WHEN {op} = 'd' AND {before} IS NOT NULL THEN array({change(RowKind.DELETE, was)}) END"
+        )
+
+    def rows_of(self, values: Sequence[object], record: bytes) -> Rows:
+        """By `op`."""
+        if self.schema_include:
+            if not isinstance(values[0], dict):
+                raise BadValue("it has no `payload`, which 'schema-include' = 'true' asks for")
+            before, after, op = (values[0][name] for name in ("before", "after", "op"))
+        else:
+            before, after, op = values[:3]
+        match op:
+            case "c" | "r" if after is not None:
+                return [(RowKind.INSERT, after)]
+            case "u" if before is not None and after is not None:
+                return [(RowKind.UPDATE_BEFORE, before), (RowKind.UPDATE_AFTER, after)]
+            case "d" if before is not None:
+                return [(RowKind.DELETE, before)]
+            case "u" | "d" if before is None:
+                what = "an update" if op == "u" else "a delete"
+                raise BadValue(
+                    f"`before` of {what} is null: the table's REPLICA IDENTITY must be FULL, if it is PostgreSQL's"
+                )
+            case "c" | "r" | "u":
+                raise BadValue(f"`after` is null, and `op` is `{op}`")
+            case None if not self.schema_include:
+                raise BadValue("it has no `op`: if it has a `payload`, set 'schema-include' = 'true'")
+            case _:
+                raise BadValue(f"`op` is `{op}`: it must be c, r, u or d")
+
+    # -- encoding ------------------------------------------------------------------------------------------------------
+
+    def line(self, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: the change as an object."""
+        row = self.json.struct(columns)
+        return self.json.written(
+            f"named_struct('before', IF({_BACK}, {row}, NULL), 'after', IF({_BACK}, NULL, {row}), 'op', IF({_BACK}, 'd', 'c'))"
+        )
+
+    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
+        """From the values of a row, its kind behind them, to the object."""
+        write = self.json.writer(columns)
+        before, after = ('"before":null,', '"after":null,') if not self.json.ignore_nulls else ("", "")
+
+        def encode(values: Sequence[object]) -> bytes:
+            row = write(values[:-1])
+            if values[-1] in (RowKind.UPDATE_BEFORE, RowKind.DELETE):
+                return f'{{"before":{row},{after}"op":"d"}}'.encode()
+            return f'{{{before}"after":{row},"op":"c"}}'.encode()
+
+        return encode

@@ -1,0 +1,183 @@
+"""Formats of changes: each record is a JSON object that says what became of rows, as capture tools write them.
+
+What is shared by Debezium and Canal: the object is parsed as JSON is, a subclass says which rows it stands for. A record that stands
+for none, although it should, is a bad record: it stops the job, or is left out and counted with `ignore-parse-errors`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn
+from everfold.connectors.formats.json import OPTIONS as JSON_OPTIONS
+from everfold.connectors.formats.json import JsonFormat, member, without_mark
+from everfold.connectors.formats.values import BadValue, identifier, quoted
+from everfold.connectors.options import OptionSet, OptionValues
+from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.nodes import Table
+from everfold.types import DataType, RowField, RowType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NOT_OURS = ("fail-on-missing-field", "decode.json-parser.enabled")
+COMMON = OptionSet(tuple(option for option in JSON_OPTIONS.options if option.name not in _NOT_OURS))
+"""The options of JSON that hold for the values in an envelope too."""
+VALUE = "value."
+"""What the METADATA keys of a value's format begin with in a table of Kafka."""
+
+TEXT = "__text"
+"""Column of a frame that is being parsed: the object as text."""
+Rows = Iterable[tuple[RowKind, object]]
+"""Kinds, and rows as dicts by field."""
+
+
+def json_of(options: OptionValues, prefix: str) -> JsonFormat:
+    """How the values in an envelope are written, as the table's options `<prefix>…` say."""
+    return JsonFormat(
+        ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
+        ignore_option=f"{prefix}ignore-parse-errors",
+        iso=options.text(f"{prefix}timestamp-format.standard") == "ISO-8601",
+        null_key=options.text(f"{prefix}map-null-key.mode"),
+        null_key_literal=options.text(f"{prefix}map-null-key.literal"),
+        plain_decimals=options.flag(f"{prefix}encode.decimal-as-plain-number"),
+        ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
+    )
+
+
+def wanted_metadata(table: Table) -> tuple[str, ...]:
+    """What the table wants to know of its records beside their rows."""
+    keys = [column.metadata_key for column in table.columns if column.metadata_key is not None]
+    return tuple(dict.fromkeys(key.removeprefix(VALUE) for key in keys if key.startswith(VALUE)))
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope(Format):
+    """JSON objects around rows. `json`: how values are written; `wanted`: the metadata that is asked for."""
+
+    json: JsonFormat = field(default_factory=JsonFormat)
+    wanted: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The kind, and what is wanted of the metadata."""
+        return (KIND, *(_said(at) for at in range(len(self.wanted))))
+
+    def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
+        """As JSON."""
+        self.json.check(table, columns)
+
+    # -- what a subclass knows -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
+        """The members of the object that are looked at, `row` being the type of a row."""
+
+    @abstractmethod
+    def member_metadata(self, key: str) -> str:
+        """Spark SQL over the members for a metadata key."""
+
+    @abstractmethod
+    def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL over the members and `TEXT`: an array of `change`s; NULL for an object that makes no sense."""
+
+    @abstractmethod
+    def rows_of(self, values: Sequence[object], record: bytes) -> Rows:
+        """The same in Python, from the members' values. Raises BadValue."""
+
+    def struct(self, value: str, columns: Sequence[RecordColumn], path: str) -> str:
+        """Spark SQL: the fields of a row, by position, of the object `value`, to which `path` leads."""
+        fields = (f"'f{at}', {self.field(value, column, path)}" for at, column in enumerate(columns))
+        return f"named_struct({', '.join(fields)})"
+
+    def field(self, value: str, column: RecordColumn, path: str) -> str:
+        """Spark SQL: the text of one of the fields."""
+        text = f"{value}.{identifier(column.name)}"
+        return self.json.exact(text, column.type, TEXT, f"concat({path}, {quoted(member(column.name))})")
+
+    # -- decoding in Catalyst ------------------------------------------------------------------------------------------
+
+    @property
+    def reader(self) -> str | None:
+        """Lines of text."""
+        return None
+
+    def reader_options(self) -> dict[str, str]:
+        """None: there is no reader."""
+        raise AssertionError("changes are read as lines")
+
+    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
+        """None: there is no reader."""
+        raise AssertionError("changes are read as lines")
+
+    def from_text(
+        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
+    ) -> DataFrame:
+        """Parses the objects: a row of the frame becomes as many as the object has; `__kind` is NULL where it makes no sense."""
+        assert not keep_empty, "keys are no changes"
+        own = [identifier(name) for name in frame.columns]
+        frame = frame.selectExpr("*", f"{without_mark(f'CAST({raw} AS STRING)')} AS {TEXT}")
+        frame = self.json.object_from_text(frame, self._envelope(columns), TEXT)
+        said = [f"{self.member_metadata(key)} AS {_said(at)}" for at, key in enumerate(self.wanted)]
+        frame = frame.selectExpr(*own, *said, TEXT, f"{self.rows_sql(columns)} AS __rows", BAD)
+        own += [_said(at) for at in range(len(self.wanted))]
+        bad = f"IF(__rows IS NULL, {TEXT}, {BAD}) AS {BAD}"
+        frame = frame.where("__rows IS NULL OR size(__rows) > 0")
+        frame = frame.selectExpr(*own, bad, f"inline_outer(__rows) AS ({KIND}, __row)")
+        fields = [f"__row.f{at} AS {identifier(column.name)}" for at, column in enumerate(columns)]
+        return frame.selectExpr(*own, *fields, KIND, BAD)
+
+    def _envelope(self, columns: Sequence[RecordColumn]) -> tuple[RecordColumn, ...]:
+        row = RowType(fields=tuple(RowField(name=column.name, type=column.type) for column in columns))
+        return tuple(RecordColumn(name, at, of) for at, (name, of) in enumerate(self.members(row)))
+
+    def metadata(self, key: str) -> str | None:
+        """The column that `from_text` made for it."""
+        name = key.removeprefix(VALUE)
+        return _said(self.wanted.index(name)) if key.startswith(VALUE) and name in self.wanted else None
+
+    def value(self, column: RecordColumn, field: str, place: Place) -> str:
+        """As JSON."""
+        return self.json.value(column, field, place)
+
+    def is_bad(self, column: RecordColumn, field: str) -> str | None:
+        """As JSON."""
+        return self.json.is_bad(column, field)
+
+    def lost(self, columns: Sequence[RecordColumn]) -> str:
+        """An object that makes no sense."""
+        return f"{KIND} IS NULL"
+
+    # -- decoding in Python --------------------------------------------------------------------------------------------
+
+    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
+        """From one record to its rows, each with its kind behind it."""
+        members = self.json.decoder(self._envelope(columns))
+        names = [column.name for column in columns]
+
+        def decode(record: bytes) -> Iterator[list[object]]:
+            if record.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
+                raise BadValue("it is an array, not an object")
+            for values in members(record):
+                for kind, row in self.rows_of(values, record):
+                    assert isinstance(row, dict)
+                    yield [*(row[name] for name in names), kind.value]
+
+        return decode
+
+
+def change(kind: RowKind, row: str) -> str:
+    """Spark SQL: a change to a row, which is a struct of its fields."""
+    return f"named_struct('kind', CAST({kind.value} AS TINYINT), 'row', {row})"
+
+
+def _said(at: int) -> str:
+    return f"__said_{at}"

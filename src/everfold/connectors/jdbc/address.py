@@ -1,0 +1,83 @@
+"""The option `url`: a JDBC URL of PostgreSQL, as settings of its client library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote
+
+PREFIX = "jdbc:postgresql:"
+_SETTINGS = {
+    "user": "user", "sslmode": "sslmode", "sslrootcert": "sslrootcert", "sslcert": "sslcert", "sslkey": "sslkey",
+    "ApplicationName": "application_name", "channelBinding": "channel_binding", "gssEncMode": "gssencmode",
+    "connectTimeout": "connect_timeout", "loginTimeout": "connect_timeout", "options": "options",
+}  # fmt: skip
+"""Parameters of pgJDBC that its C twin has under another name."""
+_SERVERS = {"any": "any", "primary": "primary", "secondary": "standby", "preferSecondary": "prefer-standby"}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a database is. `settings` are libpq's, secrets among them; `unused` are parameters of the URL that mean nothing here."""
+
+    place: str
+    settings: Mapping[str, str] = field(repr=False)
+    search_path: str | None = None
+    unused: tuple[str, ...] = ()
+
+    def with_user(self, user: str | None, password: str | None) -> Address:
+        """The same, with what the options say in place of what the URL says."""
+        said = {"user": user, "password": password}
+        settings = {**self.settings, **{key: value for key, value in said.items() if value is not None}}
+        return Address(self.place, settings, self.search_path, self.unused)
+
+
+def parse_url(url: str) -> Address:
+    """`jdbc:postgresql://host:port,host2:port2/database?parameter=value`; ValueError with what is wrong, which never quotes the URL."""
+    if not url.startswith(PREFIX):
+        raise ValueError("it takes `jdbc:postgresql://host:port/database`: there is no other database yet")
+    if "\0" in url:
+        raise ValueError("it holds a character that no URL has")
+    rest, _, query = url[len(PREFIX) :].partition("?")
+    hosts, ports, database = "localhost", "5432", rest
+    if rest.startswith("//"):
+        authority, _, database = rest[2:].partition("/")
+        hosts, ports = _servers(authority)
+    settings = {"host": hosts, "port": ports}
+    if unquote(database):
+        settings["dbname"] = unquote(database)
+    search_path: str | None = None
+    unused = []
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if "password" in name.lower():
+            raise ValueError("it holds a password: the option `password` is never shown, a URL is")
+        if name in _SETTINGS:
+            settings[_SETTINGS[name]] = value
+        elif name == "currentSchema":
+            search_path = value
+        elif name == "ssl":
+            if value.lower() in ("", "true"):
+                settings.setdefault("sslmode", "verify-full")
+        elif name == "targetServerType" and value in _SERVERS:
+            settings["target_session_attrs"] = _SERVERS[value]
+        else:
+            unused.append(name)
+    place = ",".join(f"{host}:{port}" for host, port in zip(hosts.split(","), ports.split(","), strict=True))
+    return Address(place, settings, search_path, tuple(unused))
+
+
+def _servers(authority: str) -> tuple[str, str]:
+    hosts, ports = [], []
+    for server in authority.split(","):
+        if "@" in server:
+            raise ValueError("it names a user before the host: use the options `username` and `password`")
+        host, bracket, port = server.rpartition("]") if server.startswith("[") else ("", "", server)
+        if bracket:
+            host, port = host[1:], port.removeprefix(":")
+        else:
+            host, _, port = server.partition(":")
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ValueError("its port is no number from 1 to 65535")
+        hosts.append(host or "localhost")
+        ports.append(port or "5432")
+    return ",".join(hosts), ",".join(ports)

@@ -1,0 +1,210 @@
+"""Connector `jdbc`: its options and checks. The names are those of Flink's JDBC SQL connector."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from importlib.util import find_spec
+
+from everfold.connectors.contract import (
+    ClusterSink,
+    Connector,
+    LocalSink,
+    Option,
+    OptionSet,
+    OptionValues,
+    Role,
+    SinkContext,
+    Source,
+    columns_of,
+    refuse_metadata,
+    wrong_option,
+)
+from everfold.connectors.jdbc.address import Address, parse_url
+from everfold.errors import Diagnostic, SqlError, UnsupportedFeature
+from everfold.plan.changelog import ChangelogMode
+from everfold.plan.nodes import Table
+from everfold.types import (
+    BooleanType,
+    BytesType,
+    DataType,
+    DateType,
+    DecimalType,
+    FloatingType,
+    IntegerType,
+    StringType,
+    TimestampType,
+    TimeType,
+)
+
+_WHOLE = "has no meaning here: a batch is written as a whole"
+_PER_BATCH = "has no meaning here: a join reads the table once a batch"
+_BOUNDS = ("scan.partition.column", "scan.partition.num", "scan.partition.lower-bound", "scan.partition.upper-bound")
+
+OPTIONS = OptionSet(
+    (
+        Option("url", required=True, secret=True, meaning="the database, as `jdbc:postgresql://host:5432/database`"),
+        Option("table-name", required=True, meaning="the table: `name` or `schema.name`; in `\"…\"` exactly as it is written"),
+        Option("username", meaning="who logs in"),
+        Option("password", secret=True, meaning="with which password, best as `${env:NAME}`"),
+        Option("driver", note="has no meaning here: PostgreSQL's own client library is used"),
+        Option("compatible-mode", note="has no meaning here"),
+        Option("connection.max-retry-timeout", "duration", "60 s", meaning="how long to wait at most before a failed step is tried again, and for an answer"),
+        Option(_BOUNDS[0], role="source", meaning="an integer column by which tasks share the table"),
+        Option(_BOUNDS[1], "int", role="source", meaning="how many tasks read"),
+        Option(_BOUNDS[2], "int", role="source", meaning="the least value of that column; rows below are not read"),
+        Option(_BOUNDS[3], "int", role="source", meaning="its greatest value; rows above are not read"),
+        Option("scan.fetch-size", "int", "0", role="source", note="has no meaning here: rows come as they are read"),
+        Option("scan.auto-commit", "bool", "true", role="source", note="has no meaning here"),
+        Option("filter.handling.policy", ("always", "never"), "always", role="source", note="has no meaning here: everfold filters"),
+        Option("lookup.cache", ("NONE", "PARTIAL", "FULL"), "NONE", role="source", meaning="FULL: a join reads the table once, when the job starts; else in every batch anew"),
+        Option("lookup.cache.max-rows", "int", role="source", note=_PER_BATCH),
+        Option("lookup.cache.ttl", "duration", role="source", note=_PER_BATCH),
+        Option("lookup.partial-cache.max-rows", "int", role="source", note=_PER_BATCH),
+        Option("lookup.partial-cache.expire-after-write", "duration", role="source", note=_PER_BATCH),
+        Option("lookup.partial-cache.expire-after-access", "duration", role="source", note=_PER_BATCH),
+        Option("lookup.partial-cache.cache-missing-key", "bool", "true", role="source", note=_PER_BATCH),
+        Option("lookup.max-retries", "int", "3", role="source", meaning="how often reading is tried again when the server goes away"),
+        Option("sink.buffer-flush.max-rows", "int", "100", role="sink", note=_WHOLE),
+        Option("sink.buffer-flush.interval", "duration", "1 s", role="sink", note=_WHOLE),
+        Option("sink.max-retries", "int", "3", role="sink", meaning="how often a step is tried again when the server goes away, after 1, 2, 4, … seconds"),
+        Option("sink.parallelism", "int", role="sink", note="has no meaning here: the job's parallelism counts"),
+        Option("sink.bookkeeping-schema", role="sink", meaning="the schema of `everfold_commits` and the staging tables, that of the table if not set"),
+    )
+)  # fmt: skip
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+
+
+class JdbcConnector(Connector):
+    """Tables of PostgreSQL."""
+
+    def options(self, table: Table) -> OptionSet:
+        """The connector's options."""
+        return OPTIONS
+
+    def check(self, table: Table, role: Role) -> OptionValues:
+        """The address, the name, the types, the bounds of a scan."""
+        options = OPTIONS.read(table, role.value)
+        notes = list(options.notes)
+        try:
+            address = parse_url(options.text("url"))
+        except ValueError as wrong:
+            raise wrong_option(table, "url", f"option `url`: {wrong}") from None
+        notes += [f"table `{table.name}`: `{name}` of the `url` has no meaning here" for name in address.unused]
+        if "password" in options.given and "username" not in options.given:
+            raise SqlError(
+                Diagnostic(
+                    "missing-option",
+                    f"table `{table.name}` needs option `username`, as `password` is set",
+                    dict(table.option_spans).get("password"),
+                )
+            )
+        name_parts(table, options.text("table-name"))
+        refuse_metadata(table, (), role)
+        for column in columns_of(table, role):
+            if not _can(column.type):
+                raise UnsupportedFeature.of(
+                    "jdbc-type",
+                    f"table `{table.name}`: the connector `jdbc` has no type for column `{column.name}`, which is {column.type.sql}",
+                    table.place_of(column.name),
+                )
+        _check_bounds(table, options)
+        for name in ("sink.max-retries", "lookup.max-retries"):
+            if options.number(name) < 0:
+                raise wrong_option(
+                    table, name, f"option `{name}` is {options.number(name)}, but it must not be below 0"
+                )
+        if find_spec("psycopg") is None:
+            message = f"table `{table.name}`: the connector `jdbc` needs the package psycopg"
+            raise UnsupportedFeature.of("missing-package", message, table.span, "pip install 'everfold[postgres]'")
+        return replace(options, notes=tuple(notes))
+
+    def takes(self, table: Table) -> ChangelogMode:
+        """Upserts by the PRIMARY KEY, if there is one."""
+        return ChangelogMode.UPSERT if table.primary_key else ChangelogMode.INSERT_ONLY
+
+    def source(self, table: Table) -> Source:
+        """Reads the table."""
+        from everfold.connectors.jdbc.source import JdbcSource
+
+        return JdbcSource(table, self.check(table, Role.SOURCE))
+
+    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+        """Writes to the table, exactly once."""
+        from everfold.connectors.jdbc.sink import JdbcSink
+
+        return JdbcSink(context, self.check(context.table, Role.SINK))
+
+
+CONNECTOR = JdbcConnector(
+    name="jdbc",
+    meaning="tables of PostgreSQL",
+    for_changes="declare the PRIMARY KEY of the table: rows are then changed and deleted by it",
+)
+
+
+# --- what the options say ---------------------------------------------------------------------------------------------
+
+
+def address_of(options: OptionValues) -> Address:
+    """Where the database is, and who logs in."""
+    address = parse_url(options.text("url"))
+    return address.with_user(options.text_or_none("username"), options.text_or_none("password"))
+
+
+def name_parts(table: Table, name: str) -> tuple[tuple[str, bool], ...]:
+    """Schema (if it is named) and name of the table, each with whether it is written in quotes. SqlError for anything else."""
+    found, at = [], 0
+    while (part := _PART.match(name, at)) is not None and "\0" not in name:
+        quoted, plain = part.groups()
+        found.append((quoted.replace('""', '"'), True) if quoted is not None else (plain, False))
+        at = part.end()
+        if at == len(name):
+            break
+        if name[at] != ".":
+            found.clear()
+            break
+        at += 1
+    if at != len(name) or not 1 <= len(found) <= 2:
+        raise wrong_option(
+            table, "table-name", 'option `table-name` takes `name` or `schema.name`, each part in `"…"` if need be'
+        )
+    return tuple(found)
+
+
+def _can(of: DataType) -> bool:
+    return isinstance(
+        of,
+        BooleanType
+        | IntegerType
+        | FloatingType
+        | DecimalType
+        | StringType
+        | BytesType
+        | DateType
+        | TimeType
+        | TimestampType,
+    )
+
+
+def _check_bounds(table: Table, options: OptionValues) -> None:
+    given = [name for name in _BOUNDS if name in options.given]
+    if not given:
+        return
+    for name in _BOUNDS:
+        if name not in options.given:
+            raise SqlError(
+                Diagnostic(
+                    "missing-option",
+                    f"table `{table.name}` needs option `{name}`, as `{given[0]}` is set",
+                    dict(table.option_spans).get(given[0]),
+                )
+            )
+    by = options.text(_BOUNDS[0])
+    column = next((each for each in table.columns if each.name == by), None)
+    if column is None or not isinstance(column.type, IntegerType):
+        raise wrong_option(table, _BOUNDS[0], f"`{_BOUNDS[0]}` names `{by}`, which is no integer column")
+    if options.number(_BOUNDS[1]) < 1:
+        raise wrong_option(table, _BOUNDS[1], f"option `{_BOUNDS[1]}` must be above 0")
+    if options.number(_BOUNDS[2]) > options.number(_BOUNDS[3]):
+        raise wrong_option(table, _BOUNDS[2], f"`{_BOUNDS[2]}` is above `{_BOUNDS[3]}`")

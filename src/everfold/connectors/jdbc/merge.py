@@ -1,0 +1,210 @@
+"""From the staging table into the target: one transaction, which records the batch it took.
+
+`everfold_commits` says which batches of which job and sink are in. It is written in the same transaction as their rows, so a batch
+that comes again is known, and one that was not finished is not there at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from everfold.connectors.contract import BatchId
+from everfold.connectors.jdbc.client import Connection
+from everfold.connectors.jdbc.shape import Target, TargetColumn
+from everfold.connectors.jdbc.staging import COLUMNS, Report
+from everfold.connectors.troubles import trouble
+from everfold.errors import StateError
+from everfold.plan.changelog import RowKind
+from everfold.types import physical
+
+COMMITS = "everfold_commits"
+_KEPT_BATCHES = 50
+_BACK = sql.SQL(f"({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})")
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How the batches of one sink of one job get into the target.
+
+    columns: of the target, in the order of the sink's rows. keys: which of these, by position, are the PRIMARY KEY; none: rows are
+    only added. schema: where `everfold_commits` and the staging table lie.
+    """
+
+    target: Target
+    columns: tuple[TargetColumn, ...]
+    keys: tuple[int, ...]
+    schema: str
+    job: str
+    sink: str
+
+    @property
+    def staging(self) -> sql.Identifier:
+        """The staging table."""
+        return sql.Identifier(self.schema, f"everfold_staging_{_hash(self.job, self.sink):016x}")
+
+    @property
+    def _staging(self) -> sql.SQL:
+        return _quoted(self.staging)
+
+    @property
+    def _commits(self) -> sql.SQL:
+        return _quoted(sql.Identifier(self.schema, COMMITS))
+
+    def prepare(self, connection: Connection) -> None:
+        """Makes the tables; what an earlier run left in the staging table is of no use to anybody."""
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock(COMMITS),))
+            there = connection.execute(
+                "SELECT to_regclass(%s) IS NOT NULL", (sql.Identifier(self.schema, COMMITS).as_string(),)
+            ).fetchone()
+            if there != (True,):
+                connection.execute(
+                    sql.SQL(
+                        "CREATE TABLE IF NOT EXISTS {} (job text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL, batch bigint NOT NULL,"
+                        " rows bigint NOT NULL, at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, sink, epoch, batch))"
+                    ).format(self._commits),
+                    {},
+                )
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._staging), {})
+            own = [sql.SQL(f"{name} {of} NOT NULL") for name, of in COLUMNS]
+            theirs = [
+                sql.SQL(f"{physical(at)} {column.shown.replace('%', '%%')}{' NOT NULL' if at in self.keys else ''}")
+                for at, column in enumerate(self.columns)
+            ]
+            connection.execute(
+                sql.SQL("CREATE TABLE {} ({})").format(self._staging, sql.SQL(", ").join([*own, *theirs])), {}
+            )
+
+    def finish(self, connection: Connection) -> None:
+        """Removes the staging table."""
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._staging), {})
+
+    def applied(self, connection: Connection, batch: BatchId) -> bool:
+        """Whether the target has the batch. Raises StateError `sink-taken-over` when a later epoch of the job has written."""
+        newest = sql.SQL(
+            "SELECT epoch, batch FROM {} WHERE job = %s AND sink = %s ORDER BY epoch DESC, batch DESC LIMIT 1"
+        )
+        found = connection.execute(newest.format(self._commits), (self.job, self.sink)).fetchone()
+        if found is None:
+            return False
+        if found[0] > batch.epoch:
+            raise StateError.of(
+                "sink-taken-over", f"table `{self.target.name}`: another run of this job writes to it now"
+            )
+        return (batch.epoch, batch.batch) <= (found[0], found[1])
+
+    def take(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
+        """Takes what the reports speak of, unless the batch is in: all of it, or after an error nothing."""
+        with connection.transaction():
+            # Two drivers of one job, one of them thought dead, go one after the other.
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock(self.job, self.sink),))
+            if self.applied(connection, batch):
+                return
+            rows = sum(report.came for report in reports)
+            record = sql.SQL("INSERT INTO {} (job, sink, epoch, batch, rows) VALUES (%s, %s, %s, %s, %s)")
+            connection.execute(record.format(self._commits), (self.job, self.sink, batch.epoch, batch.batch, rows))
+            self._verify(connection, batch, reports)
+            if not self.keys:
+                self._add(connection, batch, reports)
+            else:
+                if any(report.back for report in reports):
+                    self._delete(connection, batch, reports)
+                self._upsert(connection, batch, reports)
+            connection.execute(sql.SQL("TRUNCATE {}").format(self._staging), {})
+            old = sql.SQL("DELETE FROM {} WHERE job = %s AND sink = %s AND (epoch < %s OR batch <= %s)")
+            newest = (self.job, self.sink, batch.epoch, batch.batch - _KEPT_BATCHES)
+            connection.execute(old.format(self._commits), newest)
+
+    # -- the parts of the transaction ----------------------------------------------------------------------------------
+
+    def _verify(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
+        """Nobody may have removed staged rows: the batch would be marked as written without them."""
+        found = connection.execute(
+            sql.SQL("SELECT count(*) FROM ({}) AS staged").format(self._staged), _wanted(batch, reports)
+        ).fetchone()
+        if found != (sum(report.staged for report in reports),):
+            raise trouble(
+                "staging-lost",
+                f"table `{self.target.name}`: rows of the staging table {self.staging.as_string()} are gone",
+                help="start again: the batch is written anew",
+            )
+
+    @property
+    def _staged(self) -> sql.Composed:
+        """The rows of the attempts that count."""
+        return sql.SQL(
+            "SELECT s.* FROM {} AS s JOIN unnest(%(parts)s::int[], %(attempts)s::bigint[]) AS w (part, attempt)"
+            " ON s.part = w.part AND s.attempt = w.attempt WHERE s.epoch = %(epoch)s AND s.batch = %(batch)s"
+        ).format(self._staging)
+
+    @property
+    def _net(self) -> sql.Composed:
+        """One row a key: in each part the last, and of several parts' one that comes before one that is taken back."""
+        keys = sql.SQL(", ").join(sql.SQL(physical(at)) for at in self.keys)
+        return sql.SQL(
+            "SELECT DISTINCT ON ({keys}) * FROM (SELECT DISTINCT ON ({keys}, part) * FROM ({staged}) AS staged ORDER BY {keys}, part, seq DESC)"
+            " AS last ORDER BY {keys}, kind IN {back}, part DESC"
+        ).format(keys=keys, staged=self._staged, back=_BACK)
+
+    def _add(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
+        values = sql.SQL("SELECT {} FROM ({}) AS staged ORDER BY part, seq").format(self._values, self._staged)
+        connection.execute(
+            sql.SQL("INSERT INTO {} ({}) {}").format(self._name, self._names, values), _wanted(batch, reports)
+        )
+
+    def _delete(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
+        same = sql.SQL(" AND ").join(
+            sql.SQL("t.{} = n.{}").format(_quoted(sql.Identifier(self.columns[at].name)), sql.SQL(physical(at)))
+            for at in self.keys
+        )
+        delete = sql.SQL("DELETE FROM {} AS t USING ({}) AS n WHERE n.kind IN {} AND {}")
+        connection.execute(delete.format(self._name, self._net, _BACK, same), _wanted(batch, reports))
+
+    def _upsert(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
+        keys = sql.SQL(", ").join(_quoted(sql.Identifier(self.columns[at].name)) for at in self.keys)
+        others = [_quoted(sql.Identifier(of.name)) for at, of in enumerate(self.columns) if at not in self.keys]
+        changed = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
+        action = sql.SQL("UPDATE SET {}").format(changed) if others else sql.SQL("NOTHING")
+        values = sql.SQL("SELECT {} FROM ({}) AS n WHERE n.kind NOT IN {}").format(self._values, self._net, _BACK)
+        upsert = sql.SQL("INSERT INTO {} ({}) {} ON CONFLICT ({}) DO {}")
+        connection.execute(upsert.format(self._name, self._names, values, keys, action), _wanted(batch, reports))
+
+    @property
+    def _name(self) -> sql.SQL:
+        return _quoted(sql.Identifier(self.target.schema, self.target.name))
+
+    @property
+    def _names(self) -> sql.Composed:
+        return sql.SQL(", ").join(_quoted(sql.Identifier(column.name)) for column in self.columns)
+
+    @property
+    def _values(self) -> sql.Composed:
+        return sql.SQL(", ").join(sql.SQL(physical(at)) for at in range(len(self.columns)))
+
+
+def _quoted(name: sql.Identifier) -> sql.SQL:
+    """A name for a statement with parameters, in which a `%` is written twice."""
+    return sql.SQL(name.as_string().replace("%", "%%"))
+
+
+def _wanted(batch: BatchId, reports: Sequence[Report]) -> dict[str, object]:
+    return {
+        "epoch": batch.epoch,
+        "batch": batch.batch,
+        "parts": [report.part for report in reports],
+        "attempts": [report.attempt for report in reports],
+    }
+
+
+def _hash(*names: str) -> int:
+    """64 bits that stand for names."""
+    return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8])
+
+
+def _lock(*names: str) -> int:
+    """The number of an advisory lock: 64 bits with a sign."""
+    return _hash(*names) - (1 << 63)

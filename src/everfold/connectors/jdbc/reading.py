@@ -1,0 +1,88 @@
+"""What a task does that reads a share of a table. Workers import this: it imports little."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from everfold.connectors.jdbc.address import Address
+from everfold.connectors.jdbc.values import from_csv
+from everfold.types import DataType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from everfold.connectors.jdbc.client import Connection
+
+FAILED = "everfold[read-failed]: "
+"""What the text of a task's error begins with; JSON follows: code, message, help."""
+_CHUNK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRows:
+    """Reads by one of `queries`: COPY statements, one a share, whose columns have the `types`."""
+
+    address: Address
+    table: str
+    queries: tuple[str, ...]
+    types: tuple[DataType, ...]
+    retries: int
+    patience_ms: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the shares that the task is asked for."""
+        import psycopg
+
+        from everfold.connectors.jdbc.client import explained
+
+        try:
+            for batch in batches:
+                for share in batch.column(0).to_pylist():
+                    for piece in self.rows(share):
+                        yield from piece.to_batches()
+        except psycopg.Error as error:
+            found = explained(error, self.table, self.address).diagnostics[0]
+            said = {"code": found.code, "message": found.message, "help": found.help}
+            raise RuntimeError(FAILED + json.dumps(said)) from None
+        except ValueError as wrong:
+            message = f"table `{self.table}`: PostgreSQL holds a value that the declared type has not: {wrong}"
+            raise RuntimeError(FAILED + json.dumps({"code": "bad-record", "message": message, "help": None})) from None
+
+    def rows(self, share: int) -> Iterator[pa.Table]:
+        """The rows of a share in pieces. A server that goes away is waited for, unless rows have been given already.
+
+        Raises psycopg.Error, and ValueError for a value that a type has not.
+        """
+        from everfold.connectors.jdbc.client import Link
+
+        link = Link(self.address, retries=self.retries, patience_ms=self.patience_ms)
+
+        def begin(connection: Connection) -> tuple[Iterator[bytes], bytes]:
+            blocks = _blocks(connection, self.queries[share])
+            return blocks, next(blocks, b"")
+
+        try:
+            blocks, first = link.run(begin)
+            yield from_csv(first, self.types)
+            for block in blocks:
+                yield from_csv(block, self.types)
+        finally:
+            link.close()
+
+
+def _blocks(connection: Connection, query: str) -> Iterator[bytes]:
+    """What COPY gives, whole rows, some megabytes at a time."""
+    with connection.cursor() as cursor, cursor.copy(query.encode()) as copy:
+        rows: list[bytes] = []
+        size = 0
+        for row in copy:
+            rows.append(bytes(row))
+            size += len(row)
+            if size >= _CHUNK_BYTES:
+                yield b"".join(rows)
+                rows, size = [], 0
+        if rows:
+            yield b"".join(rows)

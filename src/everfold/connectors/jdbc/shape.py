@@ -1,0 +1,241 @@
+"""What a table of PostgreSQL is really like: its columns, its unique keys, and whether a declared table fits it.
+
+A name is looked for as it is written, and if there is none, in lower case: so is it meant where it was not quoted, by PostgreSQL and by
+Flink. `"…"` in `table-name` asks for exactly that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from everfold.connectors.contract import Role, columns_of
+from everfold.connectors.jdbc.client import Connection
+from everfold.connectors.jdbc.connector import name_parts
+from everfold.connectors.troubles import trouble
+from everfold.errors import ConnectorError, Diagnostic, nearest
+from everfold.plan.nodes import Table
+from everfold.types import (
+    BooleanType,
+    BytesType,
+    DataType,
+    DateType,
+    DecimalType,
+    FloatingType,
+    FloatType,
+    IntegerType,
+    StringType,
+    TimestampType,
+    TimeType,
+    article,
+)
+
+_FIND = """
+SELECT c.oid, n.nspname, c.relname, c.relkind::text
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relname = ANY(%(names)s) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND CASE WHEN %(schemas)s::text[] IS NULL THEN pg_catalog.pg_table_is_visible(c.oid) ELSE n.nspname = ANY(%(schemas)s::text[]) END
+ORDER BY array_position(%(names)s, c.relname::text), array_position(%(schemas)s::text[], n.nspname::text)
+LIMIT 1
+"""
+_COLUMNS = """
+SELECT a.attname, coalesce(base.typname, t.typname), t.typtype::text, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
+  format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a'
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_catalog.pg_type base ON base.oid = t.typbasetype
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+_KEYS = """
+SELECT array_agg(a.attname::text)
+FROM pg_catalog.pg_index i, unnest(i.indkey[0 : i.indnkeyatts - 1]) AS k(num)
+JOIN pg_catalog.pg_attribute a ON a.attnum = k.num
+WHERE i.indrelid = %s AND a.attrelid = i.indrelid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid
+"""
+Refuse = Callable[..., None]
+_INTEGERS = {"int2": 16, "int4": 32, "int8": 64}
+_TEXTS = ("text", "varchar", "bpchar", "citext", "json", "jsonb", "uuid", "xml")
+_MICROS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumn:
+    """A column as PostgreSQL has it. `base`: the type's own name, under a domain too; `modifier`: its length or precision, packed;
+    `shown`: the type as SQL has it; `given`: it has a value of its own when none is given; `always`: it takes no other."""
+
+    name: str
+    base: str
+    kind: str
+    modifier: int
+    shown: str
+    not_null: bool
+    given: bool
+    always: bool
+
+    @property
+    def digits(self) -> tuple[int, int] | None:
+        """Precision and scale of a numeric, None where it has no limits."""
+        packed = self.modifier - 4
+        return None if self.modifier < 0 else (packed >> 16 & 0xFFFF, packed & 0x7FF)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table as PostgreSQL has it. `kind` is of pg_class; `keys`: the sets of columns of which no two rows have the same."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    columns: Mapping[str, TargetColumn]
+    keys: Sequence[frozenset[str]]
+
+    def column(self, name: str) -> TargetColumn | None:
+        """The column of that name, or else of the name in lower case."""
+        return self.columns.get(name) or self.columns.get(name.lower())
+
+
+def look(connection: Connection, table: Table, name: str) -> Target:
+    """The table that `table-name` names. Raises ConnectorError `no-such-table`, and psycopg.Error."""
+    *schema, plain = name_parts(table, name)
+    asked = {"names": _spellings(plain), "schemas": _spellings(schema[0]) if schema else None}
+    found = connection.execute(_FIND, asked).fetchone()
+    if found is None:
+        known = [
+            row[0]
+            for row in connection.execute(
+                "SELECT relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f')"
+            )
+        ]
+        raise trouble(
+            "no-such-table",
+            f"table `{table.name}`: PostgreSQL has no table `{name}`",
+            dict(table.option_spans).get("table-name"),
+            nearest(plain[0], known) or "create it first: everfold makes no tables",
+        )
+    oid, in_schema, spelled, kind = found
+    columns = {row[0]: TargetColumn(*row) for row in connection.execute(_COLUMNS, (oid,))}
+    keys = [frozenset(row[0]) for row in connection.execute(_KEYS, (oid,))]
+    return Target(oid, in_schema, spelled, kind, columns, keys)
+
+
+def _spellings(part: tuple[str, bool]) -> list[str]:
+    name, exact = part
+    return [name] if exact or name == name.lower() else [name, name.lower()]
+
+
+def check_fits(table: Table, target: Target, role: Role) -> tuple[TargetColumn, ...]:
+    """The target's columns for the declared ones. Raises ConnectorError `wrong-shape` with all that does not fit."""
+    wrong: list[Diagnostic] = []
+
+    def refuse(message: str, column: str | None = None, help: str | None = None) -> None:
+        span = table.span if column is None else table.place_of(column)
+        wrong.append(Diagnostic("wrong-shape", f"table `{table.name}`: {message}", span, help))
+
+    found = []
+    for column in columns_of(table, role):
+        there = target.column(column.name)
+        if there is None:
+            refuse(f"`{target.name}` has no column `{column.name}`", column.name, nearest(column.name, target.columns))
+            continue
+        found.append(there)
+        reason = _writes(column.type, there) if role is Role.SINK else _reads(column.type, there)
+        if reason is not None:
+            refuse(f"column `{there.name}` of `{target.name}` is {there.shown}: {reason}", column.name)
+        if there.always and role is Role.SINK:
+            refuse(f"column `{there.name}` of `{target.name}` is made by PostgreSQL and cannot be written", column.name)
+    if role is Role.SINK:
+        names = {each.name for each in found}
+        for there in target.columns.values():
+            if there.not_null and not there.given and there.name not in names:
+                refuse(
+                    f"column `{there.name}` of `{target.name}` is NOT NULL and gets no value",
+                    None,
+                    "declare it, or give it a default",
+                )
+        if table.primary_key and not wrong:
+            _check_key(table, target, refuse)
+    if wrong:
+        raise ConnectorError(*wrong)
+    return tuple(found)
+
+
+def _check_key(table: Table, target: Target, refuse: Refuse) -> None:
+    if target.kind not in ("r", "p"):
+        refuse(f"`{target.name}` is no plain table, so rows cannot be changed by PRIMARY KEY")
+        return
+    key = frozenset(of.name for name in table.primary_key if (of := target.column(name)) is not None)
+    if key not in target.keys:
+        columns = ", ".join(f'"{name}"' for name in sorted(key))
+        refuse(
+            f"`{target.name}` has no unique constraint on the PRIMARY KEY ({', '.join(f'`{name}`' for name in table.primary_key)})",
+            None,
+            f'ALTER TABLE "{target.schema}"."{target.name}" ADD PRIMARY KEY ({columns})',
+        )
+
+
+def _writes(of: DataType, into: TargetColumn) -> str | None:
+    """Why values of a type cannot be written into a column as they are; None if they can."""
+    fits: bool
+    match of:
+        case BooleanType():
+            fits = into.base == "bool"
+        case IntegerType():
+            fits = _INTEGERS.get(into.base, 0) >= of.bits or (into.base == "numeric" and _holds(into, of.digits, 0))
+        case FloatingType():
+            fits = into.base == "float8" or (into.base == "float4" and isinstance(of, FloatType))
+        case DecimalType():
+            fits = into.base == "numeric" and _holds(into, of.precision - of.scale, of.scale)
+            if into.base == "numeric" and not fits:
+                return f"it would round {article(of)}, or be too small for it"
+        case StringType():
+            fits = into.base in _TEXTS or into.kind == "e"
+        case BytesType():
+            fits = into.base == "bytea"
+        case DateType():
+            fits = into.base == "date"
+        case TimeType():
+            fits = into.base == "time" and _keeps(into, of.precision)
+        case TimestampType():
+            fits = into.base == ("timestamptz" if of.local_zone else "timestamp") and _keeps(into, of.precision)
+        case _:
+            raise AssertionError(of)
+    return None if fits else f"it does not take {article(of)}"
+
+
+def _reads(of: DataType, column: TargetColumn) -> str | None:
+    """Why a column's values cannot be read as a type; None if they can."""
+    fits: bool
+    match of:
+        case BooleanType():
+            fits = column.base == "bool"
+        case IntegerType():
+            fits = 0 < _INTEGERS.get(column.base, 0) <= of.bits
+        case FloatingType():
+            fits = column.base == "float4" or (column.base == "float8" and not isinstance(of, FloatType))
+        case DecimalType():
+            fits = column.base == "numeric" or column.base in _INTEGERS
+        case StringType():
+            fits = True
+        case BytesType():
+            fits = column.base == "bytea"
+        case DateType():
+            fits = column.base == "date"
+        case TimeType():
+            fits = column.base == "time"
+        case TimestampType():
+            fits = column.base == ("timestamptz" if of.local_zone else "timestamp")
+        case _:
+            raise AssertionError(of)
+    return None if fits else f"it cannot be read as {article(of)}"
+
+
+def _holds(column: TargetColumn, whole: int, scale: int) -> bool:
+    limits = column.digits
+    return limits is None or (limits[1] >= scale and limits[0] - limits[1] >= whole)
+
+
+def _keeps(column: TargetColumn, precision: int) -> bool:
+    return column.modifier < 0 or column.modifier >= min(precision, _MICROS)

@@ -1,0 +1,170 @@
+"""Writes to a table of PostgreSQL, each batch once.
+
+1. Tasks copy their rows into a staging table (`staging`).
+2. One transaction of the driver takes them from there into the table and records the batch (`merge`).
+
+A batch that comes again finds its record, and is run for nothing. A server that goes away is waited for; when it stays away, the job
+stops, and its next start does the batch again: what was staged is not looked at any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from everfold.connectors.contract import BatchId, ClusterSink, OptionValues, Role, SinkContext, columns_of
+from everfold.connectors.jdbc.client import Connection, Link, explained
+from everfold.connectors.jdbc.connector import address_of
+from everfold.connectors.jdbc.merge import Merge
+from everfold.connectors.jdbc.shape import Target, TargetColumn, check_fits, look
+from everfold.connectors.jdbc.staging import REPORT, Report, StageRows, failed
+from everfold.connectors.troubles import trouble
+from everfold.errors import ConnectorError
+from everfold.types import physical
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OLDEST = 120000
+"""PostgreSQL 12, as a connection says it."""
+
+
+class JdbcSink(ClusterSink):
+    """One table."""
+
+    def __init__(self, context: SinkContext, options: OptionValues) -> None:
+        super().__init__(context, options)
+        self.address = address_of(options)
+        self.patience_ms = options.number("connection.max-retry-timeout")
+        self._columns = columns_of(context.table, Role.SINK)
+        names = [column.name for column in self._columns]
+        self._keys = tuple(names.index(name) for name in context.table.primary_key)
+        self._link = Link(self.address, retries=options.number("sink.max-retries"), patience_ms=self.patience_ms)
+        self._found: tuple[Target, tuple[TargetColumn, ...]] | None = None
+        self._merge: Merge | None = None
+
+    def prepare(self) -> None:
+        """Looks whether the table is there, is of the right shape, and may be written."""
+        link = Link(self.address, retries=0, patience_ms=self.patience_ms)
+        try:
+            self._found = link.run(self._look)
+        except psycopg.Error as error:
+            raise self._explained(error) from None
+        finally:
+            link.close()
+
+    def write(self, frame: DataFrame, batch: BatchId) -> int | None:
+        """Writes the batch, unless the table has it."""
+        try:
+            merge = self._opened(batch)
+            if self._link.run(lambda connection: merge.applied(connection, batch)):
+                frame.write.format("noop").mode("overwrite").save()
+                return None
+            reports = self._stage(frame, merge, batch)
+            if any(report.staged for report in reports):
+                self._link.run(lambda connection: merge.take(connection, batch, reports))
+        except psycopg.Error as error:
+            raise self._explained(error) from None
+        return sum(report.came for report in reports)
+
+    def close(self) -> None:
+        """Removes the staging table and lets go of the connection."""
+        if self._merge is not None:
+            with contextlib.suppress(psycopg.Error):
+                link = Link(self.address, retries=0, patience_ms=self.patience_ms)
+                link.run(self._merge.finish)
+                link.close()
+            self._merge = None
+        self._link.close()
+
+    # -- the parts of a batch ------------------------------------------------------------------------------------------
+
+    def _look(self, connection: Connection) -> tuple[Target, tuple[TargetColumn, ...]]:
+        version = connection.info.server_version
+        if version < _OLDEST:
+            raise trouble(
+                "old-server",
+                f"table `{self.table.name}`: PostgreSQL {version // 10000} is too old: it must be 12 or newer",
+            )
+        target = look(connection, self.table, self.options.text("table-name"))
+        found = check_fits(self.table, target, Role.SINK)
+        wanted = ("INSERT", "SELECT", "UPDATE", "DELETE") if self._keys else ("INSERT",)
+        for right in wanted:
+            allowed = connection.execute("SELECT has_table_privilege(%s, %s)", (target.oid, right)).fetchone()
+            if allowed != (True,):
+                raise self._not_allowed(f"{right} on `{target.name}`")
+        schema = self._schema(target)
+        allowed = connection.execute(
+            "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,)
+        ).fetchone()
+        if allowed is None:
+            raise trouble(
+                "no-such-schema",
+                f"table `{self.table.name}`: PostgreSQL has no schema `{schema}`",
+                dict(self.table.option_spans).get("sink.bookkeeping-schema"),
+            )
+        if allowed != (True,):
+            raise self._not_allowed(
+                f"CREATE in schema `{schema}`, where it keeps what it has written",
+                "grant it, or name another schema: 'sink.bookkeeping-schema' = '…'",
+            )
+        return target, found
+
+    def _schema(self, target: Target) -> str:
+        return self.options.text_or_none("sink.bookkeeping-schema") or target.schema
+
+    def _not_allowed(self, what: str, help: str | None = None) -> ConnectorError:
+        return trouble("jdbc-permission", f"table `{self.table.name}`: everfold may not {what}", self.table.span, help)
+
+    def _opened(self, batch: BatchId) -> Merge:
+        if self._merge is None:
+            if self._found is None:
+                self._found = self._link.run(self._look)
+            target, columns = self._found
+            made = Merge(target, columns, self._keys, self._schema(target), batch.job, batch.sink)
+            self._link.run(made.prepare)
+            self._merge = made
+        return self._merge
+
+    def _stager(self, merge: Merge, batch: BatchId) -> StageRows:
+        """What each task does."""
+        return StageRows(
+            address=self.address,
+            into=merge.staging.as_string(),
+            table=self.table.name,
+            epoch=batch.epoch,
+            batch=batch.batch,
+            types=tuple(column.type for column in self._columns),
+            names=tuple(column.name for column in self._columns),
+            keys=tuple(physical(at) for at in self._keys),
+            retries=self.options.number("sink.max-retries"),
+            patience_ms=self.patience_ms,
+        )
+
+    def _stage(self, frame: DataFrame, merge: Merge, batch: BatchId) -> list[Report]:
+        """The tasks: what they have staged."""
+        stage = self._stager(merge, batch)
+        try:
+            return [Report(*row) for row in frame.mapInArrow(_task(stage), REPORT).collect()]
+        except Exception as error:
+            said = failed(str(error))
+            if said is None:
+                raise
+            code, message, help = said
+            assert code is not None
+            assert message is not None
+            raise trouble(code, message, self.table.span, help) from None
+
+    def _explained(self, error: psycopg.Error) -> ConnectorError:
+        return explained(error, self.table.name, self.address, self.table.span, names=())
+
+
+def _task(stage: StageRows) -> Any:
+    """A plain function for Spark, which looks at its name and signature."""
+
+    def stage_rows(batches: Any) -> Any:
+        return stage(batches)
+
+    return stage_rows

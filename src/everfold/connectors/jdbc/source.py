@@ -1,0 +1,157 @@
+"""Reads a table of PostgreSQL: its rows as they are at the moment of reading.
+
+There is no change capture in it: a stream of the table is what was there when the job was first started. Each task reads its share
+(`scan.partition.*`) in a transaction of its own; without shares one task reads all, as of one moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
+from everfold.connectors.formats.values import quoted
+from everfold.connectors.jdbc.client import Connection, Link, explained
+from everfold.connectors.jdbc.connector import address_of
+from everfold.connectors.jdbc.reading import FAILED, ReadRows
+from everfold.connectors.jdbc.shape import Target, check_fits, look
+from everfold.connectors.jdbc.values import expression
+from everfold.connectors.troubles import trouble
+from everfold.errors import ConnectorError
+from everfold.plan.nodes import Table
+from everfold.types import physical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_NEVER = "36500d"
+"""Spark forgets files older than this beside the newest one."""
+
+
+class JdbcSource(Source):
+    """The rows of one table."""
+
+    def __init__(self, table: Table, options: OptionValues) -> None:
+        self.table = table
+        self.options = options
+        self.address = address_of(options)
+
+    def bounded(self) -> bool:
+        """Always."""
+        return True
+
+    def read_anew(self) -> bool:
+        """Unless `lookup.cache` is FULL."""
+        return self.options.text("lookup.cache") != "FULL"
+
+    def batch(self, context: SourceContext) -> DataFrame:
+        """The rows, read whenever the frame is run."""
+        task = self._task()
+        shares = len(task.queries)
+        fields = ", ".join(f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns))
+        frame = context.spark.range(0, shares, 1, shares).mapInArrow(_plain(task), fields)
+        return frame.selectExpr("*", f"{quoted(self.table.name)} AS {SPLIT}")
+
+    def stream(self, context: SourceContext) -> DataFrame:
+        """The rows as they were when the job was first started: they are kept in its folder."""
+        folder = context.job_folder or Path(tempfile.mkdtemp(prefix="everfold-"))
+        kept = folder / "sources" / f"{context.name}.rows"
+        frame = self.batch(context)
+        if not kept.exists():
+            fresh = kept.with_suffix(".new")
+            shutil.rmtree(fresh, ignore_errors=True)
+            frame.write.parquet(str(fresh))
+            os.rename(fresh, kept)
+        reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
+        return reader.schema(frame.schema).parquet(str(kept))
+
+    def local(self, base_folder: Path) -> Iterator[pa.Table]:
+        """The rows, share by share."""
+        task = self._task()
+        try:
+            for share in range(len(task.queries)):
+                yield from task.rows(share)
+        except psycopg.Error as error:
+            raise self._explained(error) from None
+        except ValueError as wrong:
+            message = f"table `{self.table.name}`: PostgreSQL holds a value that the declared type has not: {wrong}"
+            raise trouble("bad-record", message) from None
+
+    def failure(self, error_text: str) -> ConnectorError | None:
+        """What a task has said."""
+        at = error_text.find(FAILED)
+        if at < 0:
+            return None
+        said, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
+        return trouble(said["code"], said["message"], self.table.span, said["help"])
+
+    # -- the queries ---------------------------------------------------------------------------------------------------
+
+    def _task(self) -> ReadRows:
+        """How the rows are read. Looks whether the table is there and its columns can be read as they are declared."""
+        retries, patience_ms = (
+            self.options.number("lookup.max-retries"),
+            self.options.number("connection.max-retry-timeout"),
+        )
+        link = Link(self.address, retries=retries, patience_ms=patience_ms)
+        try:
+            queries = link.run(self._queries)
+        except psycopg.Error as error:
+            raise self._explained(error) from None
+        finally:
+            link.close()
+        types = tuple(column.type for column in self.table.columns)
+        return ReadRows(self.address, self.table.name, queries, types, retries, patience_ms)
+
+    def _queries(self, connection: Connection) -> tuple[str, ...]:
+        target = look(connection, self.table, self.options.text("table-name"))
+        columns = check_fits(self.table, target, Role.SOURCE)
+        values = [
+            sql.SQL(expression(declared.type, sql.Identifier(there.name).as_string()))
+            for declared, there in zip(self.table.columns, columns, strict=True)
+        ]
+        name = sql.Identifier(target.schema, target.name)
+        return tuple(
+            sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT csv)")
+            .format(sql.SQL(", ").join(values), name, share)
+            .as_string()
+            for share in self._shares(target)
+        )
+
+    def _shares(self, target: Target) -> list[sql.Composable]:
+        """The conditions of the shares: as Flink cuts the range from lower to upper bound; what lies outside is not read."""
+        by = self.options.text_or_none("scan.partition.column")
+        if by is None:
+            return [sql.SQL("true")]
+        column = target.column(by)
+        assert column is not None, "the columns have been checked"
+        low, high = (self.options.number(f"scan.partition.{side}-bound") for side in ("lower", "upper"))
+        count = min(self.options.number("scan.partition.num"), high - low + 1)
+        cuts = [low + (high - low + 1) * at // count for at in range(count + 1)]
+        between = sql.SQL("{} BETWEEN {} AND {}")
+        return [
+            between.format(sql.Identifier(column.name), sql.Literal(first), sql.Literal(last - 1))
+            for first, last in pairwise(cuts)
+        ]
+
+    def _explained(self, error: psycopg.Error) -> ConnectorError:
+        return explained(error, self.table.name, self.address, self.table.span)
+
+
+def _plain(task: ReadRows) -> Any:
+    """A plain function for Spark, which looks at its name and signature."""
+
+    def read_rows(batches: Any) -> Any:
+        return task(batches)
+
+    return read_rows

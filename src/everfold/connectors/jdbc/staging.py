@@ -1,0 +1,156 @@
+"""Staging tables: where the tasks of a batch put their rows, before one transaction of the driver takes them over.
+
+A row says which epoch, batch, partition and attempt it is of: of an attempt that failed, or of a driver that was killed, nothing is ever
+taken. Workers import this: it imports little.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from everfold.connectors.jdbc.address import Address
+from everfold.connectors.jdbc.values import NUL, to_csv
+from everfold.plan.changelog import KIND, RowKind
+from everfold.types import DataType, physical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from everfold.connectors.jdbc.client import Connection
+
+COLUMNS = (
+    ("epoch", "bigint"), ("batch", "bigint"), ("part", "integer"), ("attempt", "bigint"), ("seq", "bigint"), ("kind", "smallint"),
+)  # fmt: skip
+"""The columns before those of the rows, which are `c0…`. `seq` numbers the rows of an attempt as they came."""
+FAILED = "everfold[staging-failed]: "
+"""What the text of a task's error begins with; JSON follows: code, message, help."""
+
+
+class Report(NamedTuple):
+    """What a task did: which attempt it was, how many rows came, how many are staged, how many of those are taken back."""
+
+    part: int
+    attempt: int
+    came: int
+    staged: int
+    back: int
+
+
+REPORT = "part INT, attempt BIGINT, came BIGINT, staged BIGINT, back BIGINT"
+"""`Report` as Spark's schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageRows:
+    """Stages the rows of one task: `c0…` and `__kind`.
+
+    into: the staging table as SQL has it. names: the columns, for errors. keys: which of them are the PRIMARY KEY: of the rows of a key
+    only the last counts. retries, patience_ms: see `client`.
+    """
+
+    address: Address
+    into: str
+    table: str
+    epoch: int
+    batch: int
+    types: tuple[DataType, ...]
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    retries: int
+    patience_ms: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stages the rows, and reports."""
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        report = self.stage(batches, 0 if task is None else task.partitionId())
+        types = (pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.int64())
+        columns = [pa.array([value], of) for value, of in zip(report, types, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=list(Report._fields))
+
+    def stage(self, batches: Iterator[pa.RecordBatch], part: int) -> Report:
+        """Each batch is copied in a transaction of its own, so that no more than it is kept to be sent once more."""
+        import psycopg
+        import pyarrow as pa
+
+        from everfold.connectors.jdbc.client import Link, explained
+        from everfold.connectors.netting import last_by_key
+
+        attempt = uuid.uuid4().int >> 65
+        came = staged = back = 0
+        link = Link(self.address, retries=self.retries, patience_ms=self.patience_ms)
+        try:
+            for batch in batches:
+                rows = pa.Table.from_batches([batch])
+                came += rows.num_rows
+                if self.keys:
+                    rows = last_by_key(rows, self.keys)
+                if rows.num_rows:
+                    back += _taken_back(rows)
+                    link.run(_Copy(self.into, attempt, staged, self._text(rows, part, attempt, staged)))
+                    staged += rows.num_rows
+        except psycopg.Error as error:
+            found = explained(error, self.table, self.address, names=self.names).diagnostics[0]
+            said = {"code": found.code, "message": found.message, "help": found.help}
+            raise RuntimeError(FAILED + json.dumps(said)) from None
+        finally:
+            link.close()
+        return Report(part, attempt, came, staged, back)
+
+    def _text(self, rows: pa.Table, part: int, attempt: int, first: int) -> bytes:
+        import pyarrow as pa
+
+        count = rows.num_rows
+        own = [
+            *(pa.repeat(pa.scalar(value, pa.int64()), count) for value in (self.epoch, self.batch, part, attempt)),
+            pa.array(range(first, first + count), pa.int64()),
+            rows.column(KIND),
+        ]
+        values = [rows.column(physical(at)) for at in range(len(self.types))]
+        try:
+            return to_csv([*own, *values], [*[None] * len(own), *self.types], [*[""] * len(own), *self.names])
+        except ValueError as wrong:
+            if not str(wrong).startswith(NUL):
+                raise
+            message = f"table `{self.table}`: a text of column `{str(wrong)[len(NUL) :]}` holds U+0000, which PostgreSQL has not"
+            raise RuntimeError(FAILED + json.dumps({"code": "refused-row", "message": message, "help": None})) from None
+
+
+class _Copy:
+    """A COPY that may be done again: what a lost connection left uncertain is removed first."""
+
+    def __init__(self, into: str, attempt: int, first: int, text: bytes) -> None:
+        self.into, self.attempt, self.first, self.text = into, attempt, first, text
+        self.tried = False
+
+    def __call__(self, connection: Connection) -> None:
+        with connection.transaction(), connection.cursor() as cursor:
+            if self.tried:
+                remove = f"DELETE FROM {self.into.replace('%', '%%')} WHERE attempt = %s AND seq >= %s"
+                cursor.execute(remove.encode(), (self.attempt, self.first))
+            self.tried = True
+            with cursor.copy(f"COPY {self.into} FROM STDIN (FORMAT csv)".encode()) as copy:
+                copy.write(self.text)
+
+
+def _taken_back(rows: pa.Table) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds: Any = pc.is_in(rows.column(KIND), pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8()))
+    return int(pc.sum(kinds).as_py() or 0)
+
+
+def failed(error_text: str) -> Sequence[str | None] | None:
+    """Code, message and help that a task's error carries, None if it is another error."""
+    at = error_text.find(FAILED)
+    if at < 0:
+        return None
+    said, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
+    return said["code"], said["message"], said["help"]

@@ -1,0 +1,132 @@
+"""Values between Arrow and PostgreSQL's COPY in CSV form: texts in quotes always, NULL as nothing at all. Workers import this: it imports little."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from everfold.types import BytesType, DataType, DecimalType, StringType, TimestampType, TimeType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NUL = "everfold[nul-in-text]: "
+"""What the error of a text with U+0000 begins with, which PostgreSQL has not; the column's name follows."""
+
+
+# --- to PostgreSQL ----------------------------------------------------------------------------------------------------
+
+
+def to_csv(columns: Sequence[pa.Array], types: Sequence[DataType | None], names: Sequence[str]) -> bytes:
+    """Rows as PostgreSQL reads them; a type of None is a number of ours. Raises ValueError `NUL` for a text that it cannot hold."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    written = [
+        values if of is None else _written(values, of, name)
+        for values, of, name in zip(columns, types, names, strict=True)
+    ]
+    out = pa.BufferOutputStream()
+    table = pa.table(written, names=[str(at) for at in range(len(written))])
+    pa.csv.write_csv(table, out, pa.csv.WriteOptions(include_header=False, quoting_style="needed"))
+    made: bytes = out.getvalue().to_pybytes()
+    return made
+
+
+def _written(values: Any, of: DataType, name: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    match of:
+        case StringType():
+            if pc.any(pc.match_substring(values, "\0")).as_py():
+                raise ValueError(f"{NUL}{name}")
+            return values
+        case BytesType():
+            import polars as pl
+
+            made = pl.from_arrow(values)
+            assert isinstance(made, pl.Series)
+            frame = pl.DataFrame({"x": made}).select(pl.concat_str(pl.lit("\\x"), pl.col("x").bin.encode("hex")))
+            return frame.to_arrow(compat_level=pl.CompatLevel.oldest()).column(0)
+        case TimeType():
+            return values.cast(pa.time32("ms"))
+        case _:
+            return values
+
+
+# --- from PostgreSQL --------------------------------------------------------------------------------------------------
+
+
+def expression(of: DataType, column: str) -> str:
+    """SQL of PostgreSQL: a column (a quoted name) as `from_csv` reads it."""
+    match of:
+        case StringType():
+            return f"CAST({column} AS text)"
+        case BytesType():
+            return f"encode({column}, 'hex')"
+        case DecimalType():
+            return f"CAST({column} AS numeric({of.precision}, {of.scale}))"
+        case TimeType():
+            return f"CAST(floor(extract(epoch FROM {column}) * 1000) AS integer)"
+        case TimestampType(local_zone=True):
+            return f"({column} AT TIME ZONE 'UTC')"
+        case _:
+            return column
+
+
+def from_csv(text: bytes, types: Sequence[DataType]) -> pa.Table:
+    """Rows that COPY has written, as `c0…` of Arrow's physical types. Raises ValueError for a value that they have not (`infinity`)."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    from everfold.types import physical
+
+    names = [physical(at) for at in range(len(types))]
+    schema = pa.schema([pa.field(name, of.arrow) for name, of in zip(names, types, strict=True)])
+    if not text:
+        return schema.empty_table()
+    read = pa.csv.read_csv(
+        pa.BufferReader(text),
+        pa.csv.ReadOptions(column_names=names, use_threads=False),
+        pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        pa.csv.ConvertOptions(
+            column_types={name: _parsed(of) for name, of in zip(names, types, strict=True)},
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            true_values=["t"],
+            false_values=["f"],
+        ),
+    )
+    columns = [_read(read.column(name), of) for name, of in zip(names, types, strict=True)]
+    return pa.table(columns, schema=schema)
+
+
+def _parsed(of: DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    match of:
+        case BytesType():
+            return pa.string()
+        case TimestampType():
+            return pa.timestamp("us")
+        case _:
+            return of.arrow
+
+
+def _read(values: Any, of: DataType) -> Any:
+    import polars as pl
+
+    match of:
+        case BytesType():
+            made = pl.from_arrow(values)
+            assert isinstance(made, pl.Series)
+            return made.str.decode("hex").to_arrow(compat_level=pl.CompatLevel.oldest())
+        case TimestampType():
+            unit = 10 ** max(0, 6 - of.precision)  # the digits that the type has not are cut off
+            frame = pl.DataFrame({"x": pl.from_arrow(values)})
+            cut = frame.select((pl.col("x").cast(pl.Int64) // unit * unit).cast(of.polars))
+            return cut.to_arrow(compat_level=pl.CompatLevel.oldest()).column(0)
+        case _:
+            return values

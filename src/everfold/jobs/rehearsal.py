@@ -1,0 +1,70 @@
+"""A rehearsal: small jobs of each kind, run for nothing but the archive of the classes that Spark loads for them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from everfold.cache import cache_folder
+from everfold.errors import UsageError
+from everfold.jobs.engine import Engine
+from everfold.spark.archive import archive_of, written
+from everfold.spark.java import require_java
+from everfold.spark.session import end_jvm, quoted
+from everfold.sql.planner import Session, Submit
+
+_SCRIPT = """
+CREATE TABLE bids (at TIMESTAMP(3), price DECIMAL(10, 2), item STRING, WATERMARK FOR at AS at - INTERVAL '1' SECOND)
+WITH ('connector' = 'filesystem', 'path' = 'bids', 'format' = 'json');
+CREATE TABLE totals (window_start TIMESTAMP(3), item STRING, total DECIMAL(38, 2))
+WITH ('connector' = 'filesystem', 'path' = 'totals', 'format' = 'json');
+SELECT window_start, window_end, SUM(price) FROM TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '1' MINUTE)
+GROUP BY window_start, window_end;
+INSERT INTO totals SELECT window_start, item, SUM(price) FROM TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '1' MINUTE)
+GROUP BY window_start, window_end, item;
+SET 'execution.runtime-mode' = 'batch';
+SELECT window_start, window_end, SUM(price) FROM TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '1' MINUTE)
+GROUP BY window_start, window_end;
+"""
+_ROWS = [{"at": f"2020-04-15 08:0{minute}:00", "price": 4.25, "item": "C"} for minute in range(6)]
+
+
+def rehearse() -> Path:
+    """Makes the archive for the Java in use and the installed Spark, unless it is there; where it lies.
+
+    Raises UsageError `no-archive` when the JVM writes none, or what starting Spark raises.
+    """
+    java = require_java()
+    known = archive_of(java)
+    if known is not None:
+        return known
+    log_file = cache_folder() / "rehearsal.log"
+    with tempfile.TemporaryDirectory(prefix="everfold-rehearsal-") as folder, written(java) as part:
+        _run(Path(folder), log_file, part)
+    made = archive_of(java)
+    if made is None:
+        raise UsageError.of(
+            "no-archive",
+            "Java wrote no archive of Spark's classes; Spark starts without it, only later",
+            help=f"its own words are in {log_file}",
+        )
+    return made
+
+
+def _run(folder: Path, log_file: Path, part: Path) -> None:
+    bids = folder / "bids" / "1.json"
+    bids.parent.mkdir()
+    bids.write_text("\n".join(map(json.dumps, _ROWS)))
+    record = quoted(f"-XX:ArchiveClassesAtExit={part}")
+    engine = Engine(conf={"spark.driver.extraJavaOptions": record}, log_file=log_file)
+    try:
+        for action in Session().run(_SCRIPT):
+            if isinstance(action, Submit):
+                state = folder / "jobs" / action.names[0]
+                engine.run(
+                    action.roots, settings=action.settings, base_folder=folder, state_dir=state, receive=lambda _: None
+                )
+    finally:
+        engine.close()
+        end_jvm()

@@ -1,0 +1,80 @@
+"""Whether Spark's files in a checkpoint are as Spark wrote them. Spark says that one is broken, often without saying which.
+
+The small ones are a version and lines of JSON. Beside each file lies its checksum, as Hadoop's file system writes it: `.<name>.crc`, which holds
+`crc\\0`, the length of a block in bytes, and the CRC32 of every block of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+_VERSION = re.compile("\0?v\\d+")
+"""The first line; that of Kafka's first offsets begins with a zero."""
+_NAMED = re.compile(r"\w+:(?=\{)")
+"""What stands before the JSON of a source in the log of offsets."""
+_MOST_BYTES = 64 << 20
+"""Bigger files are not read to find the broken one."""
+
+
+def unsound(job: Path) -> Path | None:
+    """The first file in a job's folder that is not as it was written, None when all are, as far as can be seen."""
+    for checkpoint in sorted((job / "checkpoints").glob("*")):
+        for crc in sorted(checkpoint.rglob(".*.crc")):
+            file = crc.with_name(crc.name[1 : -len(".crc")])
+            if not _has_checksum(file, crc):
+                return file
+        for file in _texts(checkpoint):
+            if not is_sound(file):
+                return file
+    return None
+
+
+def needed(checkpoint: Path) -> Iterator[Path]:
+    """The files that a start goes by: what the query is, what its newest batch reads, and the newest batch that is done."""
+    logs = [log for log in (newest(checkpoint / "offsets"), newest(checkpoint / "commits")) if log is not None]
+    if logs:
+        yield checkpoint / "metadata"
+    yield from logs
+
+
+def newest(log: Path) -> Path | None:
+    """The entry with the highest number in a log of Spark's, None for none."""
+    entries = [each for each in log.iterdir() if each.name.isdigit()] if log.is_dir() else []
+    return max(entries, key=lambda each: int(each.name), default=None)
+
+
+def is_sound(file: Path) -> bool:
+    """Whether one of the small files can be read from its first line to its last."""
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+        if file.name == "metadata":
+            return len(lines) == 1 and bool(uuid.UUID(json.loads(lines[0])["id"]))
+        version, *rest = lines
+        objects = [json.loads(_NAMED.sub("", line, count=1)) for line in rest]
+        return _VERSION.fullmatch(version) is not None and all(isinstance(each, dict) for each in objects)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _has_checksum(file: Path, crc: Path) -> bool:
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            return True
+        content, said = file.read_bytes(), crc.read_bytes()
+    except OSError:
+        return False
+    size = int.from_bytes(said[4:8], "big")
+    blocks = (content[at : at + size] for at in range(0, len(content), size or 1))
+    return said[:4] == b"crc\0" and said[8:] == b"".join(zlib.crc32(block).to_bytes(4, "big") for block in blocks)
+
+
+def _texts(checkpoint: Path) -> Iterator[Path]:
+    if (checkpoint / "offsets").is_dir():
+        yield checkpoint / "metadata"
+    for pattern in ("offsets/*", "commits/*", "sources/*/*"):
+        yield from (file for file in sorted(checkpoint.glob(pattern)) if not file.name.startswith("."))

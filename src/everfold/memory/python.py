@@ -1,0 +1,51 @@
+"""Projections with Python functions: DuckDB computes the arguments of all rows, Python the values, and both become one relation again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from everfold.plan.expressions import Expr, Literal, PythonCall
+from everfold.types import INT, Field, Schema
+from everfold.udf.running import opened
+from everfold.udf.scalar import ScalarRun
+
+if TYPE_CHECKING:
+    from everfold.memory.duck import Duck
+
+_ROWS = Literal(type=INT.as_nullable(False), value=0)
+"""A column that is always there, so that rows are counted though nothing else is asked of them."""
+
+
+def with_python(duck: Duck, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str]) -> str:
+    """One column an expression, of which some are Python calls, and the hidden ones. Raises FunctionError."""
+    wanted: list[Expr] = [_ROWS]
+    for each in expressions:
+        wanted += each.args if isinstance(each, PythonCall) else [each]
+    inputs = duck.project(below, wanted, width, hidden)
+    table = duck.rows(inputs, _schema(wanted), hidden)
+    columns: list[pa.ChunkedArray] = []
+    at = 1
+    for each in expressions:
+        if isinstance(each, PythonCall):
+            arguments = table.columns[at : at + len(each.args)]
+            columns.append(pa.chunked_array([_values(each, arguments, table.num_rows)]))
+            at += len(each.args)
+        else:
+            columns.append(table.column(at))
+            at += 1
+    schema = _schema(expressions)
+    made = pa.table([*columns, *(table[name] for name in hidden)], names=[*schema.arrow.names, *hidden])
+    return duck.leaf(made, schema, hidden)
+
+
+def _values(call: PythonCall, arguments: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
+    run = ScalarRun(call.of, [arg.type for arg in call.args], call.type, call.span)
+    with opened(call.of, call.span):
+        return run([column.combine_chunks() for column in arguments], rows)
+
+
+def _schema(expressions: Sequence[Expr]) -> Schema:
+    return Schema(tuple(Field(name="", type=each.type) for each in expressions))

@@ -1,0 +1,394 @@
+"""Unbounded GROUP BY: one result row a group, and every change of it.
+
+`prepare` folds a task's rows to one row a group, and one a group and value for calls that keep values (`grouping`). `step` finds the groups' state,
+merges, and emits for each touched group at most one row back and one new row; a result that stays the same emits nothing.
+
+State: the table `groups` (slots, and over changing input the number `n` of rows), a table for the values of each argument, `head` (clock, indexes). Where
+input changes, a group whose last row is taken back leaves; rows taken back from a group that is not there are ignored and counted, as Flink does.
+Source: the seed on group aggregation; flink 2.3 through `tests/cases/group`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from everfold.aggregates.folding import Fold, fold_rows, fold_slots, results, settle
+from everfold.operators.changes import ORDER, changes, sign
+from everfold.operators.clock import Clock
+from everfold.operators.contract import ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.grouping import Count, ValueTable, group_layout
+from everfold.operators.layout import normalised
+from everfold.operators.normalize import SWEPT_PAGES
+from everfold.plan.changelog import KIND
+from everfold.plan.nodes import GroupAggregate
+from everfold.state.keyed import KeyedTable
+from everfold.state.pages import decode_head, encode_head
+from everfold.state.store import PageKey, Store
+from everfold.types import Schema, physical
+
+_TABLE = "table"
+"""Column of prepared rows: 0 for those of groups, from 1 on for those of tables of values."""
+_HALF = 1 << 32
+
+
+class GroupOperator:
+    """The operator of a GroupAggregate."""
+
+    ordered = True
+
+    def __init__(
+        self, name: str, node: GroupAggregate, clock: ClockSpec, epoch: int = 0, updating: bool = False
+    ) -> None:
+        self._name, self._node, self._clock, self._epoch, self.updating = name, node, clock, epoch, updating
+        found = group_layout(node, updating)
+        self._layout, self._tables = found.layout, found.tables
+        self._plain = [found.layout.folds[at] for at in found.plain]
+        self._schema = node.schema
+        self._types = {each.name: each.type.polars for each in self._layout.inputs}
+
+    def __reduce__(self) -> tuple[type[GroupOperator], tuple[str, GroupAggregate, ClockSpec, int, bool]]:
+        return type(self), (self._name, self._node, self._clock, self._epoch, self.updating)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def inputs(self) -> tuple[InputColumn, ...]:
+        return self._layout.inputs
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self._layout.keys
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    # --- input --------------------------------------------------------------------------------------------------------
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """One row a group: `hash`, keys, `seq` (of its first row), `n` (rows that came less rows taken back), slots of plain calls; and one a group and
+        value: `hash`, keys, `seq`, the value, its hash, its counts. `table` says which it is."""
+        keys = self._layout.keys
+        floats = [column for table in self._tables for column in table.columns]
+        rows = rows.with_columns(*normalised(self._layout.inputs, [*keys, *dict.fromkeys(floats)]))
+        if self.updating:
+            rows = rows.with_columns(sign().alias("sign"))
+        number = pl.col("sign").sum() if self.updating else pl.len().cast(pl.Int64)
+        facts = [pl.col("hash").first(), pl.col("seq").min(), number.alias("n")]
+        parts = [_tagged(fold_rows(rows, keys, self._plain, facts), 0)]
+        parts += [_tagged(self._values_of(rows, table), at) for at, table in enumerate(self._tables, 1)]
+        return pl.concat(parts, how="diagonal")
+
+    def _values_of(self, rows: pl.DataFrame, table: ValueTable) -> pl.DataFrame:
+        counts = [self._counted(count).alias(count.name) for count in table.counts]
+        facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min()]
+        found = rows.group_by(*self._layout.keys, *table.columns).agg(*facts, *counts)
+        return found.filter(pl.any_horizontal(pl.col(count.name) != 0 for count in table.counts))
+
+    def _counted(self, count: Count) -> pl.Expr:
+        if self.updating:
+            signs = pl.col("sign")
+            return (signs if count.condition is None else signs.filter(pl.col(count.condition))).sum()
+        # That it is there is all there is to know.
+        there = pl.lit(True) if count.condition is None else pl.col(count.condition).any()
+        return there.cast(pl.Int64)
+
+    # --- a batch ------------------------------------------------------------------------------------------------------
+
+    def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
+        """Merges a batch's groups with their state and gives the changes of their results."""
+        head_key = PageKey(self._epoch, "head", 0, 0)
+        blob = store.get(head_key)
+        head = decode_head(blob) if blob is not None else {}
+        clock = Clock.decode(self._clock, head.get("clock"))
+        live = clock.advance(metas)
+        state = _State(self, store, head, clock.now_ms)
+        frames = [frame for frame in prepared if frame.height]
+        if frames:
+            rows = self._taken(pl.concat(frames, how="diagonal").sort("seq"), state)
+        else:
+            rows = self._nothing()
+        head = {"clock": clock.encode(), **state.encode()}
+        store.put(head_key, encode_head(head))
+        stats = Stats(self._name, clock.watermark, 0, state.rows, state.ignored)
+        return Step(rows, clock.forwarded(self._name, live, metas), stats)
+
+    def _taken(self, prepared: pl.DataFrame, state: _State) -> pl.DataFrame:
+        """Merges prepared rows into the state; the changes of results."""
+        layout = self._layout
+        keys = ["hash", *layout.keys]
+        groups = self._touched(prepared.filter(pl.col(_TABLE) == 0))
+        old = self._old(groups, state)
+        groups = groups.with_columns(old["had"], (pl.col("n") + old["n"].fill_null(0)).alias("n"))
+        if self.updating:
+            known = groups["had"] | (groups["n"] > 0)
+            state.ignored -= int(groups.filter(~known)["n"].sum())
+            groups, old = groups.filter(known), old.filter(known)
+        groups = groups.with_columns(pl.int_range(pl.len()).alias("g"))
+        old = old.with_columns(groups["g"])
+
+        slots = [name for fold in self._plain for name in fold.slots]
+        parts = [old.filter("had").select("g", *layout.slots), groups.select("g", *slots)]
+        moves: list[pl.DataFrame] = []
+        for at, table in enumerate(self._tables):
+            values = prepared.filter(pl.col(_TABLE) == at + 1)
+            values = values.join(groups.select("g", *keys), on=keys, nulls_equal=True, maintain_order="left")
+            moves.append(state.values[at].moved(values))
+            parts += self._appeared(table, moves[-1])
+        merged = fold_slots(pl.concat(parts, how="diagonal"), ["g"], layout.folds).sort("g")
+        merged = groups.select("g", *keys, "seq", "n", "had").hstack(merged.drop("g"))
+        for at, table in enumerate(self._tables):
+            for position, count in table.extremes:
+                fold = layout.folds[position]
+                merged = self._next_extremes(merged, old, fold, state.values[at], moves[at], count)
+        merged = settle(merged, layout.folds, whole=True)
+        has = pl.col("n") > 0 if self.updating else pl.lit(True)
+        state.write_groups(merged, old, has)
+        return self._changed(merged, old, has)
+
+    def _touched(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """One row a touched group, in the order of their first rows."""
+        facts = [pl.col("hash").first(), pl.col("seq").min(), pl.col("n").sum()]
+        found = fold_slots(rows, self._layout.keys, self._plain, facts)
+        return found.sort("seq")
+
+    def _old(self, groups: pl.DataFrame, state: _State) -> pl.DataFrame:
+        """What the state has of the groups, row by row; `had`: whether it has the group."""
+        keys = list(self._layout.keys)
+        found = state.find_groups(groups).with_columns(pl.lit(True).alias("had"))
+        columns = [*self._layout.slots, "n", "had"]
+        joined = groups.select("hash", *keys).join(
+            found.select("hash", *keys, *columns),
+            on=["hash", *keys],
+            how="left",
+            nulls_equal=True,
+            maintain_order="left",
+        )
+        return joined.with_columns(pl.col("had").fill_null(False))
+
+    # --- calls that keep values ---------------------------------------------------------------------------------------
+
+    def _appeared(self, table: ValueTable, moved: pl.DataFrame) -> list[pl.DataFrame]:
+        """Slots of the values that have appeared or disappeared, by `g`: for DISTINCT both, for MIN and MAX those that appeared."""
+        found = []
+        for position, count in table.distinct:
+            signs = pl.col(f"is{count}").cast(pl.Int64) - pl.col(f"was{count}").cast(pl.Int64)
+            rows = moved.with_columns(signs.alias("sign")).filter(pl.col("sign") != 0)
+            found.append(fold_rows(rows, ["g"], [self._layout.folds[position]], []))
+        for position, count in table.extremes:
+            rows = moved.filter(pl.col(f"is{count}") & ~pl.col(f"was{count}"))
+            found.append(fold_rows(rows, ["g"], [self._layout.folds[position]], []))
+        return found
+
+    def _next_extremes(
+        self, merged: pl.DataFrame, old: pl.DataFrame, fold: Fold, values: _Values, moved: pl.DataFrame, count: int
+    ) -> pl.DataFrame:
+        """With MIN or MAX looked up anew for the groups whose extreme value has gone without a better one in its place."""
+        (slot,), (column,) = fold.slots, fold.columns
+        gone = moved.filter(pl.col(f"was{count}") & ~pl.col(f"is{count}")).select("g", column)
+        gone = gone.join(old.select("g", slot), on="g").filter(pl.col(column).eq_missing(pl.col(slot)))
+        lost = merged.select(pl.col("g").is_in(gone["g"].implode()) & pl.col(slot).eq_missing(old[slot])).to_series()
+        if not lost.any():
+            return merged
+        groups = merged.filter(lost)
+        left = values.of_groups(groups).filter(pl.col(f"n{count}") > 0)
+        found = fold_rows(left, ["g"], [fold], [])
+        found = groups.select("g").join(found, on="g", how="left")
+        return pl.concat([merged.filter(~lost), groups.drop(slot).join(found, on="g").select(merged.columns)]).sort("g")
+
+    # --- output -------------------------------------------------------------------------------------------------------
+
+    def _changed(self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr) -> pl.DataFrame:
+        """The changes of the groups' results."""
+        layout = self._layout
+        new_names = [physical(len(layout.keys) + at) for at in range(len(layout.calls))]
+        old_names = [f"old_{name}" for name in new_names]
+        rows = merged.select("g", "seq", "had", has.alias("has"), *self._keys_out())
+        alive, before = merged.filter(has), old.filter("had")
+        rows = rows.join(self._results(alive, new_names), on="g", how="left", maintain_order="left")
+        rows = rows.join(self._results(before, old_names), on="g", how="left", maintain_order="left")
+        keys = [physical(at) for at in range(len(layout.keys))]
+        return changes(rows, [*keys, *new_names], [*keys, *old_names], had=pl.col("had"), has=pl.col("has"))
+
+    def _keys_out(self) -> list[pl.Expr]:
+        return [pl.col(key).alias(physical(at)) for at, key in enumerate(self._layout.keys)]
+
+    def _results(self, groups: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+        """The values of the calls, by `g`."""
+        folds = [self._layout.folds[fold] for fold in self._layout.calls]
+        return groups.select("g").with_columns(results(groups, folds, names))
+
+    def _nothing(self) -> pl.DataFrame:
+        """No changes."""
+        fields = {physical(at): of.type.polars for at, of in enumerate(self._schema)}
+        return pl.DataFrame(schema={**fields, KIND: pl.Int8(), ORDER: pl.Int64()})
+
+
+class _State:
+    """The tables of a bucket during a batch."""
+
+    def __init__(self, operator: GroupOperator, store: Store, head: Mapping[str, Any], now_ms: int) -> None:
+        self._layout, self._updating = operator._layout, operator.updating
+        ttl_ms = operator._node.ttl_ms
+        self._expired = now_ms - ttl_ms if ttl_ms else None
+        self._touched = [pl.lit(now_ms, dtype=pl.Int64).alias("touched")] if ttl_ms else []
+        epoch = operator._epoch
+        self._names = {key: self._layout.page_names[key] for key in self._layout.keys}
+        self._groups = KeyedTable.decode(store, epoch, "groups", list(self._names.values()), head.get("groups"))
+        known = head.get("values", {})
+        self.values = [
+            _Values(table, self._names, operator, store, known.get(table.name), self._expired, self._touched)
+            for table in operator._tables
+        ]
+        self.ignored: int = head.get("ignored", 0)
+
+    def encode(self) -> dict[str, Any]:
+        """For the head page; a few cold pages are swept before."""
+        tables = [self._groups, *(each.table for each in self.values)]
+        if self._expired is not None:
+            for table in tables:
+                table.sweep(self._expired, SWEPT_PAGES)
+        values = {each.layout.name: each.table.encode() for each in self.values}
+        return {"groups": self._groups.encode(), "values": values, "ignored": self.ignored}
+
+    @property
+    def rows(self) -> int:
+        """Rows in all tables."""
+        return self._groups.rows + sum(each.table.rows for each in self.values)
+
+    def find_groups(self, groups: pl.DataFrame) -> pl.DataFrame:
+        """The stored rows of groups: `hash`, keys, slots, `n`."""
+        keys = [pl.col(key).alias(name) for key, name in self._names.items()]
+        wanted = groups.select(pl.col("hash").alias("h"), *keys)
+        page = self._groups.find(wanted, expired_before=self._expired)
+        number = pl.col("n") if "n" in page.columns else pl.lit(None, dtype=pl.Int64).alias("n")
+        page = page.with_columns(pl.col("h").alias("hash"), number)
+        return self._layout.from_page(page, ["hash", "n"])
+
+    def write_groups(self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr) -> None:
+        """Keeps the groups that are there and whose state has changed, and lets go of those that have become empty."""
+        alive, dead = merged.filter(has), merged.filter(~has & pl.col("had"))
+        if not self._touched:
+            before = old.select(
+                "g", *(pl.col(slot).alias(f"old_{slot}") for slot in self._layout.slots), pl.col("n").alias("old_n")
+            )
+            pairs = [*((slot, f"old_{slot}") for slot in self._layout.slots), ("n", "old_n")]
+            changed = pl.any_horizontal(
+                ~pl.col("had"),
+                *(pl.col(now).ne_missing(pl.col(then)) for now, then in pairs if now != "n" or self._updating),
+            )
+            alive = alive.join(before, on="g", maintain_order="left").filter(changed)
+        added = int(alive.select((~pl.col("had")).sum()).item()) - dead.height
+        self._groups.write(self._to_page(alive), self._to_page(dead), added=added)
+        if dead.height:
+            for values in self.values:
+                values.forget(dead)
+
+    def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
+        number = [pl.col("n")] if self._updating else []
+        return self._layout.to_page(rows.with_columns(pl.col("hash").alias("h")), ["h"]).with_columns(
+            *(rows["n"] for _ in number), *self._touched
+        )
+
+
+class _Values:
+    """A table of values during a batch: `n0`, `n1`, … say how often a value is there."""
+
+    def __init__(
+        self,
+        layout: ValueTable,
+        keys: Mapping[str, str],
+        operator: GroupOperator,
+        store: Store,
+        known: dict[str, Any] | None,
+        expired: int | None,
+        touched: Sequence[pl.Expr],
+    ) -> None:
+        self.layout, self._updating = layout, operator.updating
+        self._keys = list(keys)
+        values = dict(zip(layout.columns, layout.page_names, strict=True))
+        self._names = {**keys, **values, **{count.name: count.page_name for count in layout.counts}}
+        self._types = operator._types
+        found = [*keys.values(), *values.values()]
+        self.table = KeyedTable.decode(store, operator._epoch, layout.name, found, known)
+        self._expired, self._touched = expired, list(touched)
+
+    def moved(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Adds a batch's counts to the table. `rows`: `g`, `hash`, keys, `seq`, values, their hashes, counts to add. Answers one row a value with
+        `was0`, `is0`, …: whether it was there before, and is there now; by first arrival."""
+        columns, counts = list(self.layout.columns), [count.name for count in self.layout.counts]
+        adding = pl.col(counts).sum() if self._updating else pl.col(counts).max()
+        facts = [pl.col("hash", *self._keys, *self.layout.hashes).first(), pl.col("seq").min(), adding]
+        rows = rows.group_by("g", *columns).agg(*facts).sort("seq")
+        rows = rows.with_columns(self._place().alias("h"))
+        found = self._from_page(self.table.find(self._renamed(rows), expired_before=self._expired))
+        on = ["h", *self._keys, *columns]
+        found = found.rename({name: f"old_{name}" for name in counts}).with_columns(pl.lit(True).alias("there"))
+        rows = rows.join(found, on=on, how="left", nulls_equal=True, maintain_order="left")
+        rows = rows.with_columns(
+            pl.col("there").fill_null(False), pl.col([f"old_{name}" for name in counts]).fill_null(0)
+        )
+        now = [
+            (pl.col(name) + pl.col(f"old_{name}") if self._updating else pl.max_horizontal(name, f"old_{name}")).alias(
+                name
+            )
+            for name in counts
+        ]
+        rows = rows.with_columns(now)
+        changed = pl.any_horizontal(pl.col(name) != pl.col(f"old_{name}") for name in counts)
+        some = pl.any_horizontal(pl.col(name) != 0 for name in counts)
+        self._write(rows.filter(some if self._touched else some & changed), rows.filter(~some & pl.col("there")))
+        return rows.select(
+            "g",
+            "seq",
+            *columns,
+            *((pl.col(f"old_{name}") > 0).alias(f"was{at}") for at, name in enumerate(counts)),
+            *((pl.col(name) > 0).alias(f"is{at}") for at, name in enumerate(counts)),
+        )
+
+    def of_groups(self, groups: pl.DataFrame) -> pl.DataFrame:
+        """All values of groups: `g`, `h`, keys, values, counts. `groups`: `g`, `hash`, keys."""
+        low = pl.col("hash") // _HALF * _HALF
+        ranges = groups.select(low.alias("low"), (low + (_HALF - 1)).alias("high")).unique()
+        page = self._from_page(self.table.scan(ranges, expired_before=self._expired))
+        owners = groups.select("g", low.alias("low"), *self._keys)
+        page = page.with_columns((pl.col("h") // _HALF * _HALF).alias("low"))
+        return page.join(owners, on=["low", *self._keys], nulls_equal=True)
+
+    def forget(self, groups: pl.DataFrame) -> None:
+        """Lets go of the values that groups have left behind."""
+        rows = self.of_groups(groups)
+        self._write(rows.clear(), rows)
+
+    def _place(self) -> pl.Expr:
+        """The values of a group lie side by side: the upper half is the group's, the lower the value's."""
+        mixed = pl.col(self.layout.hashes[0])
+        for name in self.layout.hashes[1:]:
+            mixed = mixed * 31 + pl.col(name)
+        return pl.col("hash") // _HALF * _HALF + mixed % _HALF
+
+    def _write(self, rows: pl.DataFrame, dead: pl.DataFrame) -> None:
+        added = rows.height - int(rows["there"].sum()) if "there" in rows.columns else 0
+        self.table.write(self._renamed(rows), self._renamed(dead), added=added - dead.height)
+
+    def _renamed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        named = [pl.col(name).alias(known) for name, known in self._names.items() if name in rows.columns]
+        return rows.select("h", *named, *self._touched)
+
+    def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
+        columns = [
+            pl.col(known).alias(name)
+            if known in page.columns
+            else pl.lit(None, dtype=self._types.get(name, pl.Int64())).alias(name)
+            for name, known in self._names.items()
+        ]
+        return page.select("h", *columns)
+
+
+def _tagged(rows: pl.DataFrame, table: int) -> pl.DataFrame:
+    return rows.with_columns(pl.lit(table, dtype=pl.Int8).alias(_TABLE))

@@ -1,0 +1,102 @@
+"""Changes: the kinds that rows can have, and which of them a plan's rows have.
+
+A row that changes an earlier one comes as -U (what was) and +U (what is now). A keyed source may leave out -U: then the last row by
+primary key has to be remembered before anything can be computed with it (`ChangelogNormalize`).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, assert_never
+
+if TYPE_CHECKING:
+    from everfold.plan.nodes import Plan
+
+KIND = "__kind"
+"""Column of rows that may be changes: their `RowKind`, TINYINT. Rows without it are all +I."""
+
+
+class RowKind(IntEnum):
+    """What a row does to the result so far."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    @property
+    def short(self) -> str:
+        """As Flink prints it: +I, -U, +U, -D."""
+        return ("+I", "-U", "+U", "-D")[self]
+
+
+class ChangelogMode(StrEnum):
+    """Which kinds of rows there are. `upsert`: +I, +U and -D by primary key, without the rows before; a -D may have its key only."""
+
+    INSERT_ONLY = "insert-only"
+    UPSERT = "upsert"
+    ALL = "all"
+
+
+def changelog_of(plan: Plan) -> ChangelogMode:
+    """The changes that a plan gives in a stream."""
+    from everfold.plan import nodes
+
+    match plan:
+        case nodes.Scan():
+            return plan.table.changelog
+        case nodes.Values() | nodes.WindowAggregate():
+            return ChangelogMode.INSERT_ONLY
+        case nodes.ChangelogNormalize():
+            return ChangelogMode.ALL
+        case nodes.GroupAggregate():
+            # Without calls it is DISTINCT: a row that has come once stays, unless its last copy is taken back.
+            return ChangelogMode.ALL if plan.calls else changelog_of(plan.input)
+        case (
+            nodes.WatermarkAssigner()
+            | nodes.Project()
+            | nodes.Filter()
+            | nodes.Unnest()
+            | nodes.WindowTableFunction()
+            | nodes.Sort()
+            | nodes.Limit()
+        ):
+            return changelog_of(plan.input)
+        case nodes.Union():
+            modes = {changelog_of(each) for each in plan.inputs}
+            return modes.pop() if len(modes) == 1 else ChangelogMode.ALL
+        case nodes.Join() | nodes.SetOperation():
+            return changelog_of(plan.left)
+        case _:
+            assert_never(plan)
+
+
+def unique_key(plan: Plan) -> tuple[int, ...] | None:
+    """Columns by which the rows of a plan change one by one: no two rows that are there agree in them. None: not known."""
+    from everfold.plan import nodes
+    from everfold.plan.expressions import Call, InputRef
+
+    match plan:
+        case nodes.GroupAggregate():
+            return tuple(range(len(plan.keys)))
+        case nodes.ChangelogNormalize():
+            return plan.keys
+        case nodes.Filter() | nodes.WatermarkAssigner():
+            return unique_key(plan.input)
+        case nodes.Project():
+            below = unique_key(plan.input)
+            if below is None:
+                return None
+            kept: dict[int, int] = {}
+            for at, each in enumerate(plan.expressions):
+                of = each.args[0] if isinstance(each, Call) and each.function == "CAST" else each
+                if isinstance(of, InputRef):
+                    kept.setdefault(of.position, at)
+            return tuple(kept[at] for at in below) if all(at in kept for at in below) else None
+        case _:
+            return None
+
+
+def is_updating(plan: Plan) -> bool:
+    """Whether rows of a plan may change or leave again."""
+    return changelog_of(plan) is not ChangelogMode.INSERT_ONLY

@@ -1,0 +1,89 @@
+"""Aggregate functions of the user's in plans: what they need of a stream, and how a batch runs them.
+
+A batch has whole groups. So it collects the rows of each with ARRAY_AGG, and calls the function on that list, as a scalar function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypeAlias
+
+from everfold.errors import UnsupportedFeature
+from everfold.plan.changelog import is_updating
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall
+from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate, walk_plan
+from everfold.plan.windows import Session
+from everfold.types import STRING, ArrayType, RowField, RowType
+from everfold.udf.aggregate import OverRows, argument
+from everfold.udf.declared import WholeColumns
+from everfold.udf.function import PythonFunction
+
+Aggregating: TypeAlias = WindowAggregate | GroupAggregate
+"""The nodes that call aggregate functions."""
+
+
+def check_streamed(roots: Iterable[Root]) -> None:
+    """Raises UnsupportedFeature for a function that lacks a method which a stream needs."""
+    for root in roots:
+        for node in walk_plan(root.input):
+            if isinstance(node, Aggregating):
+                for call in node.calls:
+                    if call.python is not None:
+                        _check(node, call, call.python)
+
+
+def _check(node: Aggregating, call: AggCall, of: PythonFunction) -> None:
+    if isinstance(of.function, WholeColumns):
+        return
+    if is_updating(node.input) and not of.retracts:
+        raise UnsupportedFeature.of(
+            "no-retraction",
+            f"the Python function `{of.name}` has no method `retract`, and its input changes rows that it gave before",
+            call.span,
+            help=f"define retract(self, accumulator, …) in {type(of.function).__name__}, or SET 'execution.runtime-mode' = 'batch'",
+        )
+    if isinstance(node, WindowAggregate) and isinstance(node.window, Session) and not of.merges:
+        raise UnsupportedFeature.of(
+            "no-merge",
+            f"the Python function `{of.name}` has no method `merge`, and sessions grow together",
+            call.span,
+            help=f"define merge(self, accumulator, accumulators) in {type(of.function).__name__}",
+        )
+
+
+def calls_python_aggregate(node: Aggregating) -> bool:
+    """Whether a function of the user's is among the calls."""
+    return any(call.python is not None for call in node.calls)
+
+
+def over_collected_rows(node: Aggregating) -> Project:
+    """The node with lists of rows for the calls of the user's functions, and a projection that calls these on the lists."""
+    made = replace(node, calls=tuple(_collecting(call) for call in node.calls))
+    columns: list[Expr] = [InputRef(type=of.type, position=at, name=of.name) for at, of in enumerate(made.schema)]
+    for at, call in enumerate(node.calls, len(node.keys)):
+        if call.python is not None:
+            columns[at] = _over_list(call, call.python, columns[at])
+    return Project(input=made, expressions=tuple(columns), names=node.schema.names, span=node.span)
+
+
+def _collecting(call: AggCall) -> AggCall:
+    if call.python is None:
+        return call
+    fields = tuple(RowField(name=argument(at), type=arg.type) for at, arg in enumerate(call.args))
+    row = RowType(fields=fields, nullable=False)
+    return AggCall(
+        function="ARRAY_AGG",
+        args=(Call(function="ROW", args=call.args, type=row, span=call.span),),
+        constants=(Literal(type=STRING, value="RESPECT"),),
+        type=ArrayType(element=row.as_nullable()),
+        distinct=call.distinct,
+        filter=call.filter,
+        span=call.span,
+    )
+
+
+def _over_list(call: AggCall, of: PythonFunction, rows: Expr) -> PythonCall:
+    over = OverRows(of, [arg.type for arg in call.args], call.span)
+    python = PythonFunction(name=of.name, identifier=of.identifier, function=over, deterministic=of.deterministic)
+    return PythonCall(function=call.function, args=(rows,), type=call.type, of=python, span=call.span)

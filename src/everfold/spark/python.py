@@ -1,0 +1,126 @@
+"""Python functions on Spark: Arrow-optimised UDFs of our own making, and the user's modules on their way to the workers."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from everfold.operators.contract import Operator
+from everfold.plan.expressions import PythonCall
+from everfold.plan.nodes import Plan
+from everfold.plan.python_aggregates import Aggregating
+from everfold.spark.crossing import crossing
+from everfold.types import DataType
+from everfold.udf.function import PythonFunction
+from everfold.udf.running import opened
+from everfold.udf.scalar import ScalarRun
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column
+
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_PACKAGE = str(Path(__file__).parents[1])
+
+
+def python_column(call: PythonCall, args: Sequence[str], guard: str | None) -> Column:
+    """A Python call as a column, over its arguments as Spark SQL. guard: the condition without which it is not called (NULL then)."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    pickle_by_value([call.of])
+    make: Any = arrow_udf
+    made = make(_iterating(_Values(call, [arg.type for arg in call.args])), call.type.spark)
+    if not call.of.deterministic:
+        made = made.asNondeterministic()
+    column: Column = made(F.expr(guard or "TRUE"), *map(F.expr, args))
+    return column
+
+
+class _Values:
+    """Computes a call over batches of columns, of which the first says which rows are wanted. One that is alone comes without its tuple."""
+
+    def __init__(self, call: PythonCall, args: Sequence[DataType]) -> None:
+        self._call, self._args = call, args
+
+    def __call__(self, batches: Iterator[tuple[pa.Array, ...] | pa.Array]) -> Iterator[pa.Array]:
+        call = self._call
+        run = ScalarRun(call.of, self._args, call.type, call.span)
+        with crossing(), opened(call.of, call.span):
+            for batch in batches:
+                wanted, *arguments = batch if isinstance(batch, tuple) else (batch,)
+                arguments = [column.cast(of.arrow) for column, of in zip(arguments, self._args, strict=True)]
+                yield self._where(wanted, arguments, run)
+
+    def _where(self, wanted: pa.Array, arguments: Sequence[pa.Array], run: ScalarRun) -> pa.Array:
+        """NULL where a row is not wanted."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        rows = int(wanted.true_count)
+        if rows == len(wanted):
+            return run(arguments, rows)
+        values = run([column.filter(wanted) for column in arguments], rows)
+        places = pc.if_else(wanted, pc.subtract(pc.cumulative_sum(wanted.cast(pa.int64())), 1), None)
+        return values.take(places)
+
+
+def _iterating(values: _Values) -> Any:
+    """The function as PySpark wants it: a plain one, whose annotations say what it takes."""
+    import pyarrow as pa
+
+    def evaluate(batches):  # type: ignore[no-untyped-def]
+        return values(batches)
+
+    evaluate.__annotations__ = {"batches": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}
+    return evaluate
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+
+def pickled(operator: Operator, node: Plan) -> bytes:
+    """An operator as its workers get it, with the functions that the node calls."""
+    from pyspark import cloudpickle
+
+    if isinstance(node, Aggregating):
+        pickle_by_value([call.python for call in node.calls if call.python is not None])
+    dumps: Callable[[Operator], bytes] = cloudpickle.dumps
+    return dumps(operator)
+
+
+def pickle_by_value(functions: Sequence[PythonFunction]) -> None:
+    """Sees to it that functions travel to the workers with their modules, and with those of the same folder: only what is installed is there."""
+    from pyspark import cloudpickle
+
+    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    for module in {id(each): each for of in functions for each in _modules(of)}.values():
+        register(module)
+
+
+def _modules(of: PythonFunction) -> Iterator[ModuleType]:
+    """The loaded modules that lie in the folder of the function's module, or below it, and that no package manager has put there."""
+    function = getattr(of.function, "called", of.function)
+    name = getattr(function, "__module__", None) or type(function).__module__
+    home = _folder(sys.modules.get(name))
+    if home is None:
+        return
+    for module in list(sys.modules.values()):
+        folder = _folder(module)
+        if folder is not None and folder.is_relative_to(home):
+            yield module
+
+
+def _folder(module: ModuleType | None) -> Path | None:
+    """The folder that a module is imported from; None for one that workers have anyway, and for the main script, which always goes by value."""
+    file = getattr(module, "__file__", None)
+    if module is None or not file or module.__name__ == "__main__" or file.startswith((*_INSTALLED, _PACKAGE)):
+        return None
+    place = Path(file).resolve().parent
+    for _ in range(module.__name__.count(".") + (Path(file).name == "__init__.py")):
+        place = place.parent
+    return place

@@ -1,0 +1,125 @@
+"""Calls of aggregate functions: constants apart from arguments, clauses as constants, types by Flink's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from everfold.aggregates.registry import Aggregate, Distinct, Signature
+from everfold.plan.expressions import Call, Expr, Literal
+from everfold.plan.nodes import AggCall
+from everfold.sql.binder.context import Context
+from everfold.sql.dialects.nodes import FunctionCall
+from everfold.sql.functions import build
+from everfold.types import DOUBLE, STRING, ArrayType, BytesType
+
+_JSON = ("JSON_OBJECT", "JSON_ARRAY")
+"""Functions whose text is JSON already."""
+
+
+def bind_call(
+    node: FunctionCall,
+    entry: Aggregate,
+    bind: Callable[[exp.Expression], Expr],
+    condition: Callable[[exp.Expression], Expr],
+    context: Context,
+) -> AggCall:
+    """A call of a registered function. `bind` binds an argument, `condition` that of FILTER.
+
+    Raises SqlError `wrong-arguments`, UnsupportedFeature `unsupported-clause`.
+    """
+    name = node.name
+    if node.order:
+        raise context.unsupported("unsupported-clause", f"ORDER BY is not supported in `{name}`", node, "leave it out")
+    nodes = list(node.expressions)
+    if name == "COUNT" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not node.distinct:
+        nodes = []
+    elif not nodes:
+        raise context.error(
+            "wrong-arguments", f"`{name}` takes an argument", node, "write COUNT(*)" if name == "COUNT" else None
+        )
+    given = [bind(each) for each in nodes]
+    least, most = entry.arity
+    if given and not least <= len(given) <= most:
+        wanted = str(most) if least in (0, most) else f"{least} or {most}"
+        raise context.error(
+            "wrong-arguments", f"`{name}` takes {wanted} argument{'s' if most > 1 else ''}, not {len(given)}", node
+        )
+    constants = _constants(node, entry, given, context)
+    args = tuple(each for at, each in enumerate(given) if at != entry.constant)
+    of = Signature(tuple(each.type for each in args), tuple(each.value for each in constants))
+    result = entry.result_type(of)
+    if result is None:
+        shown = ", ".join(each.type.sql for each in given)
+        raise context.error("wrong-arguments", f"`{name}` does not take {shown}", node)
+    if node.distinct and entry.distinct is Distinct.REFUSED:
+        raise context.error("wrong-arguments", f"`{name}` does not take DISTINCT", node)
+    if node.distinct and any(isinstance(each, BytesType) for each in of.args):
+        raise context.error("wrong-arguments", f"`{name}(DISTINCT …)` does not take BYTES", node)
+    return AggCall(
+        function=name,
+        args=tuple(_wrapped(arg, wrap) for arg, wrap in zip(args, entry.wrapped, strict=True))
+        if entry.wrapped
+        else args,
+        type=result,
+        constants=constants,
+        distinct=node.distinct and entry.distinct is Distinct.APPLIES,
+        filter=None if node.filter is None else condition(node.filter),
+        span=context.span(node),
+    )
+
+
+def _constants(node: FunctionCall, entry: Aggregate, given: list[Expr], context: Context) -> tuple[Literal, ...]:
+    clauses: dict[str, str | None] = {name: option.value for name, option in node.options.items()}
+    if node.nulls:
+        clauses["NULLS"] = node.nulls
+    for clause in clauses:
+        if clause != entry.clause:
+            said = f"{node.nulls} NULLS" if clause == "NULLS" else clause
+            raise context.unsupported(
+                "unsupported-clause", f"{said} is not supported in `{node.name}`", node, "leave it out"
+            )
+    if entry.clause is not None:
+        return (_literal(clauses.get(entry.clause) or entry.default),)
+    if entry.constant is None:
+        return ()
+    if len(given) <= entry.constant:
+        return () if entry.default is None else (_literal(entry.default),)
+    at = given[entry.constant]
+    known, value = _constant(at)
+    value = entry.constant_value(value) if known else None
+    if value is None:
+        what = f"argument {entry.constant + 1} of `{node.name}`"
+        message = (
+            f"{what} must not be `{context.sql(node.expressions[entry.constant])}`"
+            if known
+            else f"{what} must be a constant"
+        )
+        raise context.error("wrong-arguments", message, node.expressions[entry.constant])
+    return (_literal(value),)
+
+
+def _constant(of: Expr) -> tuple[bool, object]:
+    """Whether an expression is a constant, and its value; that of an array is a tuple."""
+    match of:
+        case Literal():
+            return True, of.value
+        case Call(function="CAST", args=(inner, *_)):
+            known, value = _constant(inner)
+            return known and not isinstance(value, str), value
+        case Call(function="ARRAY"):
+            parts = [_constant(each) for each in of.args]
+            return all(known for known, _ in parts), tuple(value for _, value in parts)
+    return False, None
+
+
+def _literal(value: object) -> Literal:
+    of = STRING if isinstance(value, str) else ArrayType(element=DOUBLE) if isinstance(value, tuple) else DOUBLE
+    return Literal(type=of, value=value)
+
+
+def _wrapped(arg: Expr, function: str) -> Expr:
+    if function == "JSON_STRING" and isinstance(arg, Call) and arg.function in _JSON:
+        return arg
+    return build(function, (arg,), arg.span)

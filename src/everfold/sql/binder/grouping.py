@@ -1,0 +1,123 @@
+"""GROUPING SETS, ROLLUP and CUBE: which keys each set has, and one copy of every row for each set.
+
+A row is unnested by the number of the set, and a key that a set leaves out is NULL there. The number is one more key, so that a key that was left out
+is not taken for one that is NULL. Source: the seed's tables of equivalences; flink 2.3 through `tests/cases/group` and `tests/cases/window`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+from sqlglot import exp
+
+from everfold.errors import Diagnostic, SqlError
+from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.plan.nodes import Plan, Unnest
+from everfold.sql.functions import build
+from everfold.types import BIGINT, INT, Field
+
+GROUPING = "GROUPING"
+"""The function of a bound `GROUPING(…)` or `GROUPING_ID(…)` until it is known which set a row is of."""
+GROUPING_TYPE = BIGINT.as_nullable(False)
+SET_TYPE = INT.as_nullable(False)
+
+Set = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """The keys of a GROUP BY in the order written, and its sets: positions of keys. A plain GROUP BY has one set of all keys."""
+
+    keys: tuple[Expr, ...]
+    sets: tuple[Set, ...]
+
+    @property
+    def several(self) -> bool:
+        """Whether the set of a row has to be known."""
+        return self.sets != (tuple(range(len(self.keys))),)
+
+
+def grouping_of(elements: Iterable[exp.Expression], bind: Callable[[exp.Expression], Expr]) -> Grouping:
+    """What the elements of a GROUP BY mean together: each set of one with each set of the others."""
+    parts = [_sets(each, bind) for each in elements]
+    chosen = [tuple(key for part in each for key in part) for each in product(*parts)]
+    keys = tuple(dict.fromkeys(key for part in parts for each in part for key in each))
+    sets = tuple(tuple(sorted({keys.index(key) for key in each})) for each in chosen)
+    return Grouping(keys, sets)
+
+
+def _sets(element: exp.Expression, bind: Callable[[exp.Expression], Expr]) -> list[tuple[Expr, ...]]:
+    match element:
+        case exp.GroupingSets():
+            return [found for each in element.expressions for found in _sets(each, bind)]
+        case exp.Rollup():
+            items = [_composite(each, bind) for each in element.expressions]
+            return [_joined(items[:count]) for count in range(len(items), -1, -1)]
+        case exp.Cube():
+            items = [_composite(each, bind) for each in element.expressions]
+            return [_joined(some) for count in range(len(items), -1, -1) for some in combinations(items, count)]
+        case _:
+            return [_composite(element, bind)]
+
+
+def _composite(element: exp.Expression, bind: Callable[[exp.Expression], Expr]) -> tuple[Expr, ...]:
+    """The keys of one element: several in parentheses count as one."""
+    return tuple(map(bind, element.expressions)) if isinstance(element, exp.Tuple) else (bind(element),)
+
+
+def _joined(items: Iterable[tuple[Expr, ...]]) -> tuple[Expr, ...]:
+    return tuple(key for item in items for key in item)
+
+
+def expanded(plan: Plan, grouping: Grouping) -> tuple[Plan, tuple[Expr, ...]]:
+    """The rows once for every set, and the keys over them; the last key is the number of the set."""
+    numbers = build("ARRAY", tuple(_number(at) for at in range(len(grouping.sets))))
+    copied = Unnest(input=plan, collection=numbers, fields=(Field(name="$set", type=SET_TYPE),))
+    chosen = InputRef(type=SET_TYPE, position=len(plan.schema), name="$set")
+    keys = []
+    for at, key in enumerate(grouping.keys):
+        holding = [number for number, each in enumerate(grouping.sets) if at in each]
+        if len(holding) == len(grouping.sets):
+            keys.append(key)
+            continue
+        condition = build("IN", (chosen, *map(_number, holding)))
+        kept = key.type.as_nullable()
+        keys.append(Call(type=kept, function="CASE", args=(condition, key, Literal(type=kept, value=None))))
+    return copied, (*keys, chosen)
+
+
+def _number(value: int) -> Expr:
+    return Literal(type=SET_TYPE, value=value)
+
+
+def grouping_value(call: Call, grouping: Grouping, chosen: Expr | None) -> Expr:
+    """`GROUPING(…)` for the set that `chosen` names: a bit for each argument, the first one highest, 1 where the set leaves it out.
+
+    Raises SqlError `not-in-group-by` for an argument that is no key.
+    """
+    for arg in call.args:
+        if arg not in grouping.keys:
+            said = f"`{arg.name}`" if isinstance(arg, InputRef) else "an argument of GROUPING"
+            raise SqlError(Diagnostic("not-in-group-by", f"{said} is not in GROUP BY", arg.span or call.span))
+    keys = [grouping.keys.index(arg) for arg in call.args]
+    values = [_bits(keys, each) for each in grouping.sets]
+    if chosen is None or len(set(values)) == 1:
+        return Literal(type=GROUPING_TYPE, value=values[0], span=call.span)
+    args: list[Expr] = []
+    for number, value in enumerate(values[:-1]):
+        args += [build("=", (chosen, _number(number))), Literal(type=GROUPING_TYPE, value=value)]
+    return Call(
+        type=GROUPING_TYPE,
+        function="CASE",
+        args=(*args, Literal(type=GROUPING_TYPE, value=values[-1])),
+        span=call.span,
+    )
+
+
+def _bits(keys: Sequence[int], chosen: Set) -> int:
+    value = 0
+    for key in keys:
+        value = value * 2 + (key not in chosen)
+    return value

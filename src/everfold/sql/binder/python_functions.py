@@ -1,0 +1,82 @@
+"""Calls of functions of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from everfold.errors import Span
+from everfold.plan.expressions import Expr, PythonCall
+from everfold.plan.nodes import AggCall
+from everfold.sql.binder.context import Context
+from everfold.sql.binder.names import LEGACY_WINDOWS, OVER_FUNCTIONS, is_aggregate
+from everfold.sql.catalog import local_name
+from everfold.sql.dialects.nodes import FunctionCall
+from everfold.sql.user_functions import UserFunction
+
+
+def called(node: FunctionCall, context: Context) -> UserFunction | None:
+    """The user's function that a call means; None: one of SQL's, or none at all."""
+    functions = context.catalog.functions
+    parts = tuple(node.spelled.split("."))
+    name = local_name(parts)
+    if name is None or node.special:
+        return None
+    if len(parts) > 1:  # a name with its database is never SQL's
+        return functions.other(name)
+    return functions.system(name) or (None if _is_sqls(node.name) else functions.other(name))
+
+
+def _is_sqls(name: str) -> bool:
+    from everfold.sql.functions import lookup
+
+    return is_aggregate(name) or name in OVER_FUNCTIONS or name in LEGACY_WINDOWS or lookup(name) is not None
+
+
+def is_aggregate_call(node: exp.Expression, context: Context) -> bool:
+    """Whether a node calls an aggregate function, of SQL or of the user's."""
+    if not isinstance(node, FunctionCall):
+        return False
+    function = called(node, context)
+    return is_aggregate(node.name) if function is None else function.aggregate
+
+
+def python_call(function: UserFunction, args: tuple[Expr, ...], span: Span | None) -> PythonCall:
+    """The typed call of a scalar function. SqlError `wrong-arguments` if it does not take the arguments."""
+    taken = function.arguments(args, span)
+    name = sql_name(function)
+    return PythonCall(function=name, args=taken, type=function.result_type, of=function.python, span=span)
+
+
+def python_aggregate(
+    function: UserFunction,
+    node: FunctionCall,
+    bind: Callable[[exp.Expression], Expr],
+    condition: Callable[[exp.Expression], Expr],
+    context: Context,
+) -> AggCall:
+    """The typed call of an aggregate function; `bind` binds an argument, `condition` that of FILTER. SqlError `wrong-arguments`."""
+    for clause, present in (("ORDER BY", node.order), (f"{node.nulls} NULLS", node.nulls)):
+        if present:
+            raise context.unsupported(
+                "unsupported-clause", f"{clause} is not supported in `{function.name}`", node, "leave it out"
+            )
+    span = context.span(node)
+    args = function.arguments([bind(each) for each in node.expressions], span)
+    if not args:
+        raise context.error("wrong-arguments", f"`{function.name}` takes an argument", node)
+    return AggCall(
+        function=sql_name(function),
+        args=args,
+        type=function.result_type,
+        distinct=node.distinct,
+        filter=None if node.filter is None else condition(node.filter),
+        python=function.python,
+        span=span,
+    )
+
+
+def sql_name(function: UserFunction) -> str:
+    """The name of a function in plans and in canonical texts: in backticks, so that no function of SQL's is named so."""
+    return f"`{function.name}`"

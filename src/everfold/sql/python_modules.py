@@ -1,0 +1,73 @@
+"""Finds the Python object that CREATE FUNCTION … AS 'module.attribute' names."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from everfold.errors import Diagnostic, Span, SqlError, nearest
+from everfold.udf.failure import trace
+
+
+def load(identifier: str, folder: Path, span: Span | None) -> object:
+    """The object that `module.attribute` names. Modules are looked for as `python script.py` does: in the script's folder first.
+
+    Raises SqlError `python-module` or `python-attribute`.
+    """
+    name, _, attribute = identifier.rpartition(".")
+    if not name or not attribute:
+        raise SqlError.of(
+            "python-module",
+            f"`{identifier}` does not say where a Python function is",
+            span,
+            "write 'module.attribute': the module's name, a dot, and the function's name in it",
+        )
+    module = _module(name, folder, span)
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        near = nearest(attribute, [each for each in vars(module) if not each.startswith("_")])
+        message = f"the Python module `{name}` ({module.__file__}) has no `{attribute}`"
+        raise SqlError.of("python-attribute", message, span, near) from None
+
+
+def _module(name: str, folder: Path, span: Span | None) -> ModuleType:
+    with _first_on_path(folder.resolve()):
+        _forget_namesakes(name, folder.resolve())
+        try:
+            return importlib.import_module(name)
+        except (Exception, SystemExit) as error:
+            if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+                message = f"no Python module is named `{error.name}`"
+                help_ = f"it is looked for in {folder.resolve()} and where Python's packages are"
+                raise SqlError.of("python-module", message, span, help_) from None
+            said = " ".join(str(error).split())
+            message = f"the Python module `{name}` cannot be imported: {type(error).__name__}: {said}"
+            raise SqlError(Diagnostic("python-module", message, span, notes=trace(error))) from error
+
+
+@contextmanager
+def _first_on_path(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _forget_namesakes(name: str, folder: Path) -> None:
+    """Makes room for a module of this folder where another folder's of the same name was imported before, as for another script."""
+    top = name.partition(".")[0]
+    if not ((folder / f"{top}.py").is_file() or (folder / top).is_dir()):
+        return
+    known = sys.modules.get(top)
+    places = [getattr(known, "__file__", None), *getattr(known, "__path__", ())]
+    if known is None or any(place and Path(place).is_relative_to(folder) for place in places):
+        return
+    for each in [each for each in sys.modules if each == top or each.startswith(f"{top}.")]:
+        del sys.modules[each]

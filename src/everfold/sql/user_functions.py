@@ -1,0 +1,225 @@
+"""The functions of a session's users: what CREATE FUNCTION registers, how it hides what SQL has, and how calls are typed.
+
+Names of functions are compared without regard to case. A name alone means the first of: temporary system function, function of SQL, temporary
+function, function of the catalog. Source: Flink's page on functions.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from everfold.errors import Diagnostic, Span, SqlError, nearest
+from everfold.plan.expressions import Expr, Literal
+from everfold.types import DataType, NullType
+from everfold.udf.declared import Calling, Declared, TypeLike, WholeColumns, udaf
+from everfold.udf.failure import trace
+from everfold.udf.function import FUNC_TYPES, PythonFunction
+from everfold.udf.interface import AggregateFunction, ScalarFunction, UserDefinedFunction
+
+
+class Kind(StrEnum):
+    """Where a function is registered: temporary ones end with the session, as everything here does; SYSTEM ones hide SQL's own."""
+
+    SYSTEM = "temporary system"
+    TEMPORARY = "temporary"
+    CATALOG = "catalog"
+
+    @classmethod
+    def of(cls, *, temporary: bool, system: bool) -> Kind:
+        """What the words TEMPORARY and SYSTEM say."""
+        return cls.SYSTEM if system else cls.TEMPORARY if temporary else cls.CATALOG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserFunction:
+    """A function as registered. input_types None: arguments as they come."""
+
+    python: PythonFunction
+    input_types: tuple[DataType, ...] | None
+    result_type: DataType
+
+    @property
+    def name(self) -> str:
+        """Its name in SQL."""
+        return self.python.name
+
+    @property
+    def aggregate(self) -> bool:
+        """Whether it is an aggregate function."""
+        return not isinstance(self.python.function, ScalarFunction)
+
+    def arguments(self, args: Sequence[Expr], span: Span | None) -> tuple[Expr, ...]:
+        """The arguments of a call as the function gets them. SqlError `wrong-arguments` if it does not take them."""
+        from everfold.sql.functions.coercion import converted, fits_implicitly
+        from everfold.types import STRING
+
+        shown = ", ".join(arg.type.sql for arg in args)
+        if self.input_types is None:
+            if not self._takes(len(args)):
+                raise SqlError.of("wrong-arguments", f"`{self.name}` does not take {_counted(len(args))}", span)
+            # NULL alone has no type; the function sees None whatever it is.
+            return tuple(converted(arg, STRING) if isinstance(arg.type, NullType) else arg for arg in args)
+        fits = len(args) == len(self.input_types) and all(
+            fits_implicitly(arg.type, wanted) for arg, wanted in zip(args, self.input_types, strict=True)
+        )
+        if not fits:
+            takes = f"{self.name}({', '.join(wanted.sql for wanted in self.input_types)})"
+            raise SqlError.of("wrong-arguments", f"`{self.name}` does not take ({shown})", span, f"it takes {takes}")
+        for arg, wanted in zip(args, self.input_types, strict=True):
+            if isinstance(arg, Literal) and arg.value is None and not wanted.nullable:
+                raise SqlError.of("wrong-arguments", f"`{self.name}` takes no NULL where it has {wanted}", arg.span)
+        return tuple(converted(arg, wanted) for arg, wanted in zip(args, self.input_types, strict=True))
+
+    def _takes(self, count: int) -> bool:
+        """Whether Python could call it with so many arguments."""
+        function = self.python.function
+        if isinstance(function, Calling | WholeColumns):
+            called, given = function.called, count
+        elif isinstance(function, AggregateFunction):
+            called, given = function.accumulate, count + 1
+        else:
+            assert isinstance(function, ScalarFunction)
+            called, given = function.eval, count
+        try:
+            inspect.signature(called).bind(*range(given))
+        except TypeError:
+            return False
+        except ValueError:  # one of C's that does not say what it takes
+            return True
+        return True
+
+
+def _counted(count: int) -> str:
+    return f"{count} argument{'' if count == 1 else 's'}"
+
+
+class UserFunctions:
+    """The functions of a session, by kind and name."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[Kind, dict[str, UserFunction]] = {kind: {} for kind in Kind}
+
+    def system(self, name: str) -> UserFunction | None:
+        """The temporary system function of a name: it goes before SQL's own."""
+        return self._by_kind[Kind.SYSTEM].get(name.lower())
+
+    def other(self, name: str) -> UserFunction | None:
+        """The temporary function of a name, else the catalog's: what a name means that SQL does not know."""
+        key = name.lower()
+        return self._by_kind[Kind.TEMPORARY].get(key) or self._by_kind[Kind.CATALOG].get(key)
+
+    def has(self, name: str, kind: Kind) -> bool:
+        """Whether a function of that kind is registered."""
+        return name.lower() in self._by_kind[kind]
+
+    def add(self, function: UserFunction, kind: Kind, span: Span | None = None) -> None:
+        """Registers a function; SqlError `function-exists` if there is one of that name and kind."""
+        if self.has(function.name, kind):
+            raise SqlError.of(
+                "function-exists",
+                f"a {kind.value} function named `{function.name}` exists already",
+                span,
+                "DROP it first, or write IF NOT EXISTS",
+            )
+        self._by_kind[kind][function.name.lower()] = function
+
+    def drop(self, name: str, kind: Kind, *, if_exists: bool, span: Span | None = None) -> bool:
+        """Forgets a function; whether there was one. SqlError `unknown-function` if there was none and there should be."""
+        if self._by_kind[kind].pop(name.lower(), None) is not None:
+            return True
+        if if_exists:
+            return False
+        near = nearest(name, [each.name for each in self._by_kind[kind].values()])
+        other = next((each for each in Kind if self.has(name, each)), None)
+        if other is not None:
+            words = "" if other is Kind.CATALOG else f"{other.value.upper()} "
+            near = f"DROP {words}FUNCTION {name}"
+        message = f"no {kind.value} function is named `{name}`"
+        raise SqlError(Diagnostic("unknown-function", message, span, near))
+
+    def __iter__(self) -> Iterator[UserFunction]:
+        found = {each.name: each for kind in reversed(Kind) for each in self._by_kind[kind].values()}
+        return iter(found[name] for name in sorted(found))
+
+
+# --- what a Python object declares ------------------------------------------------------------------------------------
+
+
+def declared(found: object, name: str, identifier: str, span: Span | None) -> UserFunction:
+    """The function that a Python object is: what `udf` or `udaf` made, or an AggregateFunction that names its types itself.
+
+    Raises SqlError `not-a-function`, or `undeclared-type` with what is missing.
+    """
+    of = _declaration(found, identifier, span)
+    if of.func_type not in FUNC_TYPES:
+        message = f"`{identifier}` is declared with the func_type `{of.func_type}`"
+        raise SqlError.of("not-a-function", message, span, f"there are {', '.join(FUNC_TYPES)}")
+    result_type = _type(of.result_type, "result", of, identifier, span)
+    accumulator = None
+    if isinstance(of.function, AggregateFunction):
+        accumulator = _type(of.accumulator_type, "accumulator", of, identifier, span)
+    input_types = None
+    if of.input_types is not None:
+        input_types = tuple(_type(each, "input", of, identifier, span) for each in of.input_types)
+    python = PythonFunction(
+        name=name,
+        identifier=identifier,
+        function=of.function,
+        func_type=of.func_type,
+        deterministic=of.deterministic,
+        accumulator=accumulator,
+    )
+    return UserFunction(python=python, input_types=input_types, result_type=result_type)
+
+
+def place_of(found: object) -> str:
+    """Module and name of a function that is handed over as an object."""
+    of: object = found.function if isinstance(found, Declared) else found
+    if isinstance(of, Calling | WholeColumns):
+        of = of.called
+    of = of if hasattr(of, "__qualname__") else type(of)
+    return f"{getattr(of, '__module__', None) or 'builtins'}.{getattr(of, '__qualname__', '')}"
+
+
+def _declaration(found: object, identifier: str, span: Span | None) -> Declared:
+    if isinstance(found, Declared):
+        return found
+    if isinstance(found, AggregateFunction) or (isinstance(found, type) and issubclass(found, AggregateFunction)):
+        try:
+            return udaf(found)
+        except Exception as error:  # such as a class that lacks a method, or wants arguments
+            message = f"no function can be made of `{identifier}`: {type(error).__name__}: {error}"
+            raise SqlError(Diagnostic("not-a-function", message, span, notes=trace(error))) from error
+    if isinstance(found, UserDefinedFunction | type) or callable(found):
+        raise SqlError.of(
+            "undeclared-type",
+            f"the Python function `{identifier}` does not declare the type of its result",
+            span,
+            "wrap it: udf(…, result_type='BIGINT'), or udaf for an aggregate function",
+        )
+    raise SqlError.of(
+        "not-a-function",
+        f"`{identifier}` is no function, but a value of the type {type(found).__name__}",
+        span,
+        "make a function with udf or udaf",
+    )
+
+
+def _type(said: TypeLike | None, what: str, of: Declared, identifier: str, span: Span | None) -> DataType:
+    from everfold.sql.dialects.flink import parse_type
+
+    if said is None:
+        method = f"get_{what}_type()" if isinstance(of.function, AggregateFunction) else f"udf(…, {what}_type=…)"
+        message = f"the Python function `{identifier}` does not declare its {what} type"
+        raise SqlError.of("undeclared-type", message, span, f"say it with {what}_type=… or {method}")
+    if isinstance(said, DataType):
+        return said
+    try:
+        return parse_type(said)
+    except SqlError as error:
+        why = error.diagnostics[0]
+        message = f"the {what} type of the Python function `{identifier}` is written `{said}`: {why.message}"
+        raise SqlError.of("wrong-type", message, span, why.help) from None

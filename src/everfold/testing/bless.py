@@ -1,0 +1,58 @@
+"""Writes what queries answer into case files, in place of what was expected. Whoever does this reads the difference afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from everfold.testing.casefile import Case, CaseFile, Step
+from everfold.testing.compare import net, reading_order
+from everfold.testing.engines import Engine
+from everfold.testing.pipetable import aligned, shown
+from everfold.testing.runner import answers
+from everfold.testing.tables import Answer
+
+
+def bless(file: CaseFile, cases: Iterable[Case], engine: Engine) -> int:
+    """Writes the answers of some of a file's cases into it; how many tables were written. Raises EverfoldError where a query has none.
+
+    Errors that are expected, and tables that are not written as a block below `expect: |`, stay as they are.
+    """
+    lines = file.text.split("\n")
+    made: list[tuple[Step, Answer]] = []
+    for case in cases:
+        blocks = [step for step in case.steps if step.expect is not None]
+        if blocks and not any(step.error or step.not_yet for step in case.steps):
+            made += [
+                (step, answer) for step, answer in zip(case.steps, answers(case, engine), strict=True) if step in blocks
+            ]
+    # From the end, so that the lines above keep their numbers.
+    written = 0
+    for step, answer in sorted(made, key=lambda each: -each[0].line):
+        written += _replace(lines, step, answer)
+    file.path.write_text("\n".join(lines), encoding="utf-8")
+    return written
+
+
+def _replace(lines: list[str], step: Step, answer: Answer) -> bool:
+    block = step.written
+    assert block is not None
+    head, first = block.line - 2, block.line - 1
+    key, bar, comment = lines[head].partition("|")
+    if not bar or not key.rstrip().endswith(":"):
+        return False
+    last = first + len(block.text.rstrip("\n").split("\n"))
+    indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
+    if step.types is not None:
+        _, semicolon, remark = comment.partition(";")
+        lines[head] = f"{key}|  # {', '.join(answer.types)}{semicolon}{remark}"
+    lines[first:last] = [indent + line for line in _table(step, answer)]
+    return True
+
+
+def _table(step: Step, answer: Answer) -> list[str]:
+    if step.changelog:
+        rows = [["op", *answer.names], *([kind, *map(shown, row)] for kind, row in answer.changes)]
+    else:
+        left = sorted(net(answer.changes).elements(), key=reading_order)
+        rows = [list(answer.names), *(list(map(shown, row)) for row in left)]
+    return aligned(rows)

@@ -1,0 +1,260 @@
+"""Runs an aggregate function over groups: lists of rows into accumulators, accumulators into one, and these into values.
+
+A group's rows are a list of structs: its arguments `a0`, `a1`, …, and where rows may be taken back `sign`, +1 for a row that comes and -1 for one
+that goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from everfold.errors import Span
+from everfold.types import DataType
+from everfold.udf import columns, failure
+from everfold.udf.declared import WholeColumns
+from everfold.udf.function import PythonFunction
+from everfold.udf.interface import AggregateFunction, FunctionContext, ScalarFunction
+from everfold.udf.row import Row
+from everfold.udf.running import MISHAPS, telling
+from everfold.udf.values import WrongValue, arrow_column, python_values, round_trip
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    Lists: TypeAlias = pa.ListArray | pa.LargeListArray
+
+SIGN = "sign"
+
+
+def argument(at: int) -> str:
+    """The field of a row's argument."""
+    return f"a{at}"
+
+
+class AggregateRun:
+    """Calls of an AggregateFunction that is open. args, result: the types of its arguments and its value. span: the call's place in the SQL text."""
+
+    def __init__(self, of: PythonFunction, args: Sequence[DataType], result: DataType, span: Span | None) -> None:
+        assert isinstance(of.function, AggregateFunction), of
+        assert of.accumulator is not None, of
+        self._of, self._args, self._result, self._span = of, tuple(args), result, span
+        self._function, self._accumulator = of.function, of.accumulator
+        self._created = Creating(of, span)
+
+    def folded(self, accumulators: Lists, rows: Lists) -> pa.ListArray:
+        """For each group a list with one accumulator: those that it has, merged, with its rows taken in. Empty for a group that has neither.
+
+        Raises FunctionError.
+        """
+        import pyarrow as pa
+
+        split = _columns_of if self._of.vectorised else _rows_of
+        groups = zip(self._decoded(accumulators), split(rows, self._of, self._args), strict=True)
+        made = [self._taken(given, list(new)) for given, new in groups]
+        ends = [0]
+        for each in made:
+            ends.append(ends[-1] + len(each))
+        flat = [accumulator for each in made for accumulator in each]
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), self._encoded(flat))
+
+    def values(self, accumulators: Lists) -> pa.Array:
+        """The value of each group, which has one accumulator at most. Raises FunctionError."""
+        groups = [each[0] if each else self._created() for each in self._decoded(accumulators)]
+        values: list[Any] = []
+        get_value = self._function.get_value
+        with telling(self._of, self._span, lambda: self._call("get_value", groups[len(values)])):
+            for accumulator in groups:
+                values.append(get_value(accumulator))
+        try:
+            return arrow_column(values, self._result)
+        except WrongValue as wrong:
+            call = self._call("get_value", groups[wrong.at])
+            raise failure.wrong_result(self._of, call, values[wrong.at], wrong.why, self._span) from None
+
+    # --- a group ------------------------------------------------------------------------------------------------------
+
+    def _taken(self, given: list[Any], new: list[_Taking]) -> list[Any]:
+        if not given and not new:
+            return []
+        accumulator = given[0] if given else self._created()
+        if len(given) > 1:
+            with telling(self._of, self._span, lambda: self._call("merge", accumulator, given[1:])):
+                self._function.merge(accumulator, given[1:])
+        accumulate, retract = self._function.accumulate, self._function.retract
+        taking: _Taking = ((), 1)
+        try:
+            for taking in new:
+                (accumulate if taking[1] > 0 else retract)(accumulator, *taking[0])
+        except MISHAPS as error:
+            raise failure.raised(self._of, self._taking_call(accumulator, taking), error, self._span) from error
+        return [accumulator]
+
+    def _call(self, method: str, *args: Any) -> str:
+        return failure.call_text(self._of, args, method)
+
+    def _taking_call(self, accumulator: Any, taking: _Taking) -> str:
+        args, sign = taking
+        method = "accumulate" if sign > 0 else "retract"
+        if not self._of.vectorised:
+            return self._call(method, accumulator, *args)
+        return failure.columns_text(self._of, [accumulator, *columns.first_values(args)], len(args[0]), method)
+
+    # --- Arrow --------------------------------------------------------------------------------------------------------
+
+    def _decoded(self, accumulators: Lists) -> Iterator[list[Any]]:
+        flat = python_values(accumulators.flatten(), self._accumulator, views=True)
+        return (flat[start:end] for start, end in _bounds(accumulators))
+
+    def _encoded(self, accumulators: list[Any]) -> pa.Array:
+        try:
+            return arrow_column(accumulators, self._accumulator)
+        except WrongValue as wrong:
+            raise failure.wrong_accumulator(self._of, accumulators[wrong.at], wrong.why, self._span) from None
+
+
+class Creating:
+    """Makes accumulators of a function, in the form in which they would come back from state, whatever `create_accumulator` makes."""
+
+    def __init__(self, of: PythonFunction, span: Span | None) -> None:
+        assert isinstance(of.function, AggregateFunction), of
+        assert of.accumulator is not None, of
+        self._of, self._span, self._create = of, span, of.function.create_accumulator
+        self._in_form = round_trip(of.accumulator, views=True)
+
+    def __call__(self) -> Any:
+        """A new accumulator. Raises FunctionError."""
+        made = None
+        try:
+            made = self._create()
+            return self._in_form(made)
+        except WrongValue as wrong:
+            raise failure.wrong_accumulator(self._of, made, wrong.why, self._span) from None
+        except MISHAPS as error:
+            call = failure.call_text(self._of, (), "create_accumulator")
+            raise failure.raised(self._of, call, error, self._span) from error
+
+
+class ColumnsRun:
+    """Calls of a function that makes the value of a group out of whole columns; it is open. args, result, span: as of AggregateRun."""
+
+    def __init__(self, of: PythonFunction, args: Sequence[DataType], result: DataType, span: Span | None) -> None:
+        assert isinstance(of.function, WholeColumns), of
+        self._of, self._args, self._result, self._span = of, tuple(args), result, span
+        self._called = of.function.called
+
+    def values(self, rows: Lists) -> pa.Array:
+        """The value of each group. Raises FunctionError."""
+        flat = _arguments(rows.flatten(), self._args)
+        groups = [_given(flat, start, end, self._of) for start, end in _bounds(rows)]
+        values: list[Any] = []
+        with telling(self._of, self._span, lambda: self._call(groups[len(values)])):
+            for args in groups:
+                values.append(columns.plain(self._called(*args)))
+        try:
+            return arrow_column(values, self._result)
+        except WrongValue as wrong:
+            call = self._call(groups[wrong.at])
+            raise failure.wrong_result(self._of, call, values[wrong.at], wrong.why, self._span) from None
+
+    def _call(self, args: Sequence[Any]) -> str:
+        return failure.columns_text(self._of, columns.first_values(args), len(args[0]))
+
+
+_Taking: TypeAlias = tuple[Sequence[Any], int]
+"""A call that takes rows in or back: its arguments, and the sign."""
+
+
+def _rows_of(rows: Lists, of: PythonFunction, types: Sequence[DataType]) -> Iterator[Iterator[_Taking]]:
+    """The rows of each group, each by itself."""
+    flat = rows.flatten()
+    lists = [python_values(column, type_) for column, type_ in zip(_arguments(flat, types), types, strict=True)]
+    takings = list(zip(zip(*lists, strict=True), _signs(flat), strict=True))
+    return (iter(takings[start:end]) for start, end in _bounds(rows))
+
+
+def _columns_of(rows: Lists, of: PythonFunction, types: Sequence[DataType]) -> Iterator[Iterator[_Taking]]:
+    """The rows of each group as columns: those together that follow one another with the same sign."""
+    flat = rows.flatten()
+    arguments, signs = _arguments(flat, types), _signs(flat)
+
+    def stretches(start: int, end: int) -> Iterator[_Taking]:
+        for sign, places in groupby(range(start, end), key=signs.__getitem__):
+            stretch = list(places)
+            yield _given(arguments, stretch[0], stretch[-1] + 1, of), sign
+
+    return (stretches(start, end) for start, end in _bounds(rows))
+
+
+def _arguments(flat: pa.StructArray, types: Sequence[DataType]) -> list[pa.Array]:
+    return [columns.declared(flat.field(argument(at)), of) for at, of in enumerate(types)]
+
+
+def _given(arguments: Sequence[pa.Array], start: int, end: int, of: PythonFunction) -> list[Any]:
+    return [columns.given(column.slice(start, end - start), of.func_type) for column in arguments]
+
+
+def _signs(flat: pa.StructArray) -> list[int]:
+    if flat.type.get_field_index(SIGN) < 0:
+        return [1] * len(flat)
+    signs: list[int] = flat.field(SIGN).to_pylist()
+    return signs
+
+
+def _bounds(lists: Lists) -> Iterator[tuple[int, int]]:
+    """Where the elements of each list stand in all of them together."""
+    import pyarrow.compute as pc
+
+    end = 0
+    for length in pc.fill_null(pc.list_value_length(lists), 0).to_pylist():
+        yield end, end + length
+        end += length
+
+
+class OverRows(ScalarFunction):
+    """An aggregate function as a scalar one, of a list of a group's rows: what a batch calls, whose groups are whole."""
+
+    def __init__(self, of: PythonFunction, args: Sequence[DataType], span: Span | None) -> None:
+        self._of, self._args, self._span = of, tuple(args), span
+
+    def open(self, function_context: FunctionContext) -> None:
+        self._of.function.open(function_context)
+
+    def close(self) -> None:
+        self._of.function.close()
+
+    def eval(self, rows: Sequence[Row] | None) -> Any:
+        """The value of a group, of none for NULL."""
+        function, rows = self._of.function, rows or []
+        if isinstance(function, WholeColumns):
+            given = self._columns(rows)
+            with self._telling("", given):
+                return columns.plain(function.called(*given))
+        assert isinstance(function, AggregateFunction)
+        accumulator = Creating(self._of, self._span)()
+        if not self._of.vectorised:
+            args: tuple[Any, ...] = ()
+            with telling(self._of, self._span, lambda: failure.call_text(self._of, (accumulator, *args), "accumulate")):
+                for row in rows:
+                    args = tuple(row)
+                    function.accumulate(accumulator, *args)
+        elif rows:
+            given = self._columns(rows)
+            with self._telling("accumulate", given):
+                function.accumulate(accumulator, *given)
+        with telling(self._of, self._span, lambda: failure.call_text(self._of, (accumulator,), "get_value")):
+            return function.get_value(accumulator)
+
+    def _columns(self, rows: Sequence[Row]) -> list[Any]:
+        made = [arrow_column([row[at] for row in rows], of.as_nullable()) for at, of in enumerate(self._args)]
+        return [columns.given(column, self._of.func_type) for column in made]
+
+    def _telling(self, method: str, given: Sequence[Any]) -> AbstractContextManager[None]:
+        rows = len(given[0]) if given else 0
+        return telling(
+            self._of,
+            self._span,
+            lambda: failure.columns_text(self._of, columns.first_values(given), rows, method),
+        )

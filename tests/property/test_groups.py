@@ -1,0 +1,254 @@
+"""Laws of group aggregation. The reference keeps the surviving rows of each group and computes the answer from them in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from everfold.memory.pipeline import MemoryPipeline
+from everfold.plan.changelog import KIND, ChangelogMode, RowKind
+from everfold.sql.catalog import CatalogTable
+from everfold.sql.planner import Session, Submit
+from everfold.types import physical
+
+LAW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+Row = tuple[str | None, int | None]
+Change = tuple[RowKind, Row]
+Values = list[int | None]
+
+
+def there(values: Values) -> list[int]:
+    return [value for value in values if value is not None]
+
+
+def whole(total: int, count: int) -> int | None:
+    """Division of integers as Flink's: towards zero."""
+    return None if not count else abs(total) // count * (1 if total >= 0 else -1)
+
+
+def distinct(values: Values) -> list[int]:
+    return list(dict.fromkeys(there(values)))
+
+
+CALLS: dict[str, Callable[[Values], Any]] = {
+    "COUNT(*)": len,
+    "COUNT(v)": lambda values: len(there(values)),
+    "SUM(v)": lambda values: sum(there(values)) if there(values) else None,
+    "AVG(v)": lambda values: whole(sum(there(values)), len(there(values))),
+    "MIN(v)": lambda values: min(there(values), default=None),
+    "MAX(v)": lambda values: max(there(values), default=None),
+    "COUNT(DISTINCT v)": lambda values: len(distinct(values)),
+    "SUM(DISTINCT v)": lambda values: sum(distinct(values)) if distinct(values) else None,
+    "MAX(v) FILTER (WHERE v < 3)": lambda values: max([v for v in there(values) if v < 3], default=None),
+    "COUNT(DISTINCT v) FILTER (WHERE v > 0)": lambda values: len([v for v in distinct(values) if v > 0]),
+    "FIRST_VALUE(v)": lambda values: next(iter(there(values)), None),
+    "LAST_VALUE(v)": lambda values: there(values)[-1] if there(values) else None,
+    "LISTAGG(CAST(v AS STRING))": lambda values: ",".join(map(str, there(values))) or None,
+    "ARRAY_AGG(v)": lambda values: list(values) or None,
+}
+"""Calls, and what they are of a group's values in the order of their arrival; a value that is taken back is the first of its like."""
+
+ORDERED = [call for call in CALLS if call.startswith(("FIRST", "LAST", "LISTAGG", "ARRAY"))]
+
+
+class Grouping:
+    """A query over `t (k STRING, v INT)`, whose rows are inserts or any changes."""
+
+    def __init__(self, select: str, mode: ChangelogMode, *, buckets: int = 1) -> None:
+        session = Session()
+        list(session.run("CREATE TABLE t (k STRING, v INT)"))
+        entry = session.catalog.find(("t",))
+        assert isinstance(entry, CatalogTable)
+        session.catalog.replace(replace(entry, table=replace(entry.table, changelog=mode)))
+        (submit,) = session.run(select)
+        assert isinstance(submit, Submit)
+        self._columns = [column.name for table in submit.sources for column in table.columns]
+        self.pipeline = MemoryPipeline(submit.roots[0], submit.settings, buckets=buckets)
+        self._changing = mode is not ChangelogMode.INSERT_ONLY
+
+    def feed(self, changes: Sequence[Change]) -> list[tuple[RowKind, tuple[Any, ...]]]:
+        """A batch; the changes that it emits."""
+        rows = {
+            "k": pa.array([row[0] for _, row in changes], pa.string()),
+            "v": pa.array([row[1] for _, row in changes], pa.int32()),
+        }
+        table = pa.table({physical(at): rows[name] for at, name in enumerate(self._columns)})
+        if self._changing:
+            table = table.append_column(KIND, pa.array([kind.value for kind, _ in changes], pa.int8()))
+        found = self.pipeline.feed({"t": table}, now_ms=0)
+        kinds = found[KIND].to_pylist() if KIND in found.column_names else [0] * found.num_rows
+        columns = [name for name in found.column_names if name != KIND]
+        return [
+            (RowKind(kind), tuple(_frozen(row[name]) for name in columns))
+            for kind, row in zip(kinds, found.to_pylist(), strict=True)
+        ]
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Folded:
+    """What is left of emitted changes; what was never sent cannot be taken back, and a key has one row back and one new row a batch."""
+
+    def __init__(self) -> None:
+        self.rows: Counter[tuple[Any, ...]] = Counter()
+
+    def take(self, changes: Sequence[tuple[RowKind, tuple[Any, ...]]]) -> None:
+        per_key: Counter[tuple[Any, bool]] = Counter()
+        for kind, row in changes:
+            back = kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+            per_key[row[0], back] += 1
+            self.rows[row] += -1 if back else 1
+            assert self.rows[row] >= 0, f"{row} is taken back and was never sent"
+            if not self.rows[row]:
+                del self.rows[row]
+        assert all(count == 1 for count in per_key.values()), per_key
+
+
+keys = st.sampled_from(["a", "b", None])
+values = st.one_of(st.none(), st.integers(-4, 4))
+
+
+@st.composite
+def changelogs(draw: st.DrawFn) -> list[Change]:
+    """Rows that come and go; what goes was there."""
+    alive: list[Row] = []
+    found: list[Change] = []
+    for choice, key, value in draw(st.lists(st.tuples(st.integers(0, 9), keys, values), max_size=40)):
+        if alive and choice >= 5:
+            gone = alive.pop(choice * 7 % len(alive))
+            if choice == 9:  # an update
+                alive.append((gone[0], value))
+                found += [(RowKind.UPDATE_BEFORE, gone), (RowKind.UPDATE_AFTER, alive[-1])]
+            else:
+                found.append((RowKind.DELETE, gone))
+        else:
+            alive.append((key, value))
+            found.append((RowKind.INSERT, alive[-1]))
+    return found
+
+
+@st.composite
+def inserts(draw: st.DrawFn) -> list[Change]:
+    return [(RowKind.INSERT, row) for row in draw(st.lists(st.tuples(keys, values), max_size=40))]
+
+
+def cut(changes: Sequence[Change], cuts: Sequence[int]) -> list[list[Change]]:
+    places = sorted({0, len(changes), *(each % (len(changes) + 1) for each in cuts)})
+    return [list(changes[start:end]) for start, end in pairwise(places)]
+
+
+def surviving(changes: Sequence[Change]) -> dict[str | None, Values]:
+    """The values of each group by arrival."""
+    groups: dict[str | None, Values] = {}
+    for kind, (key, value) in changes:
+        if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
+            groups.setdefault(key, []).append(value)
+        else:
+            groups[key].remove(value)
+    return {key: found for key, found in groups.items() if found}
+
+
+def answer(changes: Sequence[Change], calls: Sequence[str]) -> Counter[tuple[Any, ...]]:
+    groups = surviving(changes)
+    return Counter((key, *(_frozen(CALLS[call](found)) for call in calls)) for key, found in groups.items())
+
+
+def check(
+    changes: list[Change], cuts: list[int], calls: Sequence[str], mode: ChangelogMode, buckets: int, restarts: bool
+) -> None:
+    grouping = Grouping(f"SELECT k, {', '.join(calls)} FROM t GROUP BY k", mode, buckets=buckets)
+    folded, seen = Folded(), []
+    for batch in cut(changes, cuts):
+        seen += batch
+        folded.take(grouping.feed(batch))
+        assert folded.rows == answer(seen, calls)
+        if restarts:
+            grouping.pipeline = grouping.pipeline.restarted()
+
+
+some_calls = st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=4, unique=True)
+cuts = st.lists(st.integers(0, 40), max_size=6)
+
+
+@LAW
+@given(changelogs(), cuts, some_calls, st.sampled_from([1, 3]), st.booleans())
+def test_after_every_batch_the_result_is_that_of_the_surviving_rows(
+    changes: list[Change], cuts: list[int], calls: list[str], buckets: int, restarts: bool
+) -> None:
+    check(changes, cuts, calls, ChangelogMode.ALL, buckets, restarts)
+
+
+@LAW
+@given(inserts(), cuts, some_calls, st.sampled_from([1, 3]), st.booleans())
+def test_after_every_batch_of_inserts_the_result_is_that_of_all_rows(
+    changes: list[Change], cuts: list[int], calls: list[str], buckets: int, restarts: bool
+) -> None:
+    check(changes, cuts, calls, ChangelogMode.INSERT_ONLY, buckets, restarts)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@settings(LAW, max_examples=15)
+@given(changes=changelogs(), cuts=cuts)
+def test_every_function_follows_changes(call: str, changes: list[Change], cuts: list[int]) -> None:
+    check(changes, cuts, [call], ChangelogMode.ALL, 1, False)
+
+
+@LAW
+@given(changelogs(), cuts)
+def test_an_aggregate_of_an_aggregate_is_that_of_the_surviving_rows(changes: list[Change], cuts: list[int]) -> None:
+    inner = "SELECT k, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY k"
+    grouping = Grouping(f"SELECT n, COUNT(*), SUM(s), MAX(s) FROM ({inner}) GROUP BY n", ChangelogMode.ALL, buckets=2)
+    folded, seen = Folded(), []
+    for batch in cut(changes, cuts):
+        seen += batch
+        folded.take(grouping.feed(batch))
+        groups: dict[int, Values] = {}
+        for found in surviving(seen).values():
+            groups.setdefault(len(found), []).append(CALLS["SUM(v)"](found))
+        wanted = {(n, len(sums), CALLS["SUM(v)"](sums), CALLS["MAX(v)"](sums)) for n, sums in groups.items()}
+        assert set(folded.rows) == wanted
+
+
+@LAW
+@given(st.lists(st.tuples(st.sampled_from(["+U", "-D"]), st.sampled_from("abc"), values), max_size=30), cuts)
+def test_upserts_are_made_whole(upserts: list[tuple[str, str, int | None]], cuts: list[int]) -> None:
+    session = Session()
+    list(session.run("CREATE TABLE t (k STRING NOT NULL, v INT, PRIMARY KEY (k) NOT ENFORCED)"))
+    entry = session.catalog.find(("t",))
+    assert isinstance(entry, CatalogTable)
+    session.catalog.replace(replace(entry, table=replace(entry.table, changelog=ChangelogMode.UPSERT)))
+    (submit,) = session.run("SELECT k, v FROM t")
+    assert isinstance(submit, Submit)
+    pipeline = MemoryPipeline(submit.roots[0], submit.settings, buckets=2)
+    folded = Folded()
+    last: dict[str, int | None] = {}
+    kinds = {"+U": RowKind.UPDATE_AFTER, "-D": RowKind.DELETE}
+    places = sorted({0, len(upserts), *(each % (len(upserts) + 1) for each in cuts)})
+    for start, end in pairwise(places):
+        batch = upserts[start:end]
+        table = pa.table(
+            {
+                "c0": pa.array([key for _, key, _ in batch], pa.string()),
+                "c1": pa.array([value if op == "+U" else None for op, _, value in batch], pa.int32()),
+                KIND: pa.array([kinds[op].value for op, _, _ in batch], pa.int8()),
+            }
+        )
+        found = pipeline.feed({"t": table}, now_ms=0)
+        folded.take([(RowKind(row[KIND]), (row["c0"], row["c1"])) for row in found.to_pylist()])
+        for op, key, value in batch:
+            if op == "+U":
+                last[key] = value
+            else:
+                last.pop(key, None)
+        assert folded.rows == Counter(last.items())

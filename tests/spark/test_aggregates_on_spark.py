@@ -1,0 +1,103 @@
+"""The batch twins on Spark: the cases of the kernels' tests, each a scalar subquery over its values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from unit.aggregates import test_bags, test_distinct, test_kernels, test_sequences, test_variance
+from unit.aggregates.calls import call
+
+from everfold.aggregates.registry import Over
+from everfold.plan.expressions import Literal
+from everfold.sql.functions.render import to_spark
+from everfold.types import BOOLEAN, DOUBLE, INT, STRING, ArrayType, DataType, MultisetType, RowType
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Case = tuple[str, tuple[DataType, ...], tuple[object, ...], list[Any], Any, bool, bool]
+"""Function, argument types, constants, rows, expected, DISTINCT, filtered by `f`."""
+
+
+def cases() -> Iterator[Case]:
+    """The cases of the unit tests."""
+    for name, of, values, expected in test_kernels.CASES:
+        yield name, (of,), (), values, expected, False, False
+    for of, values, results in test_variance.CASES:
+        for name, expected in zip(test_variance.FUNCTIONS, results, strict=True):
+            yield name, (of,), (), values, expected, False, False
+    for name, of, constants, values, expected in test_sequences.CASES:
+        yield name, (of,), constants, values, expected, False, False
+    for nulls, expected in (("NULL", '{"a":null,"ab":"x","b":2}'), ("ABSENT", '{"ab":"x","b":2}')):
+        yield "JSON_OBJECTAGG", (STRING, STRING), (nulls,), test_sequences.PAIRS, expected, False, False
+    for of, values, entries in test_bags.COLLECTED:
+        yield "COLLECT", (of,), (), values, sorted(entries, key=repr), False, False
+    for of, values, share, expected in test_bags.SHARES:
+        yield "PERCENTILE", (of,), (share,), values, expected, False, False
+    weighted = [(1.5, 2), (-0.5, 1), (1.5, 2), (7.0, 0), (8.0, -3), (9.0, None), (None, 100), (3.0, 3)]
+    yield "PERCENTILE", (DOUBLE, INT), (0.5,), weighted, 1.5, False, False
+    for name, of, constants, values, expected in test_distinct.CASES:
+        yield name, (of,), constants, values, expected, True, False
+    yield "ARRAY_AGG", (INT,), (), [(None, True), (2, False), (1, None), (None, True)], [None, None], False, True
+    yield "JSON_ARRAYAGG", (STRING,), ("NULL",), [(None, True), ("1", False)], "[null]", False, True
+    yield "APPROX_COUNT_DISTINCT", (INT,), (), [1, 2, None, 2], 2, False, False
+
+
+def test_twins(spark: SparkSession) -> None:
+    from everfold.spark.session import own_session
+
+    session = own_session(spark, 1)
+    session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
+    chosen = [case for case in cases() if not any(isinstance(of, ArrayType | RowType) for of in case[1])]
+    wrong = []
+    for start in range(0, len(chosen), 20):
+        part = chosen[start : start + 20]
+        queries = ", ".join(f"({_query(case)}) AS r{at}" for at, case in enumerate(part))
+        answer = session.sql(f"SELECT {queries}")
+        table = answer.toArrow()
+        for at, case in enumerate(part):
+            fold = call(case[0], *case[1], constants=case[2])
+            result = fold.entry.result_type(fold.of)
+            assert result is not None
+            assert answer.schema[at].dataType.simpleString() == result.spark.lower().replace(" ", ""), case
+            found = table.column(at)[0].as_py()
+            if not _same(found, case[4], isinstance(result, MultisetType)):
+                wrong.append(f"{case}: {found}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _query(case: Case) -> str:
+    name, of, constants, values, _, distinct, filtered = case
+    fold = call(name, *of, constants=constants)
+    types = (*of, BOOLEAN) if filtered else of
+    rows = [value if len(types) > 1 else (value,) for value in values] or [(None,) * len(types)]
+    texts = ", ".join(
+        f"({', '.join(to_spark(Literal(value=cell, type=type_), []) for cell, type_ in zip(row, types, strict=True))})"
+        for row in rows
+    )
+    columns = [*"xyz"[: len(of)], *["f"] * filtered]
+    over = Over(tuple("xyz"[: len(of)]), distinct, "f" if filtered else None)
+    where = "" if values else " WHERE FALSE"
+    return f"SELECT {fold.entry.spark_sql(fold.of, over)} FROM VALUES {texts} AS t({', '.join(columns)}){where}"
+
+
+def _same(found: Any, expected: Any, multiset: bool) -> bool:
+    if multiset:
+        return sorted(dict(found).items(), key=repr) == expected
+    if isinstance(expected, list) and isinstance(found, Sequence):
+        return len(found) == len(expected) and all(map(_close, found, expected))
+    return _close(found, expected)
+
+
+def _close(found: Any, expected: Any) -> bool:
+    if isinstance(expected, float) and found is not None:
+        return bool(math.isclose(found, expected, rel_tol=1e-6) or (found != found and expected != expected))
+    if isinstance(expected, Decimal) and found is not None:
+        return bool(abs(found - expected) <= abs(expected) * Decimal("1e-15"))
+    return bool(found == expected)

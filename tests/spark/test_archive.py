@@ -1,0 +1,93 @@
+"""The archive of Spark's classes with a real JVM: it is used, and one that is of no use is passed over in silence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from everfold.spark.archive import archive_options, written
+from everfold.spark.home import spark_home
+from everfold.spark.java import Java, require_java
+
+ROOT = Path(__file__).parents[2]
+FROM_ARCHIVE = "shared objects file (top)"
+
+
+@pytest.fixture(scope="module")
+def java() -> Java:
+    return require_java()
+
+
+@pytest.fixture(scope="module")
+def archive(java: Java, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """An archive of the few classes of a small program."""
+    place = tmp_path_factory.mktemp("archive") / "small.jsa"
+    run(java, f"-XX:ArchiveClassesAtExit={place}", check=False)
+    return place.read_bytes()
+
+
+def run(java: Java, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """A small Java program out of Spark's jars."""
+    (jar,) = (spark_home() / "jars").glob("scala-library-*.jar")
+    command = [java.program, *options, "-cp", jar, "scala.util.Properties"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=check)
+
+
+def test_an_archive_is_used(java: Java, archive: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERFOLD_CACHE", str(tmp_path))
+    with written(java) as part:
+        part.write_bytes(archive)
+    loaded = run(java, *archive_options(java, ""), "-Xlog:class+load").stdout
+    assert any(FROM_ARCHIVE in line and " scala." in line for line in loaded.splitlines())
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda whole: b"",
+        lambda whole: b"no archive at all",
+        lambda whole: whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :],
+    ],
+    ids=["empty", "not one", "a bit is wrong"],
+)
+def test_a_damaged_archive_is_passed_over(
+    java: Java, archive: bytes, damaged: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVERFOLD_CACHE", str(tmp_path))
+    with written(java) as part:
+        part.write_bytes(damaged(archive))
+    done = run(java, *archive_options(java, ""))
+    plain = run(java)
+    assert (done.stdout, done.stderr) == (plain.stdout, plain.stderr)
+    loaded = run(java, *archive_options(java, ""), "-Xlog:class+load").stdout
+    assert FROM_ARCHIVE not in loaded
+
+
+@pytest.mark.slow
+def test_a_prepared_machine_starts_spark_from_the_archive(tmp_path: Path) -> None:
+    environment = {**os.environ, "EVERFOLD_CACHE": str(tmp_path / "a cache")}
+
+    def everfold(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "everfold", *arguments]
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=True
+        )
+
+    for _ in range(2):
+        prepared = everfold("check-setup", "--prepare")
+        (archive,) = (tmp_path / "a cache").glob("*.jsa")
+        assert prepared.stdout.splitlines()[-1] == f"ok       Spark's classes are archived for a fast start ({archive})"
+    log = tmp_path / "classes.log"
+    watched = f"-Xlog:class+load:file={log}"
+    done = everfold("run", "examples/bids/tumble.sql", "--conf", f"spark.driver.extraJavaOptions={watched}")
+    loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line and "Lambda" not in line]
+    assert sum(FROM_ARCHIVE in line for line in loaded) > len(loaded) * 0.9
+    assert done.stdout.splitlines()[-1] == "2 rows in set"
+    os.truncate(archive, archive.stat().st_size // 2)
+    again = everfold("run", "examples/bids/tumble.sql")
+    assert again.stdout == done.stdout

@@ -1,0 +1,211 @@
+"""`everfold run` over input that is not as it should be: what is said, the exit code, and that the same command goes on once it is mended.
+
+Each job has read good files before it meets the bad one: their rows must be neither lost nor counted twice.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from spark.running import Run, runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+SCRIPT = """
+CREATE TABLE t (at_time TIMESTAMP(3), n INT, WATERMARK FOR at_time AS at_time)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = '{format}', 'scan.max-files-per-batch' = '1'{more});
+CREATE TABLE totals (window_end TIMESTAMP(3), total INT) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'json');
+INSERT INTO totals SELECT window_end, SUM(n) FROM TUMBLE(TABLE t, DESCRIPTOR(at_time), INTERVAL '1' MINUTE) GROUP BY window_start, window_end;
+"""
+MINUTES = 3
+WHOLE = [sum(range(60))] * MINUTES
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """`everfold run job.sql` in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    return runner(spark, monkeypatch, capsys)
+
+
+def lines(minute: int, form: str = "json") -> list[str]:
+    stamps = [f"2020-01-01 00:0{minute}:{second:02}" for second in range(60)]
+    if form == "csv":
+        return [f"{stamp},{n}" for n, stamp in enumerate(stamps)]
+    return [json.dumps({"at_time": stamp, "n": n}) for n, stamp in enumerate(stamps)]
+
+
+def put(folder: Path, minute: int, content: str | bytes, name: str | None = None) -> None:
+    """A file of a minute; the minutes are read in order."""
+    file = folder / "in" / (name or f"{minute}")
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    stamp = time.time() - 1000 + minute
+    os.utime(file, (stamp, stamp))
+
+
+def lay_out(folder: Path, form: str = "json", more: str = "", out: str = "out") -> None:
+    for minute in range(MINUTES):
+        put(folder, minute, "\n".join(lines(minute, form)) + "\n")
+    (folder / "job.sql").write_text(SCRIPT.format(format=form, more=more, out=out))
+
+
+def totals(folder: Path) -> list[int]:
+    files = [file for file in (folder / "out").rglob("*.json") if not file.name.startswith((".", "_"))]
+    return sorted(json.loads(line)["total"] for file in files for line in file.read_text().splitlines())
+
+
+# --- records --------------------------------------------------------------------------------------------------------------
+
+MISSING = ", 'json.fail-on-missing-field' = 'true'"
+RECORDS = [
+    ("json", "", '{"at_time": "2020-01-01 00:02:07", "n": 7', "bad-record]: `in/2` line 8: it is not JSON: "),
+    ("json", "", '{"at_time": "2020-01-01 00:02:07", "n": 99999999999}', "bad-record]: `in/2` line 8: field `n` is not an INT: `99999999999`"),
+    ("json", "", '{"at_time": "2020-02-30 00:02:07", "n": 7}', "bad-record]: `in/2` line 8: field `at_time` is not a TIMESTAMP(3): "),
+    ("json", "", '{"at_time": "2020-01-01 00:02:07", "n": "\x1b[31m7"}', "bad-record]: `in/2` line 8: field `n` is not an INT: `\\x1b[31m7`"),
+    ("json", "", '[{"at_time": "2020-01-01 00:02:07", "n": 7}, 5]', "bad-record]: `in/2` line 8: it is the number 5, not an object"),
+    ("json", MISSING, '{"at_time": "2020-01-01 00:02:07"}', "bad-record]: `in/2` line 8: field `n` is missing"),
+    ("json", "", '{"at_time": null, "n": 7}', "null-rowtime]: `in/2` line 8: the time attribute `at_time` is NULL"),
+    ("json", "", '{"n": 7}', "null-rowtime]: `in/2` line 8: the time attribute `at_time` is NULL"),
+    ("csv", "", "2020-01-01 00:02:07,seven", "bad-record]: `in/2` line 8: field `n` is not an INT: `seven`"),
+    ("csv", "", "2020-01-01 00:02:07", "bad-record]: `in/2` line 8: it has 1 field, the table has 2"),
+    ("csv", "", ",7", "bad-record]: `in/2` line 8: field `at_time` is not a TIMESTAMP(3): ``"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "more", "record", "words"), RECORDS, ids=[words.partition(": ")[2] for *_, words in RECORDS]
+)
+def test_a_bad_record_stops_the_job_until_it_is_mended(
+    run: Run, tmp_path: Path, form: str, more: str, record: str, words: str
+) -> None:
+    lay_out(tmp_path, form, more)
+    good = lines(2, form)
+    put(tmp_path, 2, "\n".join([*good[:7], record, *good[8:]]) + "\n")
+    failed = run()
+    assert failed.code == 1
+    assert failed.first.startswith(f"error[{words}"), failed.err
+    assert "  = help: mend the record, or " in failed.err
+    assert len(totals(tmp_path)) < MINUTES
+    put(tmp_path, 2, "\n".join(good) + "\n")
+    done = run()
+    assert done.code == 0, done.err
+    assert totals(tmp_path) == WHOLE
+
+
+def test_bad_records_are_left_out_on_demand_and_counted(run: Run, tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    good = lines(2)
+    put(tmp_path, 2, "\n".join([*good[:7], good[7][:-1], good[8].replace('"2020', '"20'), *good[9:]]) + "\n")
+    assert run().code == 1
+    script = (tmp_path / "job.sql").read_text()
+    script = script.replace("'path' = 'in'", "'path' = 'in', 'json.ignore-parse-errors' = 'true'")
+    (tmp_path / "job.sql").write_text(script)
+    assert run().first.startswith("error[null-rowtime]: `in/2` line 9: ")
+    (tmp_path / "job.sql").write_text("SET 'everfold.null-rowtime' = 'drop';\n" + script)
+    done = run()
+    assert done.code == 0, done.err
+    assert "2 rows dropped: not readable in full" in done.err
+    assert "1 row dropped: no time, the time attribute is NULL" in done.err
+    assert totals(tmp_path) == sorted([*WHOLE[1:], WHOLE[0] - 7 - 8])
+
+
+# --- files ----------------------------------------------------------------------------------------------------------------
+
+
+def test_files_of_every_shape_are_read(run: Run, tmp_path: Path) -> None:
+    """A mark of the byte order, `\\r\\n`, no line break at the end, nothing at all, a compressed one, a line of 10 MB, a link to nothing."""
+    lay_out(tmp_path)
+    put(tmp_path, 0, "\ufeff" + "\r\n".join(lines(0)))
+    put(tmp_path, 1, gzip.compress("\n".join(lines(1)).encode()), "1.gz")
+    (tmp_path / "in" / "1").unlink()
+    put(tmp_path, 2, "\n".join(["[" + ",".join(lines(2)[:30]) + "]", *lines(2)[30:]]))
+    put(tmp_path, 3, "", "empty")
+    put(tmp_path, 3, "\n\r\n", "blank")
+    put(tmp_path, 3, '{"at_time": "2020-01-01 00:02:59", "n": 0, "more": "' + "x" * 10_000_000 + '"}', "huge")
+    (tmp_path / "in" / "link").symlink_to("nothing")
+    done = run()
+    assert done.code == 0, done.err
+    assert totals(tmp_path) == WHOLE
+
+
+@pytest.mark.parametrize("content", [gzip.compress("\n".join(lines(2)).encode())[:-12], "\n".join(lines(2)).encode()], ids=["cut off", "not compressed"])  # fmt: skip
+def test_a_file_that_is_not_what_its_name_says(run: Run, tmp_path: Path, content: bytes) -> None:
+    lay_out(tmp_path)
+    (tmp_path / "in" / "2").unlink()
+    put(tmp_path, 2, content, "2.gz")
+    failed = run()
+    assert failed.code == 1
+    assert failed.first.startswith("error[bad-file]: `in/2.gz`: ")
+    put(tmp_path, 2, gzip.compress("\n".join(lines(2)).encode()), "2.gz")
+    assert run().code == 0
+    assert totals(tmp_path) == WHOLE
+
+
+def test_a_missing_folder_and_a_job_that_would_read_itself(run: Run, tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    (tmp_path / "in").rename(tmp_path / "away")
+    failed = run()
+    assert (failed.code, failed.first) == (1, "error[no-such-path]: table `t`: there is no file or folder `in`")
+    (tmp_path / "away").rename(tmp_path / "in")
+    failed = run("--state", "in/job")
+    assert failed.code == 1
+    assert failed.first.startswith(
+        f"error[job-in-source]: table `t`: the job's folder `{tmp_path}/in/job` lies in `in`"
+    )
+    shutil.rmtree(tmp_path / "in" / "job")
+    (tmp_path / "in" / "again").symlink_to(tmp_path / "in")
+    assert run().first.startswith("error[link-loop]: table `t`: the link ")
+    (tmp_path / "in" / "again").unlink()
+    assert run().code == 0
+    assert totals(tmp_path) == WHOLE
+
+
+def test_a_sink_that_is_no_folder(run: Run, tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    (tmp_path / "out").write_text("x")
+    failed = run()
+    assert (failed.code, failed.first) == (
+        1,
+        "error[not-a-folder]: table `totals`: cannot write to `out`: it is no folder",
+    )
+    (tmp_path / "out").unlink()
+    assert run().code == 0
+    assert totals(tmp_path) == WHOLE
+
+
+# --- the job's folder -------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_job_folder_is_named_and_goes_on_when_it_is_restored(run: Run, tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    assert run("--suspend").code == 0
+    job = tmp_path / ".everfold" / "job"
+    record = max((job / "sinks").rglob("*.json"))
+    offsets = max((job / "checkpoints" / "0" / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
+    for file, code in (
+        (job / "manifest.json", "damaged-manifest"),
+        (record, "damaged-record"),
+        (offsets, "damaged-checkpoint"),
+    ):
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        failed = run()
+        assert (failed.code, failed.first.partition("]")[0]) == (1, f"error[{code}"), failed.err
+        assert f"`{file}`" in failed.first
+        file.write_bytes(whole)
+    (job / "control" / "junk").mkdir()
+    (job / "control" / "junk" / "x").write_text("flush\n")
+    assert run().code == 0
+    assert totals(tmp_path) == WHOLE

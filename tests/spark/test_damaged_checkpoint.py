@@ -1,0 +1,85 @@
+"""A checkpoint in which one file is damaged: the job says which, or does without it; it never answers something else."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from spark.running import runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+CREATE TABLE t (at_time TIMESTAMP(3), n INT, WATERMARK FOR at_time AS at_time)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'csv', 'scan.max-files-per-batch' = '1');
+CREATE TABLE totals (window_end TIMESTAMP(3), total INT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'csv');
+INSERT INTO totals SELECT window_end, SUM(n) FROM TUMBLE(TABLE t, DESCRIPTOR(at_time), INTERVAL '1' MINUTE) GROUP BY window_start, window_end;
+"""
+FILES = (
+    "metadata",
+    "offsets/[0-9]*",
+    "commits/[0-9]*",
+    "sources/t_*/[0-9]*",
+    "state/0/0/*.changelog",
+    "state/0/0/*.zip",
+    "state/0/_stateSchema/default/[0-9]*",
+)
+DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "cut off": lambda content: content[: len(content) // 2],
+    "a bit wrong": lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+    "gone": lambda _: None,
+}
+WHOLE = [sum(range(60))] * 3
+
+
+def put(folder: Path, minute: int) -> None:
+    lines = (f"2020-01-01 00:0{minute}:{second:02},{second}\n" for second in range(60))
+    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in" / f"{minute}").write_text("".join(lines))
+
+
+def totals(folder: Path) -> list[int]:
+    files = [file for file in (folder / "out").rglob("*.csv") if not file.name.startswith((".", "_"))]
+    return sorted(int(line.rpartition(",")[2]) for file in files for line in file.read_text().splitlines())
+
+
+def test_each_file_damaged_in_each_way(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(spark, monkeypatch, capsys)
+    folder, kept = tmp_path / "job", tmp_path / "kept"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "job.sql").write_text(SCRIPT)
+    put(folder, 0)
+    assert run("--suspend").code == 0
+    put(folder, 1)
+    assert run("--suspend").code == 0
+    put(folder, 2)
+    shutil.copytree(folder, kept)
+    checkpoint = folder / ".everfold" / "job" / "checkpoints" / "0"
+    refused = 0
+    for pattern in FILES:
+        file = max(checkpoint.glob(pattern), key=lambda each: (len(each.name), each.name))
+        for how, damage in DAMAGES.items():
+            content = damage(file.read_bytes())
+            file.unlink() if content is None else file.write_bytes(content)
+            done = run()
+            if done.code == 0:
+                assert totals(folder) == WHOLE, (pattern, how)
+            else:
+                assert done.first.startswith(f"error[damaged-checkpoint]: `{checkpoint}/"), (pattern, how, done.err)
+                assert totals(folder) == WHOLE[1:2] or pattern.startswith("sources"), (pattern, how)
+                refused += 1
+            for each in (*folder.iterdir(),):
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+            shutil.copytree(kept, folder, dirs_exist_ok=True)
+    assert refused >= len(FILES)
+    assert run().code == 0
+    assert totals(folder) == WHOLE

@@ -1,0 +1,24 @@
+"""The server of the tests does what they rely on: it keeps its data and its port over a stop and a kill."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from postgres import Database, PostgresServer
+
+
+def test_data_and_port_outlive_stop_and_kill(postgres_server: PostgresServer, database: Database) -> None:
+    database.run("CREATE TABLE t AS SELECT 7 AS x")
+    for end in (postgres_server.stop, postgres_server.kill):
+        end()
+        with pytest.raises(psycopg.OperationalError):
+            database.run("SELECT 1")
+        postgres_server.start()
+        assert database.run("SELECT x FROM t") == [(7,)]
+
+
+def test_it_asks_for_a_password(database: Database) -> None:
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(
+            host="127.0.0.1", port=database.server.port, user="everfold", password="x", dbname=database.name
+        )

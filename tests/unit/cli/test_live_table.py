@@ -1,0 +1,58 @@
+"""The result of a changing query as a table of what is there."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+
+from everfold.cli.live_table import Current, LiveTable
+from everfold.plan.changelog import KIND, RowKind
+from everfold.types import BIGINT, STRING, Field, Schema
+
+SCHEMA = Schema((Field(name="k", type=STRING), Field(name="n", type=BIGINT)))
+
+
+def test_an_updated_row_keeps_its_place() -> None:
+    current = Current()
+    for kind, row in (("+I", ("a", "1")), ("+I", ("b", "1")), ("-U", ("a", "1")), ("+U", ("a", "2"))):
+        current.apply(kind, row)
+    assert current.rows() == [("a", "2"), ("b", "1")]
+
+
+def test_equal_rows_are_counted() -> None:
+    current = Current()
+    for kind in ("+I", "+I", "-D"):
+        current.apply(kind, ("a", None))
+    assert current.rows() == [("a", None)]
+
+
+def test_what_is_not_there_cannot_be_taken_back() -> None:
+    current = Current()
+    current.apply("-D", ("a", "1"))
+    current.apply("+U", ("b", "1"))
+    assert current.rows() == [("b", "1")]
+
+
+def test_at_the_end_the_whole_table_is_printed() -> None:
+    out = io.StringIO()
+    table = LiveTable(out, SCHEMA)
+    changes = [
+        (RowKind.INSERT, "a", 1),
+        (RowKind.INSERT, "b", 1),
+        (RowKind.UPDATE_BEFORE, "a", 1),
+        (RowKind.UPDATE_AFTER, "a", 2),
+    ]
+    kinds, keys, counts = zip(*changes, strict=True)
+    columns = {"c0": pa.array(keys), "c1": pa.array(counts, pa.int64()), KIND: pa.array(map(int, kinds), pa.int8())}
+    table.write(pa.table(columns))
+    table.finish()
+    assert out.getvalue().endswith("""\
++---+---+
+| k | n |
++---+---+
+| a | 2 |
+| b | 1 |
++---+---+
+2 rows in set
+""")

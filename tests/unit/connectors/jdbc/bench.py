@@ -1,0 +1,77 @@
+"""A sink of one job at work on a real PostgreSQL, step by step and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+from postgres import Database
+from unit.connectors.tables import TableMaker
+
+from everfold.connectors.contract import KIND, BatchId, SinkContext
+from everfold.connectors.jdbc.client import Link
+from everfold.connectors.jdbc.merge import Merge
+from everfold.connectors.jdbc.sink import JdbcSink
+from everfold.connectors.jdbc.staging import Report, StageRows
+from everfold.connectors.registry import connector_of
+from everfold.plan.changelog import RowKind
+from everfold.plan.nodes import Table
+from everfold.types import physical
+
+KINDS = {kind.short: kind for kind in RowKind}
+
+
+def sink_of(of: TableMaker, database: Database, *key: str, name: str = "t", **options: str) -> JdbcSink:
+    """The sink of a declared table."""
+    table = replace(of.with_options(database.options(name, **options)), primary_key=key)
+    made = connector_of(table).sink(SinkContext(name="s", base_folder=Path(), table=table))
+    assert isinstance(made, JdbcSink)
+    return made
+
+
+def rows_of(table: Table, *rows: Sequence[object]) -> pa.Table:
+    """Rows of a sink: kind, then the columns."""
+    types = {physical(at): column.type.arrow for at, column in enumerate(table.columns)}
+    columns = {name: pa.array([row[at + 1] for row in rows], of) for at, (name, of) in enumerate(types.items())}
+    return pa.table({**columns, KIND: pa.array([KINDS[str(row[0])] for row in rows], pa.int8())})
+
+
+class Run:
+    """A run of a job: what its driver and its tasks do, one by one. Another run of the same job is another `Run`."""
+
+    def __init__(self, sink: JdbcSink, *, job: str = "job", epoch: int = 0) -> None:
+        self.sink, self.job, self.epoch = sink, job, epoch
+        sink.prepare()
+        self.link = Link(sink.address, retries=3, patience_ms=60_000)
+        self.merge: Merge = sink._opened(self.id(0))
+
+    def close(self) -> None:
+        """Lets go of the connections, as the end of a process does."""
+        self.link.close()
+        self.sink._link.close()
+
+    def id(self, batch: int) -> BatchId:
+        return BatchId(self.job, "s", self.epoch, batch)
+
+    def stage(self, batch: int, *parts: pa.Table | Sequence[Sequence[object]]) -> list[Report]:
+        """What the tasks do: one for each part."""
+        tables = [part if isinstance(part, pa.Table) else rows_of(self.sink.table, *part) for part in parts]
+        stage = self.task(batch)
+        return [stage.stage(iter(table.to_batches()), at) for at, table in enumerate(tables)]
+
+    def task(self, batch: int) -> StageRows:
+        return self.sink._stager(self.merge, self.id(batch))
+
+    def take(self, batch: int, reports: Sequence[Report]) -> None:
+        """What the driver does then."""
+        self.link.run(lambda connection: self.merge.take(connection, self.id(batch), reports))
+
+    def write(self, batch: int, *parts: pa.Table | Sequence[Sequence[object]]) -> None:
+        """A whole batch."""
+        self.take(batch, self.stage(batch, *parts))
+
+    def applied(self, batch: int) -> bool:
+        """Whether the batch is known to be in."""
+        return self.link.run(lambda connection: self.merge.applied(connection, self.id(batch)))

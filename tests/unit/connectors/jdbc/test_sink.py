@@ -1,0 +1,278 @@
+"""The sink on a real PostgreSQL: each batch once, whatever is killed in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from decimal import Decimal
+from functools import partial
+
+import psycopg
+import pytest
+from postgres import PASSWORD, Database
+from unit.connectors.jdbc.bench import Run, rows_of, sink_of
+from unit.connectors.tables import TableMaker, table
+
+from everfold.connectors.jdbc import client
+from everfold.errors import ConnectorError, StateError
+from everfold.types import BIGINT, INT, STRING
+
+TOTALS = table("totals", k=STRING, n=BIGINT)
+
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(database: Database) -> Iterator[Start]:
+    """Starts runs of a job, which writes totals by key unless it is told otherwise."""
+    with ExitStack() as stack:
+
+        def run(of: TableMaker = TOTALS, *key: str, epoch: int = 0, job: str = "job") -> Run:
+            made = Run(sink_of(of, database, *key), epoch=epoch, job=job)
+            stack.callback(made.close)
+            return made
+
+        yield run
+
+
+@pytest.fixture
+def totals(start: Start, database: Database) -> Start:
+    """Runs of a job that writes totals by key."""
+    database.run("CREATE TABLE t (k text PRIMARY KEY, n bigint)")
+    return partial(start, TOTALS, "k")
+
+
+def content(database: Database) -> list[tuple[object, ...]]:
+    return sorted(database.run("SELECT * FROM t"))
+
+
+def test_the_last_row_of_a_key_counts(totals: Start, database: Database) -> None:
+    run = totals()
+    run.write(0, [("+I", "a", 1), ("+I", "b", 2), ("-U", "b", 2), ("+U", "b", 3), ("+I", "c", 4), ("-D", "c", 4)])
+    assert content(database) == [("a", 1), ("b", 3)]
+    run.write(1, [("-D", "a", 1), ("-U", "b", 3), ("+I", "d", 5)])  # a lone -U is a delete
+    assert content(database) == [("d", 5)]
+
+
+def test_between_parts_a_new_row_beats_one_that_is_taken_back(totals: Start, database: Database) -> None:
+    run = totals()
+    run.write(0, [("+I", "a", 1), ("+I", "b", 1)])
+    run.write(1, [("+U", "a", 2), ("-D", "b", 1)], [("-U", "a", 1), ("+I", "b", 7)], [])
+    assert content(database) == [("a", 2), ("b", 7)]
+
+
+def test_a_task_of_several_batches_keeps_their_order(totals: Start, database: Database) -> None:
+    run = totals()
+    of = run.sink.table
+    first, then = (
+        rows_of(of, ("+I", "a", 1), ("+I", "b", 1)),
+        rows_of(of, ("-U", "a", 1), ("+U", "a", 2), ("-D", "b", 1)),
+    )
+    [report] = [run.task(0).stage(iter([*first.to_batches(), *then.to_batches()]), 0)]
+    assert (report.came, report.staged, report.back) == (5, 4, 1)
+    run.take(0, [report])
+    assert content(database) == [("a", 2)]
+
+
+def test_a_batch_that_comes_again_changes_nothing(totals: Start, database: Database) -> None:
+    run = totals()
+    run.write(0, [("+I", "a", 1)])
+    database.run("UPDATE t SET n = 100")  # what a second application would undo
+    assert run.applied(0)
+    run.write(0, [("+I", "a", 1)])
+    again = totals()  # after a crash, as it were
+    assert again.applied(0)
+    again.write(0, [("+I", "a", 1)])
+    assert content(database) == [("a", 100)]
+    again.write(1, [("+U", "a", 2)])
+    assert content(database) == [("a", 2)]
+    assert database.run("SELECT job, sink, epoch, batch, rows FROM everfold_commits") == [
+        ("job", "s", 0, 0, 1), ("job", "s", 0, 1, 1),
+    ]  # fmt: skip
+
+
+def test_a_new_epoch_is_no_replay_and_ends_the_old_one(totals: Start, database: Database) -> None:
+    old = totals()
+    old.write(0, [("+I", "a", 1)])
+    old.write(1, [("+U", "a", 2)])
+    new = totals(epoch=1)
+    assert not new.applied(0)
+    new.write(0, [("+U", "a", 3)])
+    assert content(database) == [("a", 3)]
+    other = totals(job="another")
+    assert not other.applied(0)
+    other.write(0, [("+I", "b", 1)])
+    with pytest.raises(StateError, match="another run of this job writes to it now"):
+        old.take(2, [])
+    assert content(database) == [("a", 3), ("b", 1)]
+
+
+def test_what_was_staged_before_a_crash_is_not_taken(totals: Start, database: Database) -> None:
+    first = totals()
+    first.write(0, [("+I", "a", 1)])
+    first.stage(1, [("+U", "a", 5)], [("+I", "zombie", 1)])  # and here the driver is killed
+    again = totals()
+    again.stage(1, [("+I", "attempt that failed", 1)])
+    again.write(1, [("+U", "a", 2)])
+    assert content(database) == [("a", 2)]
+    staging = again.merge.staging.as_string()
+    assert database.run(f"SELECT count(*) FROM {staging}") == [(0,)]
+    again.sink.close()
+    assert database.run("SELECT count(*) FROM pg_class WHERE relname LIKE 'everfold_staging%'") == [(0,)]
+
+
+def test_staged_rows_that_are_gone_are_missed(totals: Start, database: Database) -> None:
+    run = totals()
+    reports = run.stage(0, [("+I", "a", 1)])
+    database.run(f"TRUNCATE {run.merge.staging.as_string()}")
+    with pytest.raises(ConnectorError) as caught:
+        run.take(0, reports)
+    assert caught.value.code == "staging-lost"
+    assert content(database) == []
+    assert not run.applied(0)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_server_that_goes_away_is_waited_for(
+    totals: Start, database: Database, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    server = database.server
+    waits: list[float] = []
+
+    def comes_back_after_two(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            server.start()
+
+    monkeypatch.setattr(client, "_pause", comes_back_after_two)
+    run = totals()
+    run.write(0, [("+I", "a", 1)])
+    getattr(server, end)()
+    reports = run.stage(1, [("+U", "a", 2)], [("+I", "b", 1)])
+    assert waits == [1, 2]
+    waits.clear()
+    getattr(server, end)()
+    run.take(1, reports)
+    assert waits == [1, 2]
+    assert content(database) == [("a", 2), ("b", 1)]
+
+
+def test_a_server_that_stays_away_stops_the_job_and_nothing_is_lost(
+    totals: Start, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(client, "_pause", waits.append)
+    run = totals()
+    run.write(0, [("+I", "a", 1)])
+    reports = run.stage(1, [("+U", "a", 2)])
+    database.server.kill()
+    with pytest.raises(psycopg.OperationalError) as gone:
+        run.take(1, reports)
+    assert waits == [1, 2, 4]
+    error = client.explained(gone.value, "totals", run.sink.address)
+    assert (error.code, PASSWORD in str(error)) == ("jdbc-unreachable", False)
+    assert "nothing is lost" in str(error)
+    run.sink.close()
+    database.server.start()
+    again = totals()
+    assert content(database) == [("a", 1)]
+    assert not again.applied(1)
+    again.write(1, [("+U", "a", 2)])
+    assert content(database) == [("a", 2)]
+
+
+def test_a_commit_without_an_answer_is_found_out(
+    totals: Start, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is cut when the batch is in, but before anybody here knows: the second try finds the record."""
+    monkeypatch.setattr(client, "_pause", lambda _: None)
+    run = totals()
+    reports = run.stage(0, [("+I", "a", 1)])
+    tries = []
+
+    def take(connection: client.Connection) -> None:
+        tries.append(1)
+        run.merge.take(connection, run.id(0), reports)
+        if len(tries) == 1:
+            database.run("SELECT pg_terminate_backend(%s)", connection.info.backend_pid)
+            connection.execute("SELECT 1")
+
+    run.link.run(take)
+    assert len(tries) == 2
+    assert content(database) == [("a", 1)]
+
+
+def test_a_copy_without_an_answer_is_done_anew(
+    totals: Start, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_pause", lambda _: None)
+    run = totals()
+    copies = []
+    plain = client.Link._open
+
+    def cut_once(link: client.Link) -> client.Connection:
+        connection = plain(link)
+        copies.append(connection.info.backend_pid)
+        return connection
+
+    monkeypatch.setattr(client.Link, "_open", cut_once)
+    from everfold.connectors.jdbc import staging
+
+    copy = staging._Copy.__call__
+
+    def copied_but_unknown(self: staging._Copy, connection: client.Connection) -> None:
+        known = self.tried
+        copy(self, connection)
+        if not known:
+            database.run("SELECT pg_terminate_backend(%s)", connection.info.backend_pid)
+            connection.execute("SELECT 1")
+
+    monkeypatch.setattr(staging._Copy, "__call__", copied_but_unknown)
+    reports = run.stage(0, [("+I", "a", 1), ("+I", "b", 2)])
+    assert len(set(copies)) == 2
+    run.take(0, reports)
+    assert content(database) == [("a", 1), ("b", 2)]
+
+
+def test_without_a_key_rows_are_added(start: Start, database: Database) -> None:
+    database.run("CREATE TABLE t (id serial, k text, n numeric(20, 0))")
+    run = start()
+    run.write(0, [("+I", "a", 1), ("+I", "a", 1)], [("+I", None, None)])
+    run.write(0, [("+I", "a", 1)])
+    assert sorted(database.run("SELECT k, n FROM t"), key=str) == [("a", Decimal(1)), ("a", Decimal(1)), (None, None)]
+
+
+def test_a_key_of_several_columns_and_nothing_else(start: Start, database: Database) -> None:
+    database.run("CREATE TABLE t (b int, a int, UNIQUE (a, b))")
+    run = start(table("t", a=INT, b=INT), "b", "a")
+    run.write(0, [("+I", 1, 2), ("+I", 1, 3), ("+I", 1, 2)])
+    run.write(1, [("-D", 1, 3), ("+U", 1, 2)])
+    assert database.run("SELECT a, b FROM t") == [(1, 2)]
+
+
+def test_a_row_that_postgres_refuses_is_named(start: Start, database: Database) -> None:
+    database.run("CREATE TABLE t (k varchar(3) PRIMARY KEY, n bigint CHECK (n > 0))")
+    run = start(TOTALS, "k")
+
+    def refused(*rows: tuple[object, ...]) -> str:
+        with pytest.raises((RuntimeError, psycopg.Error)) as caught:
+            run.write(0, rows)
+        if isinstance(caught.value, psycopg.Error):
+            return str(run.sink._explained(caught.value))
+        return str(caught.value)
+
+    assert "`k`: value too long for type character varying(3)" in refused(("+I", "toolong", 1))
+    assert "a text of column `k` holds U+0000" in refused(("+I", "a\0", 1))
+    assert "`k` is NULL, and it is part of the PRIMARY KEY" in refused(("+I", None, 1))
+    assert 'violates check constraint "t_n_check"' in refused(("+I", "a", 0), ("+I", "b", 1))
+    assert content(database) == []
+    assert not run.applied(0)
+
+
+def test_the_record_keeps_the_last_batches(totals: Start, database: Database) -> None:
+    run = totals()
+    for batch in range(53):
+        run.write(batch, [("+U", "a", batch)])
+    assert database.run("SELECT min(batch), max(batch), count(*) FROM everfold_commits") == [(3, 52, 50)]
+    assert run.applied(0)

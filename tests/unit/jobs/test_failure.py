@@ -1,0 +1,81 @@
+"""What a user is told of a failure of Spark's. The texts are Spark's own, shortened."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from everfold.errors import ConnectorError, EverfoldError
+from everfold.jobs.failure import explained
+
+LOG = Path("/jobs/j/job.log")
+PLAN = """
+=== Streaming Query ===
+Identifier: [id = 1]
+Logical Plan:
+Project [CASE WHEN isnull(c0#1) THEN cast(raise_error(USER_RAISED_EXCEPTION, map(errorMessage,
+ concat(everfold[null-rowtime]: {"table": "t", "column": "ts", "place": , to_json(…)))), everfold[bad-record]: , /jobs/j/x
+"""
+
+
+def of_a_stream(text: str) -> str:
+    """The text as Spark wraps it when a stream fails by it."""
+    return f"[STREAM_FAILED] Query [id = 1] terminated with exception: {text} SQLSTATE: XXKST{PLAN}"
+
+
+def told(text: str) -> EverfoldError:
+    return explained(RuntimeError(text), (), LOG)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("Job aborted: org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] everfold[cast-failed]: `x` is no INT SQLSTATE: P0001", "cast-failed", "`x` is no INT"),
+        ('[USER_RAISED_EXCEPTION] everfold[null-rowtime]: {"table": "t", "column": "ts", "place": {"at":"in/1.json"}} SQLSTATE: P0001', "null-rowtime", "in/1.json: the time attribute `ts` is NULL"),
+        ("java.io.IOException: No space left on device", "disk-full", "the disk is full"),
+        ("java.io.FileNotFoundException: /jobs/j/x.tmp (Permission denied)", "no-permission", "`/jobs/j/x.tmp` may not be written or read"),
+        ("java.nio.file.AccessDeniedException: /data/x", "no-permission", "may not be written or read"),
+        ("java.nio.file.FileSystemException: /jobs/j/y: Read-only file system", "no-permission", "`/jobs/j/y` may not"),
+        ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] Error reading streaming state file of /jobs/j/checkpoints/0/state/0/1/3.changelog does not exist.", "damaged-checkpoint", "`/jobs/j/checkpoints/0/state/0/1/3.changelog` is damaged or missing"),
+        ("java.io.FileNotFoundException: File file:/jobs/j/checkpoints/0/metadata does not exist", "damaged-checkpoint", "`/jobs/j/checkpoints/0/metadata` is damaged or missing"),
+        ("java.lang.OutOfMemoryError: Java heap space", "out-of-memory", "memory is used up"),
+        ("An error occurred while calling o1.start. Answer from Java side is empty", "spark-died", "Spark's Java process has ended"),
+        ("org.apache.spark.SparkException: Python worker failed to connect back.", "no-worker", "within the ten seconds"),
+        ("java.lang.IllegalStateException: something new", "job-failed", "the job failed: something new"),
+    ],
+)  # fmt: skip
+def test_each_failure_is_one_sentence(text: str, code: str, words: str) -> None:
+    for told_by in (text, of_a_stream(text), f"at x\nCaused by: {text}\n\tat y"):
+        error = told(told_by)
+        assert error.code == code
+        message = error.diagnostics[0].message
+        assert words in message or code == "job-failed"
+        assert not any(each in message for each in ("java.", "org.apache", "SQLSTATE", "\n"))
+
+
+def test_the_words_of_a_plan_are_no_failure() -> None:
+    error = told(of_a_stream("java.lang.IllegalStateException: something new"))
+    assert error.code == "job-failed"
+    assert "something new" in error.diagnostics[0].message
+    error = told("[UNRESOLVED_COLUMN] `x`" + PLAN.replace("=== Streaming Query ===", "'Project"))
+    assert error.code == "job-failed"
+
+
+def test_an_error_of_ours_comes_back_as_it_was() -> None:
+    inner = ConnectorError.of("kafka-unreachable", "nobody answers")
+    outer = RuntimeError("wrapped")
+    outer.__cause__ = inner
+    assert explained(outer, (), LOG) is inner
+
+
+def test_what_the_system_says_in_this_process() -> None:
+    for error, code, words in (
+        (OSError(errno.ENOSPC, "No space left on device", "/x/y"), "disk-full", "the disk is full"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "/x/y"), "file-system-error", "`/x/y` cannot be read or written: Is a directory"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "spark-died", "Java process has ended"),
+    ):  # fmt: skip
+        found = explained(error, (), LOG)
+        assert found.code == code
+        assert words in found.diagnostics[0].message

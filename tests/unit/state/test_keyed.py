@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from everfold.errors import StateError
+from everfold.state import keyed, segments
+from everfold.state.cache import FrameCache
+from everfold.state.keyed import KeyedTable
+from everfold.state.pages import encode
+from everfold.state.store import MemoryStore, PageKey
+
+KEYS = ("key n", "key f", "key l", "key s", "key d")
+KEY_TYPES = {
+    "key n": pl.Int64(),
+    "key f": pl.Float64(),
+    "key l": pl.List(pl.String()),
+    "key s": pl.Struct({"x": pl.Float64(), "y": pl.String()}),
+    "key d": pl.Decimal(38, 2),
+}
+KEY_ROWS = [
+    (n, f, tags, row, amount)
+    for n in (1, None)
+    for f, tags in ((math.nan, ["a", None]), (None, []), (1.5, None))
+    for row, amount in (({"x": math.nan, "y": None}, Decimal("1.50")), (None, None))
+]
+PLACES = [-(1 << 63), -1, 0, 1 << 40, (1 << 63) - 1]
+"""Fewer than keys: they meet."""
+
+
+def keys_of(numbers: Iterable[int]) -> pl.DataFrame:
+    chosen = list(numbers)
+    columns = {name: [KEY_ROWS[number][at] for number in chosen] for at, name in enumerate(KEYS)}
+    places = pl.Series("h", [PLACES[number % len(PLACES)] for number in chosen], dtype=pl.Int64)
+    return pl.DataFrame(columns, schema=KEY_TYPES).insert_column(0, places)
+
+
+def identity(row: dict[str, Any]) -> str:
+    return repr([row["h"], *(row[name] for name in KEYS)])
+
+
+NUMBERS = {identity(row): number for number, row in enumerate(keys_of(range(len(KEY_ROWS))).to_dicts())}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything small, so that a few rows are many pages, segments, ranks and foldings."""
+    for module in (keyed, segments):
+        monkeypatch.setattr(module, "PAGE_BYTES", 200)
+        monkeypatch.setattr(module, "SEGMENT_BYTES", 600)
+    monkeypatch.setattr(keyed, "RANK_RUNS", 3)
+    monkeypatch.setattr(keyed, "MAX_MERGED_BYTES", 20_000)
+
+
+numbers = st.sets(st.integers(0, len(KEY_ROWS) - 1), min_size=1)
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), numbers, numbers),
+        st.tuples(st.just("write"), numbers, st.just(set())),
+        st.tuples(st.just("find"), numbers),
+        st.tuples(st.just("scan"), st.sampled_from(PLACES), st.sampled_from(PLACES)),
+        st.tuples(st.just("reopen")),
+        st.tuples(st.just("retry"), numbers),
+        st.tuples(st.just("change")),
+    ),
+    max_size=25,
+)
+times = st.lists(st.one_of(st.none(), st.integers(1, 400)), min_size=25, max_size=25)
+
+
+class Checked:
+    """A table beside a dict of what it has to hold: key number → column values. `ttl_ms` None: rows live for ever."""
+
+    def __init__(self, cache: FrameCache, ttl_ms: int | None) -> None:
+        self.store = MemoryStore()
+        self.cache, self.ttl_ms = cache, ttl_ms
+        self.head = "null"
+        self.rows: dict[int, dict[str, int]] = {}
+        self.now = 1000
+        self.value = 0
+        self.columns = ["v"]
+        self.open()
+
+    def open(self) -> None:
+        self.table = KeyedTable.decode(self.store, 3, "groups", KEYS, json.loads(self.head), self.cache)
+
+    def close(self) -> None:
+        self.head = json.dumps(self.table.encode())
+
+    @property
+    def before(self) -> int | None:
+        return None if self.ttl_ms is None else self.now - self.ttl_ms
+
+    def live(self) -> set[int]:
+        return {at for at, row in self.rows.items() if self.before is None or row["touched"] >= self.before}
+
+    def write(self, chosen: set[int], dead: set[int]) -> None:
+        gone = (dead - chosen) & self.live()
+        known = self.live()
+        self.value += 1
+        touched = {"touched": self.now} if self.ttl_ms is not None else {}
+        values = dict.fromkeys(self.columns, self.value) | touched
+        frame = keys_of(chosen).with_columns(**{name: pl.lit(value, pl.Int64) for name, value in values.items()})
+        leaving = keys_of(gone).with_columns(**{name: pl.lit(value, pl.Int64) for name, value in touched.items()})
+        self.table.write(frame, leaving, added=len(chosen - known) - len(gone), expired_before=self.before)
+        self.rows |= {at: dict(values) for at in chosen}
+        for at in gone:
+            del self.rows[at]
+
+    def compare(self, found: pl.DataFrame, wanted: set[int]) -> None:
+        got = {NUMBERS[identity(row)]: row for row in found.to_dicts()}
+        assert len(got) == found.height
+        assert set(got) == wanted & self.live()
+        for at, row in got.items():
+            values = {name: row[name] for name in row if name not in (*KEYS, "h") and row[name] is not None}
+            assert values == self.rows[at]
+
+    def check(self) -> None:
+        every = set(range(len(KEY_ROWS)))
+        self.compare(self.table.find(keys_of(every), expired_before=self.before), every)
+        if self.ttl_ms is None:
+            assert self.table.rows == len(self.rows)
+        table = self.table
+        pages = {
+            PageKey(3, "groups", segment.page + at, 0)
+            for level in [table.base, *(run.segments for run in table.runs)]
+            for segment in level
+            for at in range(segment.pages)
+        }
+        assert {key for key in self.store.pages if key.part == 0} == pages
+
+
+def run(checked: Checked, chosen: list[tuple[Any, ...]], pauses: list[int | None]) -> None:
+    for operation, pause in zip(chosen, pauses, strict=False):
+        match operation:
+            case ("write", rows, dead):
+                checked.write(rows, dead)
+            case ("find", wanted):
+                found = checked.table.find(keys_of(wanted), expired_before=checked.before)
+                checked.compare(found, wanted)
+            case ("scan", low, high):
+                ranges = pl.DataFrame({"low": [low, 1], "high": [high, 5]}, schema={"low": pl.Int64, "high": pl.Int64})
+                inside = {at for at in range(len(KEY_ROWS)) if low <= PLACES[at % len(PLACES)] <= high}
+                checked.compare(checked.table.scan(ranges, expired_before=checked.before), inside)
+            case ("reopen",):
+                checked.close()
+                checked.open()
+            case ("retry", rows):
+                # A batch that comes to nothing: the store is as it was, the cache knows more.
+                checked.close()
+                pages, known, value = dict(checked.store.pages), dict(checked.rows), checked.value
+                checked.write(rows, set())
+                checked.check()
+                checked.store.pages, checked.rows, checked.value = pages, known, value + 1000
+                checked.open()
+            case ("change",):
+                checked.columns = ["w"] if checked.columns == ["v"] else ["v"]
+        checked.check()
+        if pause is not None and checked.ttl_ms is not None:
+            checked.now += pause
+            before = checked.before
+            assert before is not None
+            checked.table.sweep(before, 2)
+            checked.check()
+
+
+@pytest.fixture(params=["no cache", "process", "folder"])
+def new_cache(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], FrameCache]:
+    if request.param == "no cache":
+        return lambda: FrameCache(0)
+    return lambda: FrameCache(folder=tmp_path if request.param == "folder" else None)
+
+
+@pytest.mark.usefixtures("small")
+@given(chosen=operations)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+def test_it_is_a_dict(new_cache: Callable[[], FrameCache], chosen: list[tuple[Any, ...]]) -> None:
+    run(Checked(new_cache(), None), chosen, [None] * len(chosen))
+
+
+@pytest.mark.usefixtures("small")
+@given(chosen=operations, pauses=times)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+def test_it_is_a_dict_that_forgets(
+    new_cache: Callable[[], FrameCache], chosen: list[tuple[Any, ...]], pauses: list[int | None]
+) -> None:
+    run(Checked(new_cache(), 500), chosen, pauses)
+
+
+class CountingStore(MemoryStore):
+    """Counts calls and bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def get(self, key: PageKey) -> bytes | None:
+        self.calls["get"] += 1
+        return super().get(key)
+
+    def put(self, key: PageKey, blob: bytes) -> None:
+        self.calls["put"] += 1
+        self.calls["bytes"] += len(blob)
+        super().put(key, blob)
+
+
+def numbered(first: int, stop: int, step: int = 1, touched: int | None = None) -> pl.DataFrame:
+    """Rows whose places lie apart as their numbers do."""
+    rows = pl.select(pl.int_range(first, stop, step, dtype=pl.Int64).alias("key n"))
+    columns = {"v": pl.lit(7, pl.Int64)} | ({} if touched is None else {"touched": pl.lit(touched, pl.Int64)})
+    return rows.select((pl.col("key n") * (1 << 20)).alias("h"), "key n", **columns)
+
+
+def opened(store: MemoryStore, state: dict[str, Any] | None = None, cache: FrameCache | None = None) -> KeyedTable:
+    return KeyedTable.decode(store, 0, "t", ["key n"], state, cache or FrameCache(0))
+
+
+def test_a_row_costs_a_page_of_each_run() -> None:
+    store = CountingStore()
+    table = opened(store)
+    table.write(numbered(0, 300_000), added=300_000)
+    table.write(numbered(0, 300_000, 300), added=0)
+    store.calls.clear()
+    assert opened(store, table.encode()).find(numbered(77, 78)).height == 1
+    assert store.calls["get"] <= 3
+    store.calls.clear()
+    assert opened(store, table.encode()).find(numbered(300, 301))["v"].to_list() == [7]
+    assert store.calls["get"] == 1
+
+
+def test_a_write_reads_nothing_of_a_large_table_and_leaves_its_pages_alone() -> None:
+    store = CountingStore()
+    table = opened(store)
+    table.write(numbered(0, 300_000), added=300_000)
+    pages = dict(store.pages)
+    store.calls.clear()
+    table = opened(store, table.encode())
+    table.write(numbered(10, 11), added=0)
+    assert store.calls["get"] == 0
+    assert store.calls["put"] == 1
+    assert all(store.pages[key] is blob for key, blob in pages.items())
+
+
+@pytest.mark.parametrize(("batch", "batches"), [(40, 2000), (400, 300), (20_000, 8)])
+def test_at_most_four_bytes_are_written_for_one_that_changed(
+    monkeypatch: pytest.MonkeyPatch, batch: int, batches: int
+) -> None:
+    for module in (keyed, segments):
+        monkeypatch.setattr(module, "SEGMENT_BYTES", 64 << 10)
+        monkeypatch.setattr(module, "PAGE_BYTES", 4 << 10)
+    monkeypatch.setattr(keyed, "MAX_MERGED_BYTES", 256 << 10)
+    store, cache, rows = CountingStore(), FrameCache(), 20_000
+    table = opened(store, cache=cache)
+    table.write(numbered(0, rows), added=rows)
+    changed = 0
+    store.calls.clear()
+    for at in range(batches):
+        step = rows // batch
+        news = numbered(at * 7 % step, rows, step).with_columns(pl.lit(at, pl.Int64).alias("v"))
+        changed += len(encode(news))
+        table = opened(store, table.encode(), cache)
+        table.write(news, added=0)
+    assert store.calls["bytes"] <= 4 * changed
+    assert table.find(numbered(0, rows)).height == table.rows == rows
+
+
+def test_growing_many_rows_in_one_place_is_done_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (keyed, segments):
+        monkeypatch.setattr(module, "SEGMENT_BYTES", 16 << 10)
+        monkeypatch.setattr(module, "PAGE_BYTES", 1 << 10)
+    store = CountingStore()
+    table = opened(store)
+    table.write(numbered(0, 20_000, 100), added=200)
+    most = 0
+    for at in range(40):
+        store.calls.clear()
+        news = numbered(5000 + at * 100, 5000 + at * 100 + 99)
+        table = opened(store, table.encode())
+        known = table.find(news).height
+        table.write(news, added=news.height - known)
+        most = max(most, store.calls["bytes"])
+    assert most < 10 * (16 << 10)
+    assert table.rows == table.find(numbered(0, 20_000)).height == table.scan(everything()).height
+
+
+def everything() -> pl.DataFrame:
+    return pl.DataFrame({"low": [-(1 << 63)], "high": [(1 << 63) - 1]})
+
+
+def test_expired_state_leaves_the_store_without_traffic() -> None:
+    store = CountingStore()
+    table = opened(store)
+    table.write(numbered(0, 50_000, touched=100), added=50_000)
+    table.write(numbered(0, 50_000, 5, touched=200), added=0)
+    before = sum(map(len, store.pages.values()))
+    for _ in range(100):
+        table = opened(store, table.encode())
+        table.sweep(150, 8)
+    assert sum(map(len, store.pages.values())) < before / 2
+    assert table.find(numbered(0, 50_000), expired_before=150).height == 10_000
+    store.calls.clear()
+    table.sweep(201, 8)
+    assert not store.pages
+    assert store.calls["get"] == 0
+    assert table.rows == 0
+
+
+def test_sweeping_is_spread_over_batches() -> None:
+    store = CountingStore()
+    table = opened(store)
+    table.write(pl.concat([numbered(0, 90_000, touched=100), numbered(100_000, 101_000, touched=900)]), added=91_000)
+    last = table.base[-1]
+    assert last.expired_share(500) > 0.25
+    calls = 0
+    while table.base[-1] is last:
+        table.sweep(500, 4)
+        calls += 1
+    assert calls >= last.pages / 4
+
+
+def test_a_table_without_keys() -> None:
+    store = MemoryStore()
+    table = KeyedTable.decode(store, 0, "all", [], None, FrameCache(0))
+    place = pl.DataFrame({"h": [5]})
+    assert table.find(place).is_empty()
+    for at in range(50):
+        table.write(place.with_columns(v=at), added=0 if at else 1)
+        table = KeyedTable.decode(store, 0, "all", [], table.encode(), FrameCache(0))
+        assert table.find(place)["v"].to_list() == [at]
+    assert table.rows == 1
+    table.write(place.clear(), place, added=-1)
+    assert table.find(place).is_empty()
+    assert table.rows == 0
+
+
+def test_missing_and_foreign_pages_are_said() -> None:
+    store = MemoryStore()
+    table = opened(store)
+    table.write(numbered(0, 10), added=10)
+    with pytest.raises(StateError, match="lacks the key `x`") as caught:
+        KeyedTable.decode(store, 0, "t", ["key x"], table.encode(), FrameCache(0)).find(
+            pl.DataFrame({"h": [0], "key x": [0]})
+        )
+    assert caught.value.code == "foreign-state"
+    store.pages.clear()
+    with pytest.raises(StateError, match="page 0 of the state table `t` is missing") as caught:
+        opened(store, table.encode()).find(numbered(0, 1))
+    assert caught.value.code == "damaged-page"
