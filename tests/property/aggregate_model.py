@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -64,7 +65,10 @@ def _sum(of: DataType, values: list[Any]) -> Any:
         return None
     if isinstance(of, FloatingType):
         return _float_sum(values)
-    return _wrapped(sum(values), of.bits) if isinstance(of, IntegerType) else sum(values)
+    if isinstance(of, IntegerType):
+        return _wrapped(sum(values), of.bits)
+    with decimal.localcontext(prec=80):  # by default a sum is rounded to 28 digits
+        return sum(values)
 
 
 def _float_sum(values: list[float]) -> float:

@@ -137,7 +137,7 @@ def test_values(window: Window, updating: bool) -> None:
             # In the order of time windows close as it goes. Sessions that grow together keep the rows of each together.
             rows = sorted(rows, key=lambda row: row[0])
         runner = Runner(
-            node, buckets=2, delay_ms=0 if flowing and not updating else 1000, restart=True, updating=updating
+            node, buckets=2, delay_ms=2 if flowing and not updating else 1000, restart=True, updating=updating
         )
         batches = [rows[at * len(rows) // parts : (at + 1) * len(rows) // parts] for at in range(parts)]
         wanted = {}

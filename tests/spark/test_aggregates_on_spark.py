@@ -1,4 +1,4 @@
-"""The batch twins on Spark: the cases of the kernels' tests, each a scalar subquery over its values."""
+"""The batch twins on Spark: the cases of the kernels' tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from unit.aggregates import test_bags, test_distinct, test_kernels, test_sequences, test_variance
+from unit.aggregates import test_bags, test_distinct, test_sequences, test_variance
 from unit.aggregates.calls import call
 
 from everfold.aggregates.registry import Over
@@ -27,8 +27,6 @@ Case = tuple[str, tuple[DataType, ...], tuple[object, ...], list[Any], Any, bool
 
 def cases() -> Iterator[Case]:
     """The cases of the unit tests."""
-    for name, of, values, expected in test_kernels.CASES:
-        yield name, (of,), (), values, expected, False, False
     for of, values, results in test_variance.CASES:
         for name, expected in zip(test_variance.FUNCTIONS, results, strict=True):
             yield name, (of,), (), values, expected, False, False
@@ -54,37 +52,44 @@ def test_twins(spark: SparkSession) -> None:
 
     session = own_session(spark, 1)
     session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
-    chosen = [case for case in cases() if not any(isinstance(of, ArrayType | RowType) for of in case[1])]
     wrong = []
-    for start in range(0, len(chosen), 20):
-        part = chosen[start : start + 20]
-        queries = ", ".join(f"({_query(case)}) AS r{at}" for at, case in enumerate(part))
-        answer = session.sql(f"SELECT {queries}")
-        table = answer.toArrow()
-        for at, case in enumerate(part):
+    for part in _parts():
+        answer = session.sql(_query(part))
+        for at, (found, case) in enumerate(zip(answer.toArrow().to_pylist()[0].values(), part, strict=True)):
             fold = call(case[0], *case[1], constants=case[2])
             result = fold.entry.result_type(fold.of)
             assert result is not None
             assert answer.schema[at].dataType.simpleString() == result.spark.lower().replace(" ", ""), case
-            found = table.column(at)[0].as_py()
             if not _same(found, case[4], isinstance(result, MultisetType)):
                 wrong.append(f"{case}: {found}")
     assert not wrong, "\n".join(wrong)
 
 
-def _query(case: Case) -> str:
-    name, of, constants, values, _, distinct, filtered = case
-    fold = call(name, *of, constants=constants)
+def _parts() -> list[list[Case]]:
+    """The cases over the same rows, one query each."""
+    parts: dict[str, list[Case]] = {}
+    for case in cases():
+        if not any(isinstance(of, ArrayType | RowType) for of in case[1]):
+            parts.setdefault(repr((case[1], case[3], case[6])), []).append(case)
+    return list(parts.values())
+
+
+def _query(part: Sequence[Case]) -> str:
+    _, of, _, values, _, _, filtered = part[0]
     types = (*of, BOOLEAN) if filtered else of
     rows = [value if len(types) > 1 else (value,) for value in values] or [(None,) * len(types)]
     texts = ", ".join(
         f"({', '.join(to_spark(Literal(value=cell, type=type_), []) for cell, type_ in zip(row, types, strict=True))})"
         for row in rows
     )
-    columns = [*"xyz"[: len(of)], *["f"] * filtered]
-    over = Over(tuple("xyz"[: len(of)]), distinct, "f" if filtered else None)
-    where = "" if values else " WHERE FALSE"
-    return f"SELECT {fold.entry.spark_sql(fold.of, over)} FROM VALUES {texts} AS t({', '.join(columns)}){where}"
+    columns = "xyz"[: len(of)]
+    twins = []
+    for name, _, constants, _, _, distinct, _ in part:
+        fold = call(name, *of, constants=constants)
+        twins.append(fold.entry.spark_sql(fold.of, Over(tuple(columns), distinct, "f" if filtered else None)))
+    names = ", ".join([*columns, *["f"] * filtered])
+    selected = ", ".join(f"{twin} AS r{at}" for at, twin in enumerate(twins))
+    return f"SELECT {selected} FROM VALUES {texts} AS t({names}){'' if values else ' WHERE FALSE'}"
 
 
 def _same(found: Any, expected: Any, multiset: bool) -> bool:

@@ -30,6 +30,10 @@ class Eager(Aggregate):
         named = zip(exprs, slots.columns, strict=True)
         return slots.select(expr.alias(name) for expr, name in named).get_columns()
 
+    def compacted(self, of: Signature, slots: pl.DataFrame) -> Sequence[pl.Series] | None:
+        """The settled slots of whole groups, to which only later rows will come, in as little room as may be; None: as they are."""
+        return None
+
     @abstractmethod
     def value(self, of: Signature, slots: pl.DataFrame) -> pl.Series:
         """As `result`, of a frame of settled slots."""
@@ -75,10 +79,15 @@ class Fold:
     def settle(self, frame: pl.DataFrame, whole: bool) -> list[pl.Expr | pl.Series]:
         """Slots with what was taken back removed, named; nothing for slots that need none."""
         if isinstance(self.entry, Eager):
-            columns = self.entry.settled(self.of, frame.select(self.slots), whole)
-            return [] if columns is None else [each.alias(name) for each, name in zip(columns, self.slots, strict=True)]
+            return self._aliased(self.entry.settled(self.of, frame.select(self.slots), whole))
         settled = self.entry.settle(self.of, self._slots(), whole)
         return [] if settled is None else [*self._named(settled)]
+
+    def compact(self, frame: pl.DataFrame) -> list[pl.Expr | pl.Series]:
+        """Settled slots of whole groups in less room, named; nothing for slots that have none to spare."""
+        if isinstance(self.entry, Eager):
+            return self._aliased(self.entry.compacted(self.of, frame.select(self.slots)))
+        return []
 
     def result(self, frame: pl.DataFrame, name: str) -> pl.Expr | pl.Series:
         """The value of settled slots, under a name."""
@@ -102,6 +111,9 @@ class Fold:
 
     def _slots(self) -> list[pl.Expr]:
         return [pl.col(name) for name in self.slots]
+
+    def _aliased(self, columns: Sequence[pl.Series] | None) -> list[pl.Expr | pl.Series]:
+        return [] if columns is None else [each.alias(name) for each, name in zip(columns, self.slots, strict=True)]
 
     def _named(self, exprs: Sequence[pl.Expr]) -> list[pl.Expr]:
         return [expr.alias(name) for expr, name in zip(exprs, self.slots, strict=True)]
@@ -132,6 +144,14 @@ def settle(frame: pl.DataFrame, folds: Sequence[Fold], whole: bool) -> pl.DataFr
         return frame
     netted = [column for fold in folds for column in fold.settle(frame, whole)]
     return frame.with_columns(netted) if netted else frame
+
+
+def compacted(frame: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
+    """The frame of settled slots, one row a whole group, as state that later rows are added to and nothing else: no other part of a group."""
+    if frame.is_empty():
+        return frame
+    smaller = [column for fold in folds for column in fold.compact(frame)]
+    return frame.with_columns(smaller) if smaller else frame
 
 
 def results(frame: pl.DataFrame, folds: Sequence[Fold], names: Sequence[str]) -> list[pl.Series]:

@@ -1,8 +1,9 @@
 """Aggregate functions of the user's as entries of the registry, made from the function for each call.
 
 An AggregateFunction keeps `accumulators`, a list of those of parts of the group in their order, and `rows`, the arguments of rows that are in none of
-them yet. Over inserts, rows go into accumulators where they come in, if accumulators can be merged; else, and where rows may be taken back, the rows
-travel, and go into the group's one accumulator in their order. A function of whole columns keeps the rows themselves.
+them yet. Where accumulators can be merged, rows go into them as soon as may be: inserts where they come in, changes when they have come to their group. Where
+not, rows stay rows as long as they may still be put together with others before them: until a window has its value, or until they have come to the one
+accumulator of an unbounded group. A function of whole columns keeps the rows themselves.
 """
 
 from __future__ import annotations
@@ -78,16 +79,21 @@ class AccumulatingAggregate(PythonAggregate):
         return [lists.joined(slot) for slot in slots]
 
     def settled(self, of: Signature, slots: pl.DataFrame, whole: bool) -> Sequence[pl.Series] | None:
-        if not whole and (of.retracting or not self._function.merges):
-            return None
+        foldable = self._function.merges and (whole or not of.retracting)
+        return self.compacted(of, slots) if foldable else None
+
+    def compacted(self, of: Signature, slots: pl.DataFrame) -> Sequence[pl.Series] | None:
         accumulators, rows = slots.get_columns()
+        if not rows.list.len().sum() and not (accumulators.list.len() > 1).any():
+            return None
         with opened(self._function, self._span):
             folded = self._run(of).folded(_arrow(accumulators), _arrow(rows))
         return _series(folded), rows.list.head(0)
 
     def value(self, of: Signature, slots: pl.DataFrame) -> pl.Series:
+        accumulators, _ = self.compacted(of, slots) or slots.get_columns()
         with opened(self._function, self._span):
-            return _series(self._run(of).values(_arrow(slots.to_series())))
+            return _series(self._run(of).values(_arrow(accumulators)))
 
     def values_of_rows(self, of: Signature, rows: pl.Series) -> pl.Series:
         run, nothing = self._run(of), pl.Series([None], dtype=self.slots(of)[0].type.polars)

@@ -16,7 +16,7 @@ from everfold.cache import cache_folder
 from everfold.errors import EXIT_FAILED, EXIT_WRONG_USE, EverfoldError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
-_EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 
 
 @click.group(context_settings=_SETTINGS)
@@ -210,7 +210,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         click.echo("stopped", err=True)
-        sys.exit(_EXIT_INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has gone: nothing is left to say, and flushing at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

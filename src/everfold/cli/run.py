@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from everfold.cli.jobs_api import EngineName, Finished, JobRequest, Jobs, jobs
+from everfold.cli.main import EXIT_INTERRUPTED
 from everfold.cli.output import Format, output, show
 from everfold.cli.progress import ProgressView, counted, view
 from everfold.cli.secrets import without_secrets
@@ -285,7 +287,8 @@ class _Stop:
     """Whether the user wants the job to stop: the first Ctrl-C asks for it after the running batch, the second stops at once.
 
     Before the job has begun to ask, and in a job that never does (a batch), there is nothing to wait for: the first one stops at once.
-    SIGTERM counts as Ctrl-C.
+    To stop at once is to end this process as if it were killed, after which a job goes on from its last batch. An exception out of the
+    handler would not do: py4j swallows it, and a lock that was about to be released stays taken. SIGTERM counts as Ctrl-C.
 
     Spark takes SIGINT for itself when its session starts, and then would break off in the middle: so the handler is put back in place
     whenever the job asks whether to stop.
@@ -296,8 +299,10 @@ class _Stop:
         self.wanted = False
         self._running = False
         self._before: dict[int, object] = {}
+        self._stderr = 2
 
     def __enter__(self) -> _Stop:
+        self._stderr = os.dup(2)
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
             self._listen()
@@ -306,6 +311,7 @@ class _Stop:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, cast(Any, handler))
+        os.close(self._stderr)
 
     def _listen(self) -> None:
         for number in self._before:
@@ -313,10 +319,18 @@ class _Stop:
 
     def _ask(self, number: int, frame: object) -> None:
         if self.wanted or not self._running:
-            raise KeyboardInterrupt
+            self._end()
         self.wanted = True
         with self._progress.hidden():
             click.echo("stopping after the running batch; Ctrl-C again stops at once", err=True)
+
+    def _end(self) -> None:
+        os.dup2(self._stderr, 2)  # while Spark starts, standard error is its log
+        with suppress(Exception):  # whatever was interrupted: it may be the very writing of the progress
+            self._progress.close()
+            sys.stdout.flush()
+        os.write(2, b"stopped\n")
+        os._exit(EXIT_INTERRUPTED)
 
     def asked(self) -> bool:
         """Whether the user has asked; the job calls this between batches."""

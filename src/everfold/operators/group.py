@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from everfold.aggregates.folding import Fold, fold_rows, fold_slots, results, settle
+from everfold.aggregates.folding import Fold, compacted, fold_rows, fold_slots, results, settle
 from everfold.operators.changes import ORDER, changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import ClockSpec, InputColumn, Meta, Stats, Step
@@ -146,7 +146,7 @@ class GroupOperator:
             for position, count in table.extremes:
                 fold = layout.folds[position]
                 merged = self._next_extremes(merged, old, fold, state.values[at], moves[at], count)
-        merged = settle(merged, layout.folds, whole=True)
+        merged = compacted(settle(merged, layout.folds, whole=True), layout.folds)
         has = pl.col("n") > 0 if self.updating else pl.lit(True)
         state.write_groups(merged, old, has)
         return self._changed(merged, old, has)

@@ -13,7 +13,6 @@ from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall
 from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate, walk_plan
-from everfold.plan.windows import Session
 from everfold.types import STRING, ArrayType, RowField, RowType
 from everfold.udf.aggregate import OverRows, argument
 from everfold.udf.declared import WholeColumns
@@ -24,7 +23,7 @@ Aggregating: TypeAlias = WindowAggregate | GroupAggregate
 
 
 def check_streamed(roots: Iterable[Root]) -> None:
-    """Raises UnsupportedFeature for a function that lacks a method which a stream needs."""
+    """Raises UnsupportedFeature for a function that cannot take back rows, over an input that does."""
     for root in roots:
         for node in walk_plan(root.input):
             if isinstance(node, Aggregating):
@@ -42,13 +41,6 @@ def _check(node: Aggregating, call: AggCall, of: PythonFunction) -> None:
             f"the Python function `{of.name}` has no method `retract`, and its input changes rows that it gave before",
             call.span,
             help=f"define retract(self, accumulator, …) in {type(of.function).__name__}, or SET 'execution.runtime-mode' = 'batch'",
-        )
-    if isinstance(node, WindowAggregate) and isinstance(node.window, Session) and not of.merges:
-        raise UnsupportedFeature.of(
-            "no-merge",
-            f"the Python function `{of.name}` has no method `merge`, and sessions grow together",
-            call.span,
-            help=f"define merge(self, accumulator, accumulators) in {type(of.function).__name__}",
         )
 
 

@@ -33,7 +33,7 @@ CASES: list[tuple[str, DataType, tuple[object, ...], list[Any], Any]] = [
     ("STDDEV_POP", D10, (), [D("1.50"), D("2.00"), D("1.50"), D(3)], D("0.623610")),
     ("MIN", INT, (), VALUES, 1),
     ("FIRST_VALUE", INT, (), VALUES, 2),
-    ("LAST_VALUE", INT, (), [True, False, True, True], 0),
+    ("LAST_VALUE", INT, (), [1, 0, 1, 1], 0),
     ("LISTAGG", STRING, (), TEXTS, 'b,a,c,"q"'),
     ("LISTAGG", STRING, (";",), TEXTS, 'b;a;c,"q"'),
     ("ARRAY_AGG", INT, (), [None, 2, 1, None, 2], [None, 2, 1]),

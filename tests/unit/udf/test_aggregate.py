@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from everfold.aggregates.folding import SIGN, Fold, fold_rows, fold_slots, results, settle
+from everfold.aggregates.folding import SIGN, Fold, compacted, fold_rows, fold_slots, results, settle
 from everfold.aggregates.python import python_entry
 from everfold.aggregates.registry import Signature
 from everfold.errors import Diagnostic, FunctionError
@@ -113,14 +113,19 @@ def frame_of(rows: Rows, signs: list[int]) -> pl.DataFrame:
     )
 
 
-def valued(frame: pl.DataFrame, fold: Fold, cuts: list[int]) -> dict[int, object]:
-    """The values of groups whose rows come in parts: each part is folded, then merged with the state before it."""
+def valued(frame: pl.DataFrame, fold: Fold, cuts: list[int], *, grouped: bool = True) -> dict[int, object]:
+    """The values of groups whose rows come in parts: each part is folded, then merged with the state before it.
+
+    grouped: the state is that of unbounded groups; else that of slices, which stand beside one another until a window has its value.
+    """
     bounds = sorted({0, frame.height, *(min(cut, frame.height) for cut in cuts)})
     state: pl.DataFrame | None = None
     for start, end in pairwise(bounds):
         part = settle(fold_rows(frame[start:end], ["k"], [fold], []), [fold], whole=False)
         both = part if state is None else pl.concat([state, part])
         state = settle(fold_slots(both, ["k"], [fold]), [fold], whole=True)
+        if grouped:
+            state = compacted(state, [fold])
     if state is None:
         return {}
     (values,) = results(state, [fold], ["value"])
@@ -136,10 +141,10 @@ def expected(rows: Rows) -> dict[int, object]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 @settings(max_examples=40, deadline=None)
-@given(rows=some.lists(some.tuples(some.integers(0, 2), VALUES), max_size=20), cuts=CUTS)
-def test_one_part_or_many(function: PythonFunction, rows: Rows, cuts: list[int]) -> None:
+@given(rows=some.lists(some.tuples(some.integers(0, 2), VALUES), max_size=20), cuts=CUTS, grouped=some.booleans())
+def test_one_part_or_many(function: PythonFunction, rows: Rows, cuts: list[int], grouped: bool) -> None:
     frame = frame_of(rows, [1] * len(rows))
-    assert valued(frame, fold_of(function, retracting=False), cuts) == expected(rows)
+    assert valued(frame, fold_of(function, retracting=False), cuts, grouped=grouped) == expected(rows)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -153,9 +158,18 @@ def test_what_is_taken_back_is_gone(function: PythonFunction, data: some.DataObj
         changes.insert(data.draw(some.integers(changes.index((rows[at], 1)) + 1, len(changes))), (rows[at], -1))
     frame = frame_of([row for row, _ in changes], [sign for _, sign in changes])
     left = expected([row for at, row in enumerate(rows) if at not in gone])
-    found = valued(frame, fold_of(function, retracting=True), data.draw(CUTS))
+    grouped = data.draw(some.booleans())
+    found = valued(frame, fold_of(function, retracting=True), data.draw(CUTS), grouped=grouped)
     assert {key: found[key] for key in left} == left
     assert all(value is None for key, value in found.items() if key not in left)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS[:1])
+def test_slices_of_a_function_that_does_not_merge(function: PythonFunction) -> None:
+    fold = fold_of(function, retracting=True)
+    slices = [settle(fold_rows(frame_of([(1, value)], [1]), ["k"], [fold], []), [fold], whole=True) for value in (2, 3)]
+    window = settle(fold_slots(pl.concat(slices), ["k"], [fold]), [fold], whole=True)
+    assert [values.to_list() for values in results(window, [fold], ["value"])] == [[5]]
 
 
 def test_it_is_closed_when_it_was_opened() -> None:
