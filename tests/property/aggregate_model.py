@@ -85,7 +85,7 @@ def _avg(of: DataType, values: list[Any]) -> Any:
     if isinstance(of, IntegerType):
         return _wrapped(_truncated(Fraction(_wrapped(sum(values), BIGINT.bits), len(values))), of.bits)
     assert isinstance(of, DecimalType)
-    return _rounded(Fraction(sum(values)) / len(values), max(of.scale, 6))
+    return _rounded(sum(map(Fraction, values)) / len(values), max(of.scale, 6))
 
 
 def _extreme(pick: Callable[[list[Any]], Any]) -> Callable[[DataType, list[Any]], Any]:

@@ -28,7 +28,7 @@ _STATE = re.compile(r"(?:\s*SQLSTATE: \w+)+\s*$")
 _MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|does not exist")
 _NO_WORKER = re.compile(r"Python worker failed to connect back|Timed out while waiting for the Python worker")
 _NO_MEMORY = re.compile(r"OutOfMemoryError|GC overhead limit exceeded")
-_NO_JVM = re.compile(r"Answer from Java side is empty|Error while (?:sending|receiving)|Connection refused", re.I)
+_NO_JVM = re.compile(r"Answer from Java side is empty|Error while (?:sending|receiving)")
 _MORE_MEMORY = "--conf spark.driver.memory=4g"
 _QUERY = "=== Streaming Query ==="
 """From here on Spark describes the query, whose plan holds the words of errors that have not happened."""

@@ -1,0 +1,37 @@
+"""Ctrl-C and SIGTERM: at once while nothing runs yet, after the running batch when something does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import os, signal, sys
+from everfold.cli.progress import view
+from everfold.cli.run import _Stop
+
+with _Stop(view()) as stop:
+    if sys.argv[1] == "running":
+        stop.asked()
+    else:  # standard error is Spark's log while Spark starts
+        os.dup2(os.open("log", os.O_WRONLY | os.O_CREAT), 2)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print(stop.asked(), flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+FIRST = "stopping after the running batch; Ctrl-C again stops at once\n"
+
+
+def run(stage: str, folder: Path) -> tuple[int, str, str]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, stage], cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_before_anything_runs_the_first_word_ends_it(tmp_path: Path) -> None:
+    assert run("starting", tmp_path) == (130, "", "stopped\n")
+    assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_running_job_is_asked_first(tmp_path: Path) -> None:
+    assert run("running", tmp_path) == (130, "True\n", FIRST + "stopped\n")
