@@ -15,6 +15,7 @@ from everfold.plan.nodes import Plan
 from everfold.plan.python_aggregates import Aggregating
 from everfold.spark.crossing import crossing
 from everfold.types import DataType
+from everfold.udf.declared import origin_of
 from everfold.udf.function import PythonFunction
 from everfold.udf.running import opened
 from everfold.udf.scalar import ScalarRun
@@ -103,22 +104,19 @@ def pickle_by_value(functions: Sequence[PythonFunction]) -> None:
 
 
 def _modules(of: PythonFunction) -> Iterator[ModuleType]:
-    """The loaded modules that lie in the folder of the function's module, or below it, and that no package manager has put there."""
-    function = getattr(of.function, "called", of.function)
-    name = getattr(function, "__module__", None) or type(function).__module__
-    home = _folder(sys.modules.get(name))
-    if home is None:
-        return
+    """The loaded modules that lie in the folder that the function's module is imported from, or below it, and that workers do not have anyway."""
+    origin = origin_of(of.function)
+    home = _folder(sys.modules.get(getattr(origin, "__module__", None) or type(origin).__module__))
     for module in list(sys.modules.values()):
         folder = _folder(module)
-        if folder is not None and folder.is_relative_to(home):
-            yield module
+        if home is not None and folder is not None and folder.is_relative_to(home) and module.__name__ != "__main__":
+            yield module  # the main script always goes by value
 
 
 def _folder(module: ModuleType | None) -> Path | None:
-    """The folder that a module is imported from; None for one that workers have anyway, and for the main script, which always goes by value."""
+    """The folder that a module is imported from; None for what is installed, and for what comes from no file."""
     file = getattr(module, "__file__", None)
-    if module is None or not file or module.__name__ == "__main__" or file.startswith((*_INSTALLED, _PACKAGE)):
+    if module is None or not file or file.startswith((*_INSTALLED, _PACKAGE)):
         return None
     place = Path(file).resolve().parent
     for _ in range(module.__name__.count(".") + (Path(file).name == "__init__.py")):

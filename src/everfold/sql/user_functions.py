@@ -14,7 +14,7 @@ from enum import StrEnum
 from everfold.errors import Diagnostic, Span, SqlError, nearest
 from everfold.plan.expressions import Expr, Literal
 from everfold.types import DataType, NullType
-from everfold.udf.declared import Calling, Declared, TypeLike, WholeColumns, udaf
+from everfold.udf.declared import Calling, Declared, TypeLike, WholeColumns, origin_of, udaf
 from everfold.udf.failure import trace
 from everfold.udf.function import FUNC_TYPES, PythonFunction
 from everfold.udf.interface import AggregateFunction, ScalarFunction, UserDefinedFunction
@@ -177,9 +177,7 @@ def declared(found: object, name: str, identifier: str, span: Span | None) -> Us
 
 def place_of(found: object) -> str:
     """Module and name of a function that is handed over as an object."""
-    of: object = found.function if isinstance(found, Declared) else found
-    if isinstance(of, Calling | WholeColumns):
-        of = of.called
+    of = origin_of(found.function if isinstance(found, Declared) else found)
     of = of if hasattr(of, "__qualname__") else type(of)
     return f"{getattr(of, '__module__', None) or 'builtins'}.{getattr(of, '__qualname__', '')}"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from everfold.errors import Span
 from everfold.types import DataType
 from everfold.udf import columns, failure
-from everfold.udf.declared import WholeColumns
+from everfold.udf.declared import WholeColumns, Wrapping
 from everfold.udf.function import PythonFunction
 from everfold.udf.interface import AggregateFunction, FunctionContext, ScalarFunction
 from everfold.udf.row import Row
@@ -213,11 +213,12 @@ def _bounds(lists: Lists) -> Iterator[tuple[int, int]]:
         end += length
 
 
-class OverRows(ScalarFunction):
+class OverRows(ScalarFunction, Wrapping):
     """An aggregate function as a scalar one, of a list of a group's rows: what a batch calls, whose groups are whole."""
 
     def __init__(self, of: PythonFunction, args: Sequence[DataType], span: Span | None) -> None:
         self._of, self._args, self._span = of, tuple(args), span
+        self.called = of.function
 
     def open(self, function_context: FunctionContext) -> None:
         self._of.function.open(function_context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,13 @@ class Declared:
         return self.function.eval(*args)
 
 
-class Calling(ScalarFunction):
+class Wrapping:
+    """A function of ours around one of the user's (`called`)."""
+
+    called: Any
+
+
+class Calling(ScalarFunction, Wrapping):
     """A plain callable as a scalar function."""
 
     def __init__(self, called: Callable[..., Any]) -> None:
@@ -48,11 +55,18 @@ class Calling(ScalarFunction):
         return self.called(*args)
 
 
-class WholeColumns(UserDefinedFunction):
+class WholeColumns(UserDefinedFunction, Wrapping):
     """A plain callable as a vectorised aggregate function: it makes the value out of all rows of a group at once."""
 
     def __init__(self, called: Callable[..., Any]) -> None:
         self.called = called
+
+
+def origin_of(function: object) -> object:
+    """What the user wrote: a function, or an object of a class, out of all that it is wrapped into."""
+    while isinstance(function, Wrapping | functools.partial):
+        function = function.called if isinstance(function, Wrapping) else function.func
+    return function
 
 
 Function: TypeAlias = Callable[..., Any] | ScalarFunction
@@ -190,6 +204,6 @@ def _deterministic(function: UserDefinedFunction, said: bool | None) -> bool:
 
 
 def _name(f: object) -> str:
-    """The function's own name; that of the function inside a functools.partial, and of its class for an object."""
-    inner = getattr(f, "func", f)
+    """The function's own name, of an object that of its class."""
+    inner = origin_of(f)
     return str(getattr(inner, "__name__", None) or type(inner).__name__)
