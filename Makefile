@@ -2,6 +2,8 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.everfold-ready
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -22,11 +24,11 @@ demo: $(READY) # run the main job: the window tables of six bids
 
 test: $(READY) # check everything that takes minutes: style, types, layers, every case in memory, some on Spark and Kafka
 	@$(BIN)/everfold check-setup --quiet
-	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(READY) # check everything: every case on Spark too, and the slow tests that kill processes
 	@$(BIN)/everfold check-setup --quiet
-	@$(BIN)/python -m pytest --everfold-engine=all $(PYTEST_ARGS)
+	@$(PYTEST) --everfold-engine=all $(PYTEST_ARGS)
 
 bench: $(READY) # compare everfold with Flink and with Spark's own aggregation
 	@$(BIN)/python benchmarks/run.py

@@ -17,7 +17,10 @@ os.environ.setdefault("POLARS_MAX_THREADS", "2")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what needs Spark or Kafka by where it lies or what it asks for, and puts it last."""
+    """Marks what needs Spark or Kafka by where it lies or what it asks for, and puts it last.
+
+    Of several workers (`-n 2 --dist loadgroup`) one runs all of that, in one session and through one broker, the others the rest.
+    """
     root = Path(__file__).parent
     for item in items:
         parts = item.path.relative_to(root).parts if item.path.is_relative_to(root) else ()
@@ -25,6 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         if "kafka_broker" in getattr(item, "fixturenames", ()):
             item.add_marker("kafka")
+        if any(item.get_closest_marker(name) is not None for name in ("spark", "kafka")):
+            item.add_marker(pytest.mark.xdist_group("java"))
     items.sort(key=_needs_java)
 
 

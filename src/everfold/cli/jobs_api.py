@@ -30,7 +30,7 @@ class JobRequest:
 
     name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what
     relative paths start from. suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's.
-    stopping: asked after every batch, True when the user wants the job to stop.
+    stopping: asked after every batch, True when the user wants the job to stop. brief: whether this job and those after it have only little to read.
     """
 
     roots: Sequence[Root]
@@ -43,6 +43,7 @@ class JobRequest:
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     stopping: Callable[[], bool] = lambda: False
+    brief: bool = False
 
 
 class Jobs(Protocol):

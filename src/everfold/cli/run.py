@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 STATE_FOLDER = ".everfold"
 """Where INSERT jobs live, beside the script, unless `--state` names another folder."""
+_BRIEF_BYTES = 8 << 20
+"""A script that reads no more than this is over before a JVM that compiles with care would pay."""
 _WIDTH_OPTION = "sql-client.display.max-column-width"
 _MODE_OPTION = "sql-client.execution.result-mode"
 
@@ -106,29 +108,35 @@ def note(text: str) -> None:
 
 
 def run(script: Script, options: RunOptions) -> None:
-    """Runs a script."""
+    """Runs a script. All its statements are understood and their tables checked before the first job starts."""
     from everfold.sql.planner import Done, Show, Submit
-    from everfold.sql.script import parse_script
-    from everfold.sql.statements import Query
 
     engine = jobs(options.engine)
-    session = session_of(options, script.folder)
-    several = sum(isinstance(each, Query) for each in parse_script(script.text, script.source, options.dialect)) > 1
-    folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
-    for action in session.run(script.text, source=script.source):
+    actions: list[Show | Submit] = []
+    for action in session_of(options, script.folder).run(script.text, source=script.source):
         match action:
-            case Show():
+            case Show() if not any(isinstance(each, Submit) for each in actions):
                 show(sys.stdout, action.columns, action.rows, options.format)
+            case Show() | Submit():
+                actions.append(action)
             case Done():
                 if sys.stderr.isatty():
                     click.echo(action.message, err=True)
-            case Submit():
-                check_tables(action)
-                if several and options.format == "text" and isinstance(action.roots[0], Collect):
-                    # As the SQL client does with a script: each table under the query that it answers.
-                    click.echo(f"\n{without_secrets(action.text)}", err=True)
-                if _run_job(engine, _request(action, script, options, folders), options):
-                    return
+    submits = [each for each in actions if isinstance(each, Submit)]
+    for each in submits:
+        check_tables(each)
+    several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
+    brief = _little_to_read(submits, script.folder)
+    folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
+    for action in actions:
+        if isinstance(action, Show):
+            show(sys.stdout, action.columns, action.rows, options.format)
+            continue
+        if several and options.format == "text" and isinstance(action.roots[0], Collect):
+            # As the SQL client does with a script: each table under the query that it answers.
+            click.echo(f"\n{without_secrets(action.text)}", err=True)
+        if _run_job(engine, _request(action, script, options, folders, brief=brief), options):
+            return
 
 
 def check_tables(action: Submit) -> None:
@@ -161,6 +169,18 @@ def check_tables(action: Submit) -> None:
         raise type(wrong[0])(*(found for error in wrong for found in error.diagnostics))
 
 
+def _little_to_read(jobs: Sequence[Submit], folder: Path) -> bool:
+    from everfold.connectors.registry import connector_of
+
+    left = _BRIEF_BYTES
+    for table in (table for job in jobs for table in job.sources):
+        size = connector_of(table).source(table).size(folder, left)
+        if size is None or size >= left:
+            return False
+        left -= size
+    return True
+
+
 class _Folders:
     """Gives each INSERT job of a script a folder of its own: the first one has the script's, the others are in `jobs/` below it.
 
@@ -182,7 +202,7 @@ class _Folders:
         return place
 
 
-def _request(action: Submit, script: Script, options: RunOptions, folders: _Folders) -> JobRequest:
+def _request(action: Submit, script: Script, options: RunOptions, folders: _Folders, *, brief: bool) -> JobRequest:
     name = action.settings.pipeline_name or script.name
     state: Path | None
     if all(isinstance(root, Sink) for root in action.roots):
@@ -200,6 +220,7 @@ def _request(action: Submit, script: Script, options: RunOptions, folders: _Fold
         base_folder=script.folder,
         suspend=options.suspend,
         master=options.master,
+        brief=brief,
         conf={key: value for key, value in options.conf.items() if key.startswith("spark.")},
     )
 

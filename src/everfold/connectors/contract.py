@@ -138,6 +138,10 @@ class Source(ABC):
         """Whether a join with the table reads it in every batch anew; if not, once, when the job starts."""
         return False
 
+    def size(self, base_folder: Path, enough: int) -> int | None:
+        """How many bytes there are to read, counted no further than `enough`; None when they have no end or cannot be told beforehand."""
+        return None
+
     def local(self, base_folder: Path) -> Iterator[pa.Table]:
         """The rows for the memory engine, in pieces, in the order they lie in: `c0…` and `__kind` if they are changes, Arrow's physical types."""
         raise UnsupportedFeature.of(

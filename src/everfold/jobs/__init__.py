@@ -25,7 +25,7 @@ class Request(Protocol):
 
     name: for people and logs. state_dir: the job's folder, None for a temporary one. base_folder: what relative paths start from.
     suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's. stopping: asked again and
-    again, True when the job is to stop after its running batch.
+    again, True when the job is to stop after its running batch. brief: whether this job and those after it have only little to read.
     """
 
     @property
@@ -44,6 +44,8 @@ class Request(Protocol):
     def conf(self) -> Mapping[str, str]: ...
     @property
     def stopping(self) -> Callable[[], bool]: ...
+    @property
+    def brief(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +64,27 @@ class Finished:
 _ENGINES: dict[tuple[str | None, tuple[tuple[str, str], ...]], Engine] = {}
 
 
-def engine_of(master: str | None, conf: Mapping[str, str]) -> Engine:
-    """The process's engine for a master and options of Spark's."""
+def engine_of(master: str | None, conf: Mapping[str, str], *, brief: bool = False) -> Engine:
+    """The process's engine for a master and options of Spark's; `brief` counts for the one that starts."""
     from everfold.jobs.engine import Engine
 
     key = (master, tuple(sorted(conf.items())))
     if key not in _ENGINES:
-        _ENGINES[key] = Engine(master=master, conf=conf)
+        _ENGINES[key] = Engine(master=master, conf=conf, brief=brief)
         atexit.register(_ENGINES[key].close)
     return _ENGINES[key]
 
 
 def bounded(request: Request) -> bool:
     """Whether all of the job's input ends by itself. Looks at the options of its tables only."""
-    return engine_of(request.master, request.conf).bounded(request.roots, request.settings)
+    return engine_of(request.master, request.conf, brief=request.brief).bounded(request.roots, request.settings)
 
 
 def submit(
     request: Request, *, rows: Callable[[pa.Table], None], progress: Callable[[Progress], None] | None = None
 ) -> Finished:
     """Runs a job to its end. `rows` takes what a bare SELECT emits (`c0`, …, `__kind`). Raises EverfoldError."""
-    return engine_of(request.master, request.conf).run(
+    return engine_of(request.master, request.conf, brief=request.brief).run(
         request.roots,
         settings=request.settings,
         base_folder=request.base_folder,

@@ -55,11 +55,12 @@ class Engine:
     """Spark, started when the first job needs it.
 
     session: the caller's session to work beside; without one a JVM is started with `master` and `conf`, and ended by `close`.
-    log_file: where Spark's words go. externals: tables whose rows the caller provides.
+    log_file: where Spark's words go. brief: whether the jobs have only little to do. externals: tables whose rows the caller provides.
     """
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    brief: bool = False
     log_file: Path | None = None
     session: SparkSession | None = None
     externals: dict[str, External] = field(default_factory=dict)
@@ -70,7 +71,9 @@ class Engine:
         if self.session is not None:
             return self.session
         if self._started is None:
-            self._started = start_spark(master=self.master, conf=self.conf, log_file=self.log_file or log_file)
+            self._started = start_spark(
+                master=self.master, conf=self.conf, log_file=self.log_file or log_file, brief=self.brief
+            )
         return self._started
 
     def close(self) -> None:

@@ -70,6 +70,8 @@ _JAVA_OPTIONS = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
+_BRIEF = ("-XX:TieredStopAtLevel=1",)
+"""For a process that has only little to do, and is done before what the optimizing compiler makes, and measures for it, would pay."""
 _FORK_S = 0.2
 """When the process of the JVM has surely been forked: imports in another thread have to wait for that."""
 
@@ -96,8 +98,8 @@ def own_session(spark: SparkSession, partitions: int) -> SparkSession:
     return session
 
 
-def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path) -> SparkSession:
-    """Starts a JVM and a session; all that Spark and its workers say goes to `log_file`.
+def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, brief: bool = False) -> SparkSession:
+    """Starts a JVM and a session; all that Spark and its workers say goes to `log_file`. brief: whether it will have only little to do.
 
     Raises UsageError `no-java`, or `spark-start` when Spark does not come up.
     """
@@ -117,7 +119,9 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path) 
     own = [
         f"-Dlog4j2.configurationFile=file:{log4j}",
         f"-Dderby.system.home={tempfile.gettempdir()}",
+        f"-XX:ErrorFile={log_file.with_suffix('.crash.log')}",
         *_JAVA_OPTIONS,
+        *(_BRIEF if brief else ()),
         *archive_options(java, given),
     ]
     in_process = re.fullmatch(r"local(\[.*\])?", where) is not None

@@ -68,6 +68,20 @@ class FileSource(Source):
         """Unless the folder is watched."""
         return self.poll_ms is None
 
+    def size(self, base_folder: Path, enough: int) -> int | None:
+        """The sizes of the files that are there now."""
+        if not self.bounded():
+            return None
+        total = 0
+        try:
+            for file in files(resolve(self.options.text("path"), base_folder)):
+                total += file.stat().st_size
+                if total >= enough:
+                    break
+        except OSError:  # what cannot be read is said when it is
+            return None
+        return total
+
     def place(self, base_folder: Path) -> Path:
         """Where the files lie. Raises ConnectorError `no-such-path`."""
         said = self.options.text("path")
