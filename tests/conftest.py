@@ -19,7 +19,8 @@ os.environ.setdefault("POLARS_MAX_THREADS", "2")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what needs Spark or Kafka by where it lies or what it asks for, and puts it last.
 
-    Of several workers (`-n 2 --dist loadgroup`) one runs all of that, in one session and through one broker, the others the rest.
+    Of several workers (`-n 2 --dist loadgroup`) one runs all of that, in one session and through one broker, the others the rest;
+    where case files run on Spark, each worker has a session for those that it gets.
     """
     root = Path(__file__).parent
     for item in items:
@@ -29,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "kafka_broker" in getattr(item, "fixturenames", ()):
             item.add_marker("kafka")
         if any(item.get_closest_marker(name) is not None for name in ("spark", "kafka")):
-            item.add_marker(pytest.mark.xdist_group("java"))
+            item.add_marker(pytest.mark.xdist_group(item.path.name if item.path.suffix == ".yaml" else "java"))
     items.sort(key=_needs_java)
 
 

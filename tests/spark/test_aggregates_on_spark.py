@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from unit.aggregates import test_bags, test_distinct, test_sequences, test_variance
 from unit.aggregates.calls import call
 
+from everfold.aggregates.decimals import spark_sum
 from everfold.aggregates.registry import Over
 from everfold.plan.expressions import Literal
 from everfold.sql.functions.render import to_spark
-from everfold.types import BOOLEAN, DOUBLE, INT, STRING, ArrayType, DataType, MultisetType, RowType
+from everfold.types import BOOLEAN, DOUBLE, INT, STRING, ArrayType, DataType, DecimalType, MultisetType, RowType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+WIDE = Context(prec=80)
 
 Case = tuple[str, tuple[DataType, ...], tuple[object, ...], list[Any], Any, bool, bool]
 """Function, argument types, constants, rows, expected, DISTINCT, filtered by `f`."""
@@ -106,3 +109,45 @@ def _close(found: Any, expected: Any) -> bool:
     if isinstance(expected, Decimal) and found is not None:
         return bool(abs(found - expected) <= abs(expected) * Decimal("1e-15"))
     return bool(found == expected)
+
+
+def test_sums_of_long_decimals_are_exact(spark: SparkSession) -> None:
+    """Against Python's decimals: sums that have more than 38 digits on the way, or at the end."""
+    from everfold.spark.session import own_session
+
+    session = own_session(spark, 2)
+    random = Random(7)
+    biggest = 10**38 - 1
+    wrong = []
+    for scale in (0, 1, 10, 19, 20, 21, 37, 38):
+        groups = [
+            [random.choice((-1, 1)) * random.randrange(10 ** random.randrange(1, 39)) for _ in range(8)]
+            for _ in range(20)
+        ]
+        groups += [[biggest, 1, -5], [biggest, 1], [-biggest, -1, 1], [-biggest, -1], [10**20, -1], [-(10**20), 1], [0]]
+        groups += [
+            [biggest, -biggest, biggest],
+            [biggest, biggest, -1, -biggest],
+            [3, 3, 3],
+            [10**38 - 10**20, 10**20 - 1],
+        ]
+        values = ", ".join(
+            f"({at}, CAST('{Decimal(value).scaleb(-scale, WIDE)}' AS DECIMAL(38,{scale})))"
+            for at, group in enumerate(groups)
+            for value in group
+        )
+        type_ = DecimalType(precision=38, scale=scale)
+        texts = [to_spark_total(type_, distinct=distinct) for distinct in (False, True)]
+        rows = session.sql(
+            f"SELECT g, {', '.join(texts)} FROM VALUES {values} AS t(g, v) GROUP BY g ORDER BY g"
+        ).collect()
+        for group, (_, total, of_distinct) in zip(groups, rows, strict=True):
+            for found, exact in ((total, sum(group)), (of_distinct, sum(set(group)))):
+                expected = Decimal(exact).scaleb(-scale, WIDE) if abs(exact) <= biggest else None
+                if found != expected:
+                    wrong.append(f"{scale}: {group}: {found}, not {expected}")
+    assert not wrong, "\n".join(wrong)
+
+
+def to_spark_total(of: DecimalType, *, distinct: bool) -> str:
+    return spark_sum(Over(("v",), distinct=distinct), of)

@@ -121,6 +121,25 @@ def test_bad_records_are_left_out_on_demand_and_counted(run: Run, tmp_path: Path
     assert totals(tmp_path) == sorted([*WHOLE[1:], WHOLE[0] - 7 - 8])
 
 
+def test_a_batch_says_the_same_and_counts_the_same(run: Run, tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    good = lines(2)
+    put(tmp_path, 2, "\n".join([*good[:7], good[7][:-1], good[8].replace('"2020', '"20'), *good[9:]]) + "\n")
+    assert run("--batch").first.startswith("error[bad-record]: `in/2` line 8: it is not JSON: ")
+    script = (tmp_path / "job.sql").read_text()
+    script = script.replace("'path' = 'in'", "'path' = 'in', 'json.ignore-parse-errors' = 'true'")
+    (tmp_path / "job.sql").write_text(script)
+    failed = run("--batch")
+    assert failed.first == "error[null-rowtime]: `in/2` line 9: the time attribute `at_time` is NULL"
+    assert "SET 'everfold.null-rowtime' = 'drop'" in failed.err
+    assert totals(tmp_path) == []
+    done = run("--batch", "--conf", "everfold.null-rowtime=drop")
+    assert done.code == 0, done.err
+    assert "2 rows dropped: not readable in full" in done.err
+    assert "1 row dropped: no time, the time attribute is NULL" in done.err
+    assert totals(tmp_path) == sorted([*WHOLE[1:], WHOLE[0] - 7 - 8])
+
+
 # --- files ----------------------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,8 @@ that could have more than 38 digits are kept as two halves ("limbs") that cannot
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Over, Slot
 from everfold.types import DataType, DecimalType
@@ -59,6 +61,46 @@ def mean(total: pl.Expr, nonnull: pl.Expr, scale: int, kept: int) -> pl.Expr:
     value = pl.when(whole.abs() < _i128(10 ** (38 - kept + scale))).then(whole) * wider + rounded
     fits = value.abs() < _i128(10**38)
     return pl.when(fits).then(value).reinterpret(dtype=pl.Decimal(38, kept))
+
+
+def spark_sum(over: Over, arg: DecimalType) -> str:
+    """Sum in Spark as DECIMAL(38, s), NULL on overflow: of three limbs, as no type of Spark's is wider than 38 digits on the way.
+
+    Spark's `div` answers a BIGINT, its arithmetic of decimals without a point loses nothing: so limbs have 18, 10 and 10 digits.
+    """
+    whole, half = f"{10**20}BD", f"{10**10}BD"
+    upper, middle, lower = (_spark_limb_sum(over, arg, at) for at in range(3))
+    below = f"({middle} * {half} + {lower})"
+    parts = f"named_struct('high', {upper} + ({below} div {whole}), 'low', {below} % {whole})"
+    unscaled = (
+        f"transform(array({parts}), of -> CASE WHEN of.high < 0 AND of.low > 0 THEN (of.high + 1) * {whole} + (of.low - {whole})"
+        f" WHEN of.high > 0 AND of.low < 0 THEN (of.high - 1) * {whole} + (of.low + {whole})"
+        f" ELSE of.high * {whole} + of.low END)[0]"
+    )
+    if not arg.scale:
+        return f"CAST({unscaled} AS DECIMAL(38,0))"
+    digits = "lpad(replace(CAST(of AS STRING), '-', ''), 40, '0')"  # its `abs` keeps 34 digits only
+    pointed = f"concat(CASE WHEN of < 0 THEN '-' ELSE '' END, left({digits}, {40 - arg.scale}), '.', right({digits}, {arg.scale}))"
+    return f"transform(array({unscaled}), of -> CAST({pointed} AS DECIMAL(38,{arg.scale})))[0]"
+
+
+def _spark_limb_sum(over: Over, arg: DecimalType, at: int) -> str:
+    """The sum of one limb of the values, as a decimal without a point."""
+
+    def limb(value: str) -> str:
+        for digits in (20, 10, 0)[:at]:
+            value = f"({value} % {_power(digits - arg.scale)})"
+        return f"CAST({value} div {_power((20, 10, 0)[at] - arg.scale)} AS DECIMAL(20,0))"
+
+    if over.distinct:
+        added = f"aggregate(collect_set({over.texts[0]}), CAST(0 AS DECIMAL(38,0)), (sum, of) -> CAST(sum + {limb('of')} AS DECIMAL(38,0)))"
+        return f"CASE WHEN COUNT({over.texts[0]}) > 0 THEN {added} END"
+    return f"SUM({limb(over.texts[0])})"
+
+
+def _power(exponent: int) -> str:
+    """A power of ten as a literal of Spark's."""
+    return f"{Decimal(1).scaleb(exponent):f}BD"
 
 
 def duckdb_sum(over: Over, arg: DecimalType) -> str:

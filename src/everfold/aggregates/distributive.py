@@ -227,9 +227,8 @@ def total(arg: DataType, column: pl.Expr) -> pl.Expr:
 
 def spark_total(arg: DataType, over: Over) -> str:
     """Exact sum in Spark, of at least the type in which we add up."""
-    if isinstance(arg, DecimalType) and arg.precision > decimals.SAFE_DIGITS:
-        distinct = "DISTINCT " if over.distinct else ""
-        return f"SUM({distinct}CAST({over.texts[0]} AS {total_type(arg).spark}))"
+    if isinstance(arg, DecimalType) and decimals.in_limbs(arg):
+        return decimals.spark_sum(over, arg)
     return f"SUM({over.each})"
 
 

@@ -166,10 +166,6 @@ class Source(ABC):
         """Whether a bounded source has given all its rows, by its line of the offset log. File sources leave that to the engine."""
         return False
 
-    def skipped(self, progress: object) -> int:
-        """How many records a batch left out or read in part (ignore-parse-errors), by Spark's progress of the batch."""
-        return 0
-
 
 @dataclass(slots=True)
 class _Sink:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import KIND, BatchId, LocalSink
+from everfold.jobs import Finished
 from everfold.jobs.failure import explained
 from everfold.jobs.routing import Target
 from everfold.jobs.sources import Sources
 from everfold.plan.nodes import Root
 from everfold.spark.batch import BatchLowering
+from everfold.spark.observed import left_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,21 +28,23 @@ def run_batch(
     zone: str,
     job: str,
     epoch: int,
+    drop_null_rowtime: bool,
     log_file: Path,
-) -> int:
-    """Runs the roots one after the other; the number of rows given to sinks. A second run of the same job is another epoch."""
-    lowering = BatchLowering(spark, zone, sources.batch)
+) -> Finished:
+    """Runs the roots one after the other. A second run of the same job is another epoch. Raises EverfoldError."""
+    lowering = BatchLowering(spark, zone, sources.batch, drop_null_rowtime)
     rows_out = 0
     try:
-        for root, target in zip(roots, targets, strict=True):
-            frame = lowering.lower(root.input).selectExpr("*", f"CAST(0 AS TINYINT) AS {KIND}")
-            batch = BatchId(job, target.name, epoch, 0)
-            if isinstance(target.sink, LocalSink):
-                table = frame.toArrow()
-                rows_out += table.num_rows
-                target.sink.write(table, batch)
-            else:
-                rows_out += target.sink.write(frame, batch) or 0
+        with left_out(spark) as dropped:
+            for root, target in zip(roots, targets, strict=True):
+                frame = lowering.lower(root.input).selectExpr("*", f"CAST(0 AS TINYINT) AS {KIND}")
+                batch = BatchId(job, target.name, epoch, 0)
+                if isinstance(target.sink, LocalSink):
+                    table = frame.toArrow()
+                    rows_out += table.num_rows
+                    target.sink.write(table, batch)
+                else:
+                    rows_out += target.sink.write(frame, batch) or 0
     except Exception as error:
         raise explained(error, sources.opened, log_file) from error
-    return rows_out
+    return Finished(rows_out=rows_out, dropped_rows=dropped)

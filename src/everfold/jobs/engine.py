@@ -190,7 +190,7 @@ class Engine:
             if not streaming:
                 epoch = time.time_ns()
                 job = folder.path.name
-                rows = run_batch(
+                return run_batch(
                     spark,
                     roots,
                     targets,
@@ -198,9 +198,9 @@ class Engine:
                     zone=settings.local_time_zone,
                     job=job,
                     epoch=epoch,
+                    drop_null_rowtime=settings.null_rowtime == "drop",
                     log_file=folder.log_file,
                 )
-                return Finished(rows_out=rows)
             router = StreamJob(
                 spark=spark,
                 folder=folder,

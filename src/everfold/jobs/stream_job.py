@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.left_out import add_left_out
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explained
 from everfold.jobs.folder import JobFolder, Manifest
@@ -18,7 +19,7 @@ from everfold.jobs.sources import Sources
 from everfold.plan.nodes import Root, TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session, slice_end
 from everfold.spark.buckets import bucket_ids
-from everfold.spark.stream import NULL_ROWTIME, StatefulNode, StreamLowering
+from everfold.spark.stream import StatefulNode, StreamLowering
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _STOP_PATIENCE_S = 120.0
 _TICK_DELAY_MS = 50
-_DROPPED = {"everfold_bad_": "not readable in full", NULL_ROWTIME: "no time, the time attribute is NULL"}
-"""Why rows were left out, by how the name of their observed count begins."""
 
 
 class _Stopped(Exception):
@@ -168,7 +167,7 @@ class StreamJob:
             rows = _data_rows(report)
             router.rows += rows
             self._had_data = rows > 0
-            _count_dropped(report, router.dropped)
+            add_left_out(report.observedMetrics or {}, router.dropped)
             offsets = self._offsets(batch)
             for source in self.sources.opened:
                 source.after_batch(offsets)
@@ -232,14 +231,6 @@ def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
     if isinstance(node.window, Session):
         return last_batch_ms + node.window.gap_ms
     return slice_end(node.window, last_batch_ms)
-
-
-def _count_dropped(report: Any, dropped: dict[str, int]) -> None:
-    """Adds what a batch left out because options say so."""
-    for name, row in (report.observedMetrics or {}).items():
-        why = next((each for prefix, each in _DROPPED.items() if name.startswith(prefix)), None)
-        if why is not None and row[0]:
-            dropped[why] = dropped.get(why, 0) + int(row[0])
 
 
 def _data_rows(report: Any) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from everfold.aggregates.calls import spark_twin
+from everfold.connectors.left_out import count_timeless
+from everfold.connectors.timeless import PLACE, raise_timeless
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,
@@ -29,6 +31,7 @@ from everfold.plan.nodes import (
     WatermarkAssigner,
     WindowAggregate,
     WindowTableFunction,
+    walk_plan,
 )
 from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
 from everfold.plan.windows import Session
@@ -52,11 +55,16 @@ _START, _END, _AT = "__start", "__end", "__at"
 
 @dataclass(frozen=True, slots=True)
 class BatchLowering:
-    """Makes the batch DataFrame of a plan, columns `c0, c1, …`. open_source: the bounded content of a table."""
+    """Makes the batch DataFrame of a plan, columns `c0, c1, …`.
+
+    open_source: the bounded content of a table. drop_null_rowtime: rows without a time stay out of windows, and are counted in observed
+    metrics; if not, they stop the query.
+    """
 
     spark: SparkSession
     zone: str
     open_source: Callable[[Table], DataFrame]
+    drop_null_rowtime: bool = False
 
     @property
     def _scalars(self) -> Scalars:
@@ -65,14 +73,8 @@ class BatchLowering:
     def lower(self, node: Plan) -> DataFrame:
         """The plan's rows."""
         match node:
-            case Scan():
-                return self.open_source(node.table).selectExpr(*_data(node.schema))
-            case WatermarkAssigner() | ChangelogNormalize():
-                return self.lower(node.input)
-            case Project():
-                return self._scalars.project(self.lower(node.input), node.expressions, len(node.input.schema), ())
-            case Filter():
-                return self.lower(node.input).where(self._scalars.text(node.condition, len(node.schema)))
+            case Scan() | WatermarkAssigner() | ChangelogNormalize() | Project() | Filter():
+                return self._rows(node, ())
             case Union():
                 first, *others = (self.lower(each) for each in node.inputs)
                 for each in others:
@@ -106,6 +108,23 @@ class BatchLowering:
             case _:
                 assert_never(node)
 
+    def _rows(self, node: Plan, hidden: tuple[str, ...]) -> DataFrame:
+        """The plan's rows, with or without the hidden column `__place`: where the source has found the row, if it says so and it is one."""
+        match node:
+            case Scan():
+                frame = self.open_source(node.table)
+                places = [each if each in frame.columns else f"CAST(NULL AS STRING) AS {each}" for each in hidden]
+                return frame.selectExpr(*_data(node.schema), *places)
+            case WatermarkAssigner() | ChangelogNormalize():
+                return self._rows(node.input, hidden)
+            case Project():
+                below = self._rows(node.input, hidden)
+                return self._scalars.project(below, node.expressions, len(node.input.schema), hidden)
+            case Filter():
+                return self._rows(node.input, hidden).where(self._scalars.text(node.condition, len(node.schema)))
+            case _:
+                return self.lower(node).selectExpr("*", *(f"CAST(NULL AS STRING) AS {each}" for each in hidden))
+
     def _values(self, node: Values) -> DataFrame:
         rows = [f"({', '.join(self._scalars.text(each, 0) for each in row)})" for row in node.rows]
         names = ", ".join(_data(node.schema))
@@ -119,16 +138,15 @@ class BatchLowering:
     def _window_rows(self, node: WindowTableFunction) -> DataFrame:
         width = len(node.input.schema)
         keys = [physical(at) for at in node.partition_keys]
-        frame = self._with_bounds(self.lower(node.input), node, keys, width)
+        frame = self._with_bounds(self._rows(node.input, (PLACE,)), node, keys, width)
         of = node.input.schema[node.time_column]
         appended = self._scalars.window_columns(_START, _END, of.type, node.zone, width)
         return frame.selectExpr(*_data(node.input.schema), *appended)
 
     def _window_aggregate(self, node: WindowAggregate) -> DataFrame:
         width = len(node.input.schema)
-        below = self.lower(node.input)
         keys = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(node.keys)]
-        below = below.selectExpr(*_data(node.input.schema), *keys)
+        below = self._rows(node.input, (PLACE,)).selectExpr("*", *keys)
         names = [f"__k{at}" for at in range(len(keys))]
         frame = self._with_bounds(below, node, names, width)
         calls = [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(node.calls)]
@@ -142,13 +160,7 @@ class BatchLowering:
         self, frame: DataFrame, node: WindowTableFunction | WindowAggregate, keys: Sequence[str], width: int
     ) -> DataFrame:
         """Each row once for every window it is in, with `__start` and `__end` in local milliseconds."""
-        of = node.input.schema[node.time_column]
-        at = self._scalars.milliseconds(physical(node.time_column), of.type, node.zone)
-        name = of.name.replace("'", "''")
-        failed = f"raise_error('everfold[null-rowtime]: the time attribute `{name}` is NULL')"
-        frame = frame.selectExpr(
-            "*", f"CASE WHEN {physical(node.time_column)} IS NULL THEN {failed} ELSE {at} END AS {_AT}"
-        )
+        frame = self._timed(frame, node)
         if not isinstance(node.window, Session):
             frame = frame.selectExpr("*", f"explode({self._scalars.window_ends(node.window, _AT)}) AS {_END}")
             return frame.selectExpr("*", f"{self._scalars.window_start(node.window, _END)} AS {_START}")
@@ -162,6 +174,22 @@ class BatchLowering:
         frame = frame.selectExpr("*", numbered)
         whole = f"OVER (PARTITION BY {', '.join([*keys, '__session'])})"
         return frame.selectExpr("*", f"min({_AT}) {whole} AS {_START}", f"max({_AT}) {whole} + {gap}L AS {_END}")
+
+    def _timed(self, frame: DataFrame, node: WindowTableFunction | WindowAggregate) -> DataFrame:
+        """The rows that have a time, with it in `__at`; `__place` is gone."""
+        of = node.input.schema[node.time_column]
+        at = self._scalars.milliseconds(physical(node.time_column), of.type, node.zone)
+        timeless = f"{physical(node.time_column)} IS NULL"
+        columns = [name for name in frame.columns if name != PLACE]
+        if self.drop_null_rowtime:
+            return (
+                count_timeless(frame, timeless, id(frame))
+                .where(f"NOT {timeless}")
+                .selectExpr(*columns, f"{at} AS {_AT}")
+            )
+        table = next((each.table.name for each in walk_plan(node) if isinstance(each, Scan)), "")
+        failed = raise_timeless(table, of.name)
+        return frame.selectExpr(*columns, f"CASE WHEN {timeless} THEN {failed} ELSE {at} END AS {_AT}")
 
     # --- groups -------------------------------------------------------------------------------------------------------
 
@@ -244,6 +272,4 @@ def _data(schema: Schema) -> list[str]:
 
 def is_constant(node: Plan) -> bool:
     """Whether a plan reads no table: it is run as a batch in either mode."""
-    from everfold.plan.nodes import walk_plan
-
     return not any(isinstance(each, Scan) for each in walk_plan(node))

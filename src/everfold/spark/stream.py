@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
+from everfold.connectors.left_out import count_timeless
 from everfold.connectors.timeless import PLACE, raise_timeless
 from everfold.errors import UnsupportedFeature
 from everfold.operators.build import operator_of
@@ -54,8 +55,6 @@ shown in this order. NULL elsewhere."""
 StatefulNode: TypeAlias = WindowAggregate | WindowTableFunction | GroupAggregate | ChangelogNormalize
 """The nodes that an operator of ours runs."""
 _HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
-NULL_ROWTIME = "everfold_null_rowtime_"
-"""How the observed counts of rows that were dropped for want of a time begin."""
 _NO_SPLIT = f"CAST(NULL AS STRING) AS {SPLIT}"
 _NO_WATERMARK = f"CAST(NULL AS BIGINT) AS {WATERMARK}"
 _NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
@@ -193,12 +192,9 @@ class StreamLowering:
         if changelog_of(node.input) is ChangelogMode.UPSERT:
             timeless = f"({at} IS NULL AND {KIND} <> {RowKind.DELETE.value})"
         if self.drop_null_rowtime:
-            from pyspark.sql import functions as F  # noqa: N812
-
             kept = f"{KEEP} AND NOT {timeless} AS {KEEP}"
             self._observed += 1
-            missing = F.expr(f"count_if({KEEP} AND {timeless})").alias("rows")
-            frame = frame.observe(f"{NULL_ROWTIME}{self._observed}", missing)
+            frame = count_timeless(frame, f"{KEEP} AND {timeless}", self._observed)
         else:
             table = next((each.table.name for each in walk_plan(node) if isinstance(each, Scan)), "")
             missing_time = raise_timeless(table, node.schema[node.column].name)

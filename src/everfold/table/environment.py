@@ -222,7 +222,7 @@ class TableEnvironment:
         sources = Sources(spark, self._base_folder, settings, None, self._engine.externals)
         zone = settings.local_time_zone
         if not settings.streaming or is_constant(root.input) or self._all_static(action.roots):
-            frame = BatchLowering(spark, zone, sources.batch).lower(root.input)
+            frame = BatchLowering(spark, zone, sources.batch, settings.null_rowtime == "drop").lower(root.input)
             return _renamed(frame, root.schema, [_INSERTED] if kinds else [])
         scans = {node.table.name for node in walk_plan(root.input) if isinstance(node, Scan)}
         own_streams = scans & frames.keys()

@@ -20,6 +20,7 @@ from everfold.connectors.filesystem.paths import files, is_hidden, partition_val
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.registry import changelog_of, format_of
 from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, excerpt, identifier, quoted
+from everfold.connectors.left_out import count_bad
 from everfold.connectors.timeless import PLACE, Timeless, find_timeless
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
@@ -46,7 +47,6 @@ class FileSource(Source):
         self.table = table
         self.options = options
         self.columns = record_columns(table, Role.SOURCE)
-        self._observed: Any = None
         self._base_folder = Path.cwd()
 
     @property
@@ -114,7 +114,7 @@ class FileSource(Source):
             reader = reader.option("maxFilesPerTrigger", str(count))
         else:
             reader = reader.option("maxBytesPerTrigger", str(self.options.number("scan.max-bytes-per-batch")))
-        return self._frame(reader, context, place, streaming=True)
+        return self._frame(reader, context, place)
 
     def batch(self, context: SourceContext) -> DataFrame:
         """The files as they are now."""
@@ -122,14 +122,14 @@ class FileSource(Source):
         place = self._place_apart(context)
         if next(files(place), None) is None:
             return self._empty(context)
-        return self._frame(context.spark.read, context, place, streaming=False)
+        return self._frame(context.spark.read, context, place)
 
     def _empty(self, context: SourceContext) -> DataFrame:
         fields = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
         fields += [f"{KIND} TINYINT"] * (changelog_of(self.format_name) is not ChangelogMode.INSERT_ONLY)
         return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{PLACE} STRING"]))
 
-    def _frame(self, reader: Any, context: SourceContext, place: Path, *, streaming: bool) -> DataFrame:
+    def _frame(self, reader: Any, context: SourceContext, place: Path) -> DataFrame:
         reader = reader.option("recursiveFileLookup", "true")
         path = _GLOB.sub(r"\\\1", str(place))
         if self.format_name == "parquet":
@@ -138,7 +138,7 @@ class FileSource(Source):
             context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
             frame, values = read_parquet(reader, path, files(place), self.table, self.columns)
         else:
-            frame, values = self._text_frame(reader, context, path, streaming=streaming)
+            frame, values = self._text_frame(reader, context, path)
         out = [
             f"{self._column(at, column, values, place)} AS {physical(at)}"
             for at, column in enumerate(self.table.columns)
@@ -149,9 +149,7 @@ class FileSource(Source):
         kind = [KIND] if KIND in frame.columns else []
         return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}", f"__path AS {PLACE}", *kind)
 
-    def _text_frame(
-        self, reader: Any, context: SourceContext, path: str, *, streaming: bool
-    ) -> tuple[DataFrame, dict[int, str]]:
+    def _text_frame(self, reader: Any, context: SourceContext, path: str) -> tuple[DataFrame, dict[int, str]]:
         """The checked frame with the fields and the file of each record, and Spark SQL for the values of the record's columns."""
         form = self.format
         context.spark.conf.set("spark.sql.json.filterPushdown.enabled", "false")
@@ -174,38 +172,22 @@ class FileSource(Source):
         fields = {column.position: identifier(column.name) for column in self.columns}
         first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
         if form.ignore_errors:
-            frame = self._counted(frame, form, fields, context.name, streaming=streaming)
+            frame = self._counted(frame, form, fields, context.name)
         else:
             # The first field is named so that Spark never reads the record alone, which it refuses.
             text = f"coalesce({BAD}, CAST({first} AS STRING))"
             frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(place, None, text)} END")
         return frame, {column.position: form.value(column, fields[column.position], place) for column in self.columns}
 
-    def _counted(
-        self, frame: DataFrame, form: Format, fields: dict[int, str], name: str, *, streaming: bool
-    ) -> DataFrame:
+    def _counted(self, frame: DataFrame, form: Format, fields: dict[int, str], name: str) -> DataFrame:
         """The readable records; how many are not, or not in full, is observed."""
-        from pyspark.sql import Observation
         from pyspark.sql.functions import expr
 
         partly = [sql for column in self.columns if (sql := form.is_bad(column, fields[column.position]))]
         lost = form.lost(self.columns)
         frame = frame.withColumn("__lost", expr(lost))
-        bad = expr(f"count_if(__lost OR {BAD} IS NOT NULL OR " + (" OR ".join(partly) or "false") + ")").alias("bad")
-        if streaming:
-            frame = frame.observe(_observed(name), bad)
-        else:
-            self._observed = Observation(_observed(name))
-            frame = frame.observe(self._observed, bad)
+        frame = count_bad(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), name)
         return frame.where("NOT __lost").drop("__lost")
-
-    def skipped(self, progress: object) -> int:
-        """Records left out or read in part, by Spark's progress (None: of the batch frame that has run)."""
-        if progress is None:
-            return 0 if self._observed is None else int(self._observed.get["bad"] or 0)
-        metrics = getattr(progress, "observedMetrics", None) or {}
-        name = next((each for each in metrics if each.startswith("everfold_bad_")), None)
-        return 0 if name is None else int(metrics[name]["bad"] or 0)
 
     def _column(self, at: int, column: TableColumn, values: dict[int, str], place: Path) -> str:
         if at in values:
@@ -377,10 +359,6 @@ def bad_record(where: str, reason: str, record: str, form: Format, *, lasting: b
     if form.ignore_option:
         ways.append(f"set '{form.ignore_option}' = 'true' to go on and count such records")
     return trouble("bad-record", message, help=", or ".join(ways) or None)
-
-
-def _observed(name: str) -> str:
-    return f"everfold_bad_{name}"
 
 
 def _plain(file_path: str) -> str:

@@ -23,6 +23,7 @@ from everfold.connectors.kafka.connector import (
     value_format,
 )
 from everfold.connectors.kafka.jars import add_jars
+from everfold.connectors.left_out import count_bad
 from everfold.connectors.timeless import PLACE, find_timeless
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
@@ -54,7 +55,6 @@ class KafkaSource(Source):
         self.upsert = upsert
         self.client = Client(table, options)
         self._ends: Offsets | None = None
-        self._observed: Any = None
 
     def bounded(self) -> bool:
         """With a `scan.bounded.mode`."""
@@ -117,14 +117,14 @@ class KafkaSource(Source):
         values: dict[int, str] = {}
         keys, form = key_columns(self.table, self.options, Role.SOURCE), key_format(self.table, self.options)
         if form is not None:
-            frame = self._parsed(frame, form, keys, "__key", values, context.name, streaming=streaming)
+            frame = self._parsed(frame, form, keys, "__key", values, context.name)
         of_keys = dict(values)
         columns = value_columns(self.table, self.options, Role.SOURCE)
         form = value_format(self.table, self.options)
         if self.upsert:
             frame = frame.where(f"__value IS NULL OR NOT ({form.is_empty(columns, '__value')})")
         if columns or form.changes:
-            frame = self._parsed(frame, form, columns, "__value", values, context.name, streaming=streaming)
+            frame = self._parsed(frame, form, columns, "__value", values, context.name)
         if self.upsert:
             values |= {at: f"IF(__value IS NULL, {sql}, {values[at]})" for at, sql in of_keys.items()}
             kinds = (RowKind.DELETE.value, RowKind.UPDATE_AFTER.value)
@@ -155,8 +155,6 @@ class KafkaSource(Source):
         raw: str,
         values: dict[int, str],
         name: str,
-        *,
-        streaming: bool,
     ) -> DataFrame:
         """The frame with the fields of keys or values as `<raw>_0…`; Spark SQL for the columns goes into `values`."""
         place = Place(self.table.name, _parts(raw))
@@ -170,7 +168,7 @@ class KafkaSource(Source):
             f"IF({raw} IS NULL, '', {BAD}) AS {BAD}" if self.upsert and raw == "__key" else BAD,
         )
         if form.ignore_errors:
-            frame = self._counted(frame, form, columns, fields, f"{name}{raw}", streaming=streaming)
+            frame = self._counted(frame, form, columns, fields, f"{name}{raw}")
         else:
             frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(place, None, BAD)} END")
         for column in columns:
@@ -184,20 +182,12 @@ class KafkaSource(Source):
         columns: tuple[RecordColumn, ...],
         fields: dict[int, str],
         name: str,
-        *,
-        streaming: bool,
     ) -> DataFrame:
-        from pyspark.sql import Observation
         from pyspark.sql.functions import expr
 
         partly = [sql for column in columns if (sql := form.is_bad(column, fields[column.position]))]
         frame = frame.withColumn("__lost", expr(form.lost(columns)))
-        bad = expr(f"count_if(__lost OR {BAD} IS NOT NULL OR " + (" OR ".join(partly) or "false") + ")").alias("bad")
-        if streaming:
-            frame = frame.observe(f"everfold_bad_{name}", bad)
-        else:
-            self._observed = Observation(f"everfold_bad_{name}")
-            frame = frame.observe(self._observed, bad)
+        frame = count_bad(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), name)
         return frame.where("NOT __lost").drop("__lost")
 
     # -- where it starts and ends --------------------------------------------------------------------------------------
@@ -301,17 +291,6 @@ class KafkaSource(Source):
         """Shows the progress as offsets of the table's group; the job itself goes by its checkpoint."""
         if self.options.text_or_none("properties.group.id") is not None:
             self.client.commit(json.loads(offsets_json))
-
-    def skipped(self, progress: object) -> int:
-        """Records left out or read in part, by Spark's progress (None: of the batch frame that has run)."""
-        if progress is None:
-            return 0 if self._observed is None else int(self._observed.get["bad"] or 0)
-        metrics = getattr(progress, "observedMetrics", None) or {}
-        return sum(
-            int(metrics[name]["bad"] or 0)
-            for name in metrics
-            if name.startswith("everfold_bad_") and name.endswith(("__key", "__value"))
-        )
 
     # -- failures ------------------------------------------------------------------------------------------------------
 

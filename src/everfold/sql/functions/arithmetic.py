@@ -24,7 +24,15 @@ from everfold.sql.functions.coercion import (
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
 from everfold.sql.functions.render import Writer
 from everfold.sql.functions.temporal_arithmetic import scaled_interval, shifted
-from everfold.types import MAX_DECIMAL_PRECISION, DecimalType, FloatingType, IntegerType, IntervalType, NumericType
+from everfold.types import (
+    MAX_DECIMAL_PRECISION,
+    DataType,
+    DecimalType,
+    FloatingType,
+    IntegerType,
+    IntervalType,
+    NumericType,
+)
 
 DIVISION_BY_ZERO = "division-by-zero: Division by zero"
 _DECIMAL_RESULT: dict[str, Callable[[DecimalType, DecimalType], DecimalType]] = {
@@ -226,6 +234,22 @@ def _sign(args: Args) -> Typed | Expr | None:
     return args, args[0].type
 
 
+_EXACT_DIGITS = 34
+"""How many digits of a decimal are left when Spark negates it, be it for `-` or for `abs`."""
+
+
+def negated_in_spark(text: str, of: DataType) -> str:
+    """Spark SQL: a number with the other sign; long decimals by way of their text."""
+    if not isinstance(of, DecimalType) or of.precision <= _EXACT_DIGITS:
+        return f"(-{text})"
+    said = f"CAST({text} AS STRING)"
+    return f"CAST(CASE WHEN {text} < 0 THEN substr({said}, 2) ELSE concat('-', {said}) END AS {of.spark})"
+
+
+def _minus_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    return negated_in_spark(texts[0], call.type)
+
+
 def _minus_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if isinstance(call.type, IntegerType):
         wide = "HUGEINT" if call.type.bits == 64 else "BIGINT"
@@ -255,7 +279,7 @@ FUNCTIONS = (
     Function(
         name="UNARY_MINUS",
         rule=_sign,
-        spark="(-{0})",
+        spark=_minus_spark,
         duckdb=_minus_duckdb,
         doc="The number or interval with the other sign.",
         usage="-<NUMERIC>",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from everfold.plan.expressions import Call, Literal
+from everfold.sql.functions.arithmetic import negated_in_spark
 from everfold.sql.functions.casts import wrap
 from everfold.sql.functions.coercion import converted
 from everfold.sql.functions.entry import Args, Function, Typed
@@ -135,6 +136,12 @@ def _truncate(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"CASE WHEN {finite} THEN coalesce(CAST({cut} AS {name}), {value}) ELSE {value} END"
 
 
+def _abs_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    if isinstance(call.type, DecimalType):
+        return f"CASE WHEN {texts[0]} < 0 THEN {negated_in_spark(texts[0], call.type)} ELSE {texts[0]} END"
+    return f"abs({texts[0]})"
+
+
 def _abs_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if isinstance(call.type, IntegerType):
         return wrap(f"abs(CAST({texts[0]} AS HUGEINT))", call.type)
@@ -185,7 +192,7 @@ def _within(limit: str, word: str) -> str:
 _FINITE = "CASE WHEN isfinite({{0}}) THEN {0}({{0}}) WHEN {{0}} IS NOT NULL THEN CAST('NaN' AS DOUBLE) END"
 
 FUNCTIONS = (
-    Function(name="ABS", rule=signature("NUMERIC -> =0"), spark="abs({0})", duckdb=_abs_duckdb, doc="Without its sign.", usage="ABS(<NUMERIC>)"),
+    Function(name="ABS", rule=signature("NUMERIC -> =0"), spark=_abs_spark, duckdb=_abs_duckdb, doc="Without its sign.", usage="ABS(<NUMERIC>)"),
     Function(name="SIGN", rule=signature("NUMERIC -> =0"), spark=_sign, duckdb=_sign, doc="-1, 0 or 1.", usage="SIGN(<NUMERIC>)"),
     Function(name="CEIL", rule=_whole_rule, spark=_rounding("ceil"), duckdb=_rounding("ceil"), aliases=("CEILING",),
              doc="The least whole number that is not less.", usage="CEIL(<NUMERIC>), CEIL(<TIMESTAMP> TO <unit>)"),
