@@ -15,7 +15,7 @@ from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, 
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.progress import Progress
-from everfold.plan.nodes import Collect, Root, Scan, Sink, walk_plan
+from everfold.plan.nodes import Collect, Root, Scan, Sink, read_as_batch, streamed, walk_plan
 
 if TYPE_CHECKING:
     from everfold.memory.pipeline import MemoryPipeline
@@ -66,13 +66,25 @@ class _Run:
         from everfold.memory.pipeline import MemoryPipeline
 
         settings = self._request.settings
-        pieces = {name: source.local(self._request.base_folder) for name, source in _sources(self._root).items()}
+        flowing = {node.table.name for node in streamed(self._root.input) if isinstance(node, Scan)}
+        aside = {
+            node.table.name
+            for each in read_as_batch(self._root.input)
+            for node in walk_plan(each)
+            if isinstance(node, Scan)
+        }
+        sources, folder = _sources(self._root), self._request.base_folder
+        pieces = {
+            name: source.local(folder) for name, source in sources.items() if name in flowing or not settings.streaming
+        }
         if not settings.streaming:
             tables = {name: _all(each) for name, each in pieces.items()}
             self.rows += sum(table.num_rows for table in tables.values())
             yield run_batch(self._root, tables, settings)
             return
-        pipeline = MemoryPipeline(self._root, settings)
+        pipeline = MemoryPipeline(
+            self._root, settings, beside={name: _all(sources[name].local(folder)) for name in aside}
+        )
         for number, batch in enumerate(_batches(pieces)):
             if self._request.stopping():
                 return

@@ -84,7 +84,7 @@ class RunOptions:
 
 def session_of(options: RunOptions, folder: Path) -> Session:
     """A session for a script in a folder, with the options of the command line; `spark.*` options are not its business."""
-    from everfold.connectors.registry import changelog
+    from everfold.connectors.registry import connected
     from everfold.sql.planner import Session
 
     settings = {key: value for key, value in options.conf.items() if not key.startswith("spark.")}
@@ -97,7 +97,7 @@ def session_of(options: RunOptions, folder: Path) -> Session:
         variables=options.variables,
         environment=os.environ,
         notes=note,
-        changelog=changelog,
+        connected=connected,
         folder=folder,
     )
 
@@ -159,7 +159,7 @@ def check_tables(action: Submit) -> None:
             wrong.append(error)
     for root in action.roots:
         try:
-            if isinstance(root, Sink) and action.settings.streaming:
+            if action.settings.streaming:
                 check_changes(root)
         except EverfoldError as error:
             wrong.append(error)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option
-from everfold.errors import ConnectorError, SqlError, UnsupportedFeature
+from everfold.errors import ConnectorError, EverfoldError, SqlError, UnsupportedFeature
 from everfold.plan.changelog import KIND, ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
 
@@ -239,6 +239,13 @@ class Connector(ABC):
     def changelog(self, table: Table) -> ChangelogMode:
         """Which changes the table's rows are when it is read. Never raises: what is wrong in the table is for `check`."""
         return ChangelogMode.INSERT_ONLY
+
+    def bounded(self, table: Table) -> bool:
+        """Whether the rows of the table come to an end by themselves. Never raises: what is wrong in the table is for `check`."""
+        try:
+            return self.source(table).bounded()
+        except EverfoldError:
+            return False
 
     def takes(self, table: Table) -> ChangelogMode:
         """Which changes can be written to the table, `upsert` ones by its PRIMARY KEY. Never raises."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 from everfold.connectors.contract import Connector
 from everfold.errors import SqlError, nearest
-from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 
 _WHERE = {
@@ -54,10 +54,13 @@ def connector_of(table: Table) -> Connector:
     return connector(name)
 
 
-def changelog(table: Table) -> ChangelogMode:
-    """Which changes a table's rows are when it is read; without a connector that somebody knows, what the table says already."""
+def connected(table: Table) -> Table:
+    """The table with which changes its rows are when it is read, and whether they end; without a connector that somebody knows, as it is."""
     name = table.connector
-    return table.changelog if name is None or name not in _WHERE else connector(name).changelog(table)
+    if name is None or name not in _WHERE:
+        return table
+    of = connector(name)
+    return replace(table, changelog=of.changelog(table), bounded=of.bounded(table))
 
 
 def _unknown(name: str) -> str:

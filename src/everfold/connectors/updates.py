@@ -8,8 +8,8 @@ from dataclasses import replace
 from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature
-from everfold.plan.changelog import ChangelogMode, changelog_of, unique_key
-from everfold.plan.nodes import Sink, Table
+from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating, unique_key
+from everfold.plan.nodes import Join, Root, Scan, Sink, Table, streamed, walk_plan
 
 
 def check_sink_takes(table: Table, mode: ChangelogMode, keys: Sequence[frozenset[int]]) -> None:
@@ -34,8 +34,28 @@ def check_sink_takes(table: Table, mode: ChangelogMode, keys: Sequence[frozenset
         _check_key(table, mode, keys)
 
 
-def check_changes(sink: Sink) -> None:
-    """Whether a sink's table takes the changes that its query gives in a stream. Raises UnsupportedFeature, see `check_sink_takes`."""
+def check_changes(root: Root) -> None:
+    """Whether the changes of a query can be followed in a stream, and its sink takes those of the result.
+
+    Raises UnsupportedFeature `changes-beside-changes` for a join of rows that change with a table that is read in every batch anew: what is
+    taken back could not be told any more. And see `check_sink_takes`.
+    """
+    for node in streamed(root.input):
+        if not isinstance(node, Join) or not is_updating(node.left):
+            continue
+        for table in (each.table for each in walk_plan(node.right) if isinstance(each, Scan)):
+            if table.connector is not None and connector_of(table).source(table).read_anew():
+                raise UnsupportedFeature.of(
+                    "changes-beside-changes",
+                    f"rows that change are joined with `{table.name}`, which is read in every batch anew: what they were joined with before is not remembered",
+                    node.span,
+                    "set 'lookup.cache' = 'FULL' to read the table once, when the job starts, or join before you aggregate",
+                )
+    if isinstance(root, Sink):
+        _check_sink(root)
+
+
+def _check_sink(sink: Sink) -> None:
     key = unique_key(sink.input)
     keys = () if key is None else (frozenset(key),)
     try:

@@ -13,7 +13,7 @@ from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External
 from everfold.memory.part import Part, Ran
 from everfold.plan.changelog import KIND, ChangelogMode
-from everfold.plan.nodes import Collect, Scan, Table, walk_plan
+from everfold.plan.nodes import Collect, Scan, Table, streamed, walk_plan
 from everfold.types import physical
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ class SparkEngine:
         late_rows = 0
         number = 0
         for part in parts:
+            _drop(feed, 0, part.beside)
             for batch in part.batches:
-                _drop(feed, number, batch, part.root)
+                _drop(feed, number, _whole(batch, part.root))
                 number += 1
             received: list[pa.Table] = []
             finished = self._engine_for(part.root, feed).run(
@@ -64,7 +65,7 @@ class SparkEngine:
         """Runs the query once over all rows of the part's batches."""
         job, feed = self._folders()
         for number, batch in enumerate(part.batches):
-            _drop(feed, number, batch, part.root)
+            _drop(feed, number, _whole(batch, part.root))
         received: list[pa.Table] = []
         self._engine_for(part.root, feed, streaming=False).run(
             [part.root], settings=part.settings, base_folder=feed, state_dir=job, receive=received.append
@@ -92,8 +93,11 @@ class SparkEngine:
 
             active = self.session or SparkSession.getActiveSession()
             self._engine = Engine(master=self.master, conf=conf, log_file=self._work / "spark.log", session=active)
-        names = {node.table.name for node in walk_plan(root.input) if isinstance(node, Scan)}
-        self._engine.externals = {name: External(_Reader(feed / name, streaming), bounded=True) for name in names}
+        flowing = {node.table.name for node in streamed(root.input) if isinstance(node, Scan)}
+        tables = {node.table.name for node in walk_plan(root.input) if isinstance(node, Scan)}
+        self._engine.externals = {
+            name: External(_Reader(feed / name, streaming and name in flowing), bounded=True) for name in tables
+        }
         return self._engine
 
 
@@ -115,25 +119,25 @@ class _Reader:
         return spark.readStream.name(name).schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
 
 
-def _drop(feed: Path, number: int, batch: Mapping[str, pa.Table], root: Collect) -> None:
-    """Writes a batch: one file for each table of the query, an empty one where the batch has no rows for it."""
+def _whole(batch: Mapping[str, pa.Table], root: Collect) -> dict[str, pa.Table]:
+    """The rows of a batch, with no rows for the tables that it leaves out."""
+    scans = (node for node in streamed(root.input) if isinstance(node, Scan))
+    empty = {node.table.name: node.table.schema.arrow.empty_table() for node in scans}
+    return empty | dict(batch)
+
+
+def _drop(feed: Path, number: int, batch: Mapping[str, pa.Table]) -> None:
+    """Writes a batch: one file for each table."""
     import os
     import time
 
     import pyarrow.parquet as pq
 
-    for node in walk_plan(root.input):
-        if not isinstance(node, Scan):
-            continue
-        folder = feed / node.table.name
+    for name, rows in batch.items():
+        folder = feed / name
         folder.mkdir(parents=True, exist_ok=True)
-        place = folder / f"{number:05}.parquet"
-        if place.exists():
-            continue
-        rows = batch.get(node.table.name)
-        table = node.table.schema.arrow.empty_table() if rows is None else rows
-        hidden = folder / f".{number:05}"
-        pq.write_table(table, hidden)
+        place, hidden = folder / f"{number:05}.parquet", folder / f".{number:05}"
+        pq.write_table(rows, hidden)
         # Spark reads files in the order of their times.
         at = time.time() - 86_400 + number
         os.utime(hidden, (at, at))

@@ -122,7 +122,7 @@ class Engine:
                 wrong.append(error)
         for root in roots:
             try:
-                if streaming and isinstance(root, Sink):
+                if streaming:
                     check_changes(root)
             except EverfoldError as error:
                 wrong.append(error)

@@ -99,6 +99,10 @@ class Sources:
         self.opened.append(OpenedSource(table.name, True, source, context))
         return source.batch(context)
 
+    def reads_anew(self, table: Table) -> bool:
+        """Whether a join with the table reads it in every batch anew: an option of its connector says so. The caller's DataFrames are read as Spark reads them."""
+        return table.name in self.externals or self._source(table).read_anew()
+
     @staticmethod
     def _source(table: Table) -> Source:
         found = connector_of(table)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.left_out import add_left_out
+from everfold.jobs.beside import Beside
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explained
 from everfold.jobs.folder import JobFolder, Manifest
@@ -18,6 +19,7 @@ from everfold.jobs.routing import Router, Target, tagged
 from everfold.jobs.sources import Sources
 from everfold.plan.nodes import Root, TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session, slice_end
+from everfold.spark.batch import BatchLowering
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.stream import StatefulNode, StreamLowering
 
@@ -71,8 +73,17 @@ class StreamJob:
             bucket_ids=bucket_ids(self.manifest.buckets, self.manifest.partitions),
             idle_timeout_ms=self.idle_timeout_ms,
             drop_null_rowtime=self.drop_null_rowtime,
+            read_beside=Beside(
+                BatchLowering(self.spark, self.zone, self.sources.batch, self.drop_null_rowtime),
+                self.sources,
+                self.folder.path / "beside",
+                unfinished=newest(checkpoint / "offsets") > newest(checkpoint / "commits"),
+            ),
         )
-        streams = [lowering.lower(root.input) for root in self.roots]
+        try:
+            streams = [lowering.lower(root.input) for root in self.roots]
+        except Exception as error:
+            raise explained(error, self.sources.opened, self.folder.log_file) from error
         router = Router(
             job=self.manifest.job,
             epoch=self.manifest.current,

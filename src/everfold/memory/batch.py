@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from everfold.aggregates.calls import arguments_of, duckdb_twin, kept_condition
 from everfold.errors import UnsupportedFeature
-from everfold.memory.duck import JOINS, Duck, names
+from everfold.memory.duck import Duck, names
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,
@@ -19,7 +19,6 @@ from everfold.plan.nodes import (
     Filter,
     GroupAggregate,
     Join,
-    JoinKind,
     Limit,
     Plan,
     Project,
@@ -42,14 +41,18 @@ from everfold.types import physical
 KIND = "__kind"
 
 
+def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table], settings: Settings) -> str:
+    """A plan over finished input as SQL: rows by table, columns `c0, …` as the table's scan has them."""
+    return _Query(duck, rows, settings.null_rowtime == "drop").relation(plan)
+
+
 def run_batch(
     root: Root, rows: Mapping[str, pa.Table], settings: Settings | None = None, *, now_ms: int | None = None
 ) -> pa.Table:
     """The result of a query over finished input: rows by table, columns `c0, …` as the table's scan has them."""
     settings = settings or Settings.of()
     duck = Duck(settings.local_time_zone, int(time.time() * 1000) if now_ms is None else now_ms)
-    query = _Query(duck, rows, settings.null_rowtime == "drop")
-    return duck.rows(query.relation(root.input), root.input.schema)
+    return duck.rows(relation_of(duck, root.input, rows, settings), root.input.schema)
 
 
 @dataclass(slots=True)
@@ -93,7 +96,7 @@ class _Query:
                     f" OFFSET {node.offset}" if node.offset else ""
                 )
             case Join():
-                return self._join(node)
+                return duck.join(self.relation(node.left), self.relation(node.right), node)
             case SetOperation():
                 return f"({self.relation(node.left)}) {node.kind.value} ({self.relation(node.right)})"
             case _:
@@ -179,19 +182,6 @@ class _Query:
             for key in node.keys
         ]
         return f"SELECT * FROM ({self.relation(node.input)}) ORDER BY {', '.join(keys)}"
-
-    def _join(self, node: Join) -> str:
-        width, right = len(node.left.schema), len(node.right.schema)
-        columns = [*(f"l.{physical(at)}" for at in range(width)), *(f"r.{physical(at)}" for at in range(right))]
-        condition = "TRUE" if node.condition is None else self.duck.text(node.condition, columns)
-        sides = self.relation(node.left), self.relation(node.right)
-        if node.kind in (JoinKind.SEMI, JoinKind.ANTI):
-            negated = "NOT " if node.kind is JoinKind.ANTI else ""
-            found = f"EXISTS (SELECT 1 FROM ({sides[1]}) r WHERE {condition})"
-            return f"SELECT l.* FROM ({sides[0]}) l WHERE {negated}{found}"
-        made = ", ".join(f"{column} AS {physical(at)}" for at, column in enumerate(columns))
-        kind = "JOIN" if node.kind is JoinKind.CROSS else JOINS[node.kind]
-        return f"SELECT {made} FROM ({sides[0]}) l {kind} ({sides[1]}) r ON {condition}"
 
 
 def _parts(call: AggCall, at: int) -> dict[Expr, str]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from everfold.errors import ConnectorError
 from everfold.memory.python import with_python
 from everfold.plan.expressions import Expr, PythonCall
-from everfold.plan.nodes import JoinKind, Unnest, WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
 from everfold.sql.functions.render import RenderContext, Writer, to_duckdb
 from everfold.sql.settings import NULL_ROWTIME_HELP
@@ -122,6 +122,20 @@ class Duck:
             for row in rows
         ]
         return " UNION ALL ".join(selects)
+
+    def join(self, left: str, right: str, node: Join, hidden: Sequence[str] = ()) -> str:
+        """The join of two relations, in the order of the left one and with its hidden columns."""
+        width, more = len(node.left.schema), len(node.right.schema)
+        columns = [*(f"l.{column}" for column in _columns(width)), *(f"r.{column}" for column in _columns(more))]
+        condition = "TRUE" if node.condition is None else self.text(node.condition, columns)
+        if node.kind in (JoinKind.SEMI, JoinKind.ANTI):
+            negated = "NOT " if node.kind is JoinKind.ANTI else ""
+            return f"SELECT l.* FROM ({left}) l WHERE {negated}EXISTS (SELECT 1 FROM ({right}) r WHERE {condition})"
+        made = [f"{column} AS {physical(at)}" for at, column in enumerate(columns)]
+        kind = "JOIN" if node.kind is JoinKind.CROSS else JOINS[node.kind]
+        numbered = f"SELECT *, row_number() OVER () AS __nth FROM ({left})"
+        kept = ", ".join([*made, *(f"l.{name}" for name in hidden)])
+        return f"SELECT {kept} FROM ({numbered}) l {kind} ({right}) r ON {condition} ORDER BY l.__nth"
 
     def unnest(self, below: str, node: Unnest, hidden: Sequence[str] = ()) -> str:
         """Each row once for every element, with its hidden columns."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from everfold.plan.nodes import Collect
@@ -19,11 +19,15 @@ Rows = Mapping[str, "pa.Table"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A stretch of a job between two restarts: a query and the batches it is fed. A batch without rows is a batch too."""
+    """A stretch of a job between two restarts: a query and the batches it is fed. A batch without rows is a batch too.
+
+    `beside`: the tables that joins read as a batch.
+    """
 
     root: Collect
     settings: Settings
     batches: tuple[Rows, ...]
+    beside: Rows = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everfold.errors import ConnectorError, UnsupportedFeature
+from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
 from everfold.operators.build import operator_of
 from everfold.operators.contract import NO_WATERMARK, ClockSpec, Meta, Operator, Stats
@@ -40,7 +41,7 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     is_stateful,
-    walk_plan,
+    streamed,
 )
 from everfold.sql.settings import NULL_ROWTIME_HELP, Settings
 from everfold.state.store import MemoryStore
@@ -73,16 +74,22 @@ class _Stream:
 
 
 class MemoryPipeline:
-    """A query over streams. `buckets`: shares of each operator's keys; the results do not depend on it."""
+    """A query over streams. `buckets`: shares of each operator's keys; the results do not depend on it.
 
-    def __init__(self, root: Root, settings: Settings, *, buckets: int = 1) -> None:
+    `beside`: the rows of the tables that joins read as a batch.
+    """
+
+    def __init__(
+        self, root: Root, settings: Settings, *, buckets: int = 1, beside: Mapping[str, pa.Table] | None = None
+    ) -> None:
         self._root, self._settings, self._buckets = root, settings, buckets
+        self._beside = beside or {}
         self._stages: list[_Stage] = []
         self._dropped = 0
         self._started = False
         self._duck: Duck | None = None
         self._nth: dict[str, int] = {}
-        self._constant = not any(isinstance(node, Scan) for node in walk_plan(root.input))
+        self._constant = not any(isinstance(node, Scan) for node in streamed(root.input))
         if not self._constant:
             self._build(root.input)
 
@@ -99,7 +106,7 @@ class MemoryPipeline:
 
     def restarted(self) -> MemoryPipeline:
         """A new pipeline that goes on with this one's state."""
-        again = MemoryPipeline(self._root, self._settings, buckets=self._buckets)
+        again = MemoryPipeline(self._root, self._settings, buckets=self._buckets, beside=self._beside)
         for stage, old in zip(again._stages, self._stages, strict=True):
             stage.stores, stage.stats = old.stores, old.stats
         again._dropped, again._started = self._dropped, self._started
@@ -144,6 +151,8 @@ class MemoryPipeline:
                 return self._build(node.input)
             case Union():
                 return tuple(split for each in node.inputs for split in self._build(each))
+            case Join():
+                return self._build(node.left)
             case WindowTableFunction() if not is_stateful(node):
                 return self._build(node.input)
             case WindowTableFunction() | WindowAggregate() | GroupAggregate() | ChangelogNormalize():
@@ -158,7 +167,7 @@ class MemoryPipeline:
                 stores = [MemoryStore() for _ in range(self._buckets)]
                 self._stages.append(_Stage(operator_of(node, name, clock, updating=is_updating(node.input)), stores))
                 return (name,)
-            case Sort() | Limit() | Join() | SetOperation():
+            case Sort() | Limit() | SetOperation():
                 kind = type(node).__name__
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
             case _:
@@ -179,9 +188,7 @@ class MemoryPipeline:
         first, self._started = not self._started, True
         schema = self._root.input.schema
         if self._constant:
-            from everfold.memory.batch import run_batch
-
-            found = run_batch(self._root, {}, self._settings)
+            found = run_batch(self._root, self._beside, self._settings)
             return found if first else found.slice(0, 0)
         self._nth = {}
         run = _Batch(duck, rows, flush, first, iter(self._stages), self)
@@ -246,7 +253,12 @@ class _Batch:
                 return below
             case WindowTableFunction() | WindowAggregate() | GroupAggregate() | ChangelogNormalize():
                 return self._step(node, self.stream(node.input))
-            case Sort() | Limit() | Join() | SetOperation():
+            case Join():
+                below = self.stream(node.left)
+                right = relation_of(duck, node.right, self.pipeline._beside, self.pipeline._settings)
+                below.relation = duck.join(below.relation, right, node, below.hidden)
+                return below
+            case Sort() | Limit() | SetOperation():
                 raise AssertionError(node)
             case _:
                 assert_never(node)
@@ -273,7 +285,7 @@ class _Batch:
         nulls = pc.sum(missing).as_py() or 0
         if nulls and self.pipeline._settings.null_rowtime != "drop":
             name = schema[node.column].name
-            table = next(each.table.name for each in walk_plan(node) if isinstance(each, Scan))
+            table = next(each.table.name for each in streamed(node) if isinstance(each, Scan))
             message = f"table `{table}`: the time attribute `{name}` is NULL"
             raise ConnectorError.of("null-rowtime", message, help=NULL_ROWTIME_HELP)
         if nulls:

@@ -68,7 +68,7 @@ def _deletes(node: Plan) -> bool:
         return changelog_of(node) is not ChangelogMode.INSERT_ONLY
     if isinstance(node, GroupAggregate):
         return any(changelog_of(child) is not ChangelogMode.INSERT_ONLY for child in below)
-    return any(_deletes(child) for child in below)
+    return any(_deletes(child) for child in below[: 1 if isinstance(node, Join) else None])
 
 
 def _line(text: str, node: Plan, streaming: bool) -> str:
@@ -82,7 +82,8 @@ def _tree(node: Plan, indent: str, last: bool, lines: list[str], streaming: bool
     if streaming and (kept := state_of(node)) is not None:
         lines.append(f"{indent}{below}{'│  ' if inputs else '   '}state: {kept}")
     for at, child in enumerate(inputs):
-        _tree(child, indent + below, at == len(inputs) - 1, lines, streaming)
+        flows = streaming and not (isinstance(node, Join) and at == 1)
+        _tree(child, indent + below, at == len(inputs) - 1, lines, flows)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Table:
     """A table as its DDL declares it, options already resolved by the catalog; computed columns and watermark live in the plan.
 
     `options` are sorted pairs. Option values can be secret: they are neither compared nor shown. `changelog`: which changes its rows are
-    when it is read.
+    when it is read. `bounded`: whether its rows come to an end by themselves.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Table:
     primary_key: tuple[str, ...] = ()
     partition_keys: tuple[str, ...] = ()
     changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
+    bounded: bool = field(default=False, compare=False, repr=False)
     option_spans: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -364,7 +365,11 @@ class JoinKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(PlanNode):
-    """A join (batch); the condition is over the columns of both, left first. SEMI and ANTI give the left's columns only."""
+    """A join; the condition is over the columns of both, left first. SEMI and ANTI give the left's columns only.
+
+    In a stream the left side flows, and the right one is bounded: it is read as a batch, and no row of it is remembered with a row of the
+    left. So a time attribute of the left stays one.
+    """
 
     left: Plan
     right: Plan
@@ -375,7 +380,8 @@ class Join(PlanNode):
     def schema(self) -> Schema:
         if self.kind in (JoinKind.SEMI, JoinKind.ANTI):
             return self.left.schema
-        left, right = self.left.schema.fields, self.right.schema.fields
+        left = self.left.schema.fields
+        right = tuple(Field(name=of.name, type=of.type) for of in self.right.schema.fields)
         if self.kind in (JoinKind.RIGHT, JoinKind.FULL):
             left = tuple(Field(name=of.name, type=of.type.as_nullable()) for of in left)
         if self.kind in (JoinKind.LEFT, JoinKind.FULL):
@@ -492,6 +498,18 @@ def walk_plan(node: Plan) -> Iterator[Plan]:
     yield node
     for child in children(node):
         yield from walk_plan(child)
+
+
+def streamed(node: Plan) -> Iterator[Plan]:
+    """The node and all below it that flows in a stream, topmost first: not what a join reads as a batch."""
+    yield node
+    for child in children(node)[: 1 if isinstance(node, Join) else None]:
+        yield from streamed(child)
+
+
+def read_as_batch(node: Plan) -> Iterator[Plan]:
+    """What the joins below a node read as a batch beside a stream."""
+    return (each.right for each in streamed(node) if isinstance(each, Join))
 
 
 def is_stateful(node: Plan) -> bool:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall
-from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate, walk_plan
+from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate, streamed
 from everfold.types import STRING, ArrayType, RowField, RowType
 from everfold.udf.aggregate import OverRows, argument
 from everfold.udf.declared import WholeColumns
@@ -25,7 +25,7 @@ Aggregating: TypeAlias = WindowAggregate | GroupAggregate
 def check_streamed(roots: Iterable[Root]) -> None:
     """Raises UnsupportedFeature for a function that cannot take back rows, over an input that does."""
     for root in roots:
-        for node in walk_plan(root.input):
+        for node in streamed(root.input):
             if isinstance(node, Aggregating):
                 for call in node.calls:
                     if call.python is not None:

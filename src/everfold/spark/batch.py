@@ -31,6 +31,7 @@ from everfold.plan.nodes import (
     WatermarkAssigner,
     WindowAggregate,
     WindowTableFunction,
+    streamed,
     walk_plan,
 )
 from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
@@ -271,5 +272,5 @@ def _data(schema: Schema) -> list[str]:
 
 
 def is_constant(node: Plan) -> bool:
-    """Whether a plan reads no table: it is run as a batch in either mode."""
-    return not any(isinstance(each, Scan) for each in walk_plan(node))
+    """Whether no table flows in a plan: it is run as a batch in either mode."""
+    return not any(isinstance(each, Scan) for each in streamed(node))

@@ -16,11 +16,13 @@ from everfold.errors import UnsupportedFeature
 from everfold.operators.build import operator_of
 from everfold.operators.contract import ClockSpec, InputColumn, Operator
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind, changelog_of, is_updating
+from everfold.plan.expressions import inputs_of
 from everfold.plan.nodes import (
     ChangelogNormalize,
     Filter,
     GroupAggregate,
     Join,
+    JoinKind,
     Limit,
     Plan,
     Project,
@@ -36,7 +38,7 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     is_stateful,
-    walk_plan,
+    streamed,
 )
 from everfold.plan.windows import Session
 from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
@@ -55,6 +57,7 @@ shown in this order. NULL elsewhere."""
 StatefulNode: TypeAlias = WindowAggregate | WindowTableFunction | GroupAggregate | ChangelogNormalize
 """The nodes that an operator of ours runs."""
 _HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
+_MET = "__met"
 _NO_SPLIT = f"CAST(NULL AS STRING) AS {SPLIT}"
 _NO_WATERMARK = f"CAST(NULL AS BIGINT) AS {WATERMARK}"
 _NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
@@ -102,6 +105,10 @@ class Stream:
         return KEEP if self.guarded else None
 
 
+def _nothing_beside(plan: Plan) -> DataFrame:
+    raise AssertionError(plan)
+
+
 @dataclass(slots=True)
 class StreamLowering:
     """Makes the streaming DataFrame of a plan.
@@ -121,6 +128,7 @@ class StreamLowering:
     epochs: dict[str, int] = field(default_factory=dict)
     mark: str | None = None
     named_sources: bool = True
+    read_beside: Callable[[Plan], DataFrame] = _nothing_beside
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
     _sources: dict[str, int] = field(default_factory=dict)
@@ -160,7 +168,9 @@ class StreamLowering:
                 return self._assign_windows(node)
             case WindowTableFunction() | WindowAggregate() | GroupAggregate() | ChangelogNormalize():
                 return self._operator(node)
-            case Values() | Sort() | Limit() | Join() | SetOperation():
+            case Join():
+                return self._join(node)
+            case Values() | Sort() | Limit() | SetOperation():
                 kind = type(node).__name__
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
             case _:
@@ -196,7 +206,7 @@ class StreamLowering:
             self._observed += 1
             frame = count_timeless(frame, f"{KEEP} AND {timeless}", self._observed)
         else:
-            table = next((each.table.name for each in walk_plan(node) if isinstance(each, Scan)), "")
+            table = next((each.table.name for each in streamed(node) if isinstance(each, Scan)), "")
             missing_time = raise_timeless(table, node.schema[node.column].name)
             checked = f"CASE WHEN {timeless} THEN {missing_time} ELSE {at} END AS {at}"
             columns = [checked if name == at else name for name in self._data(below.schema)]
@@ -205,6 +215,30 @@ class StreamLowering:
         moved = f"{self._scalars.milliseconds(watermark, node.watermark.type)} AS {WATERMARK}"
         frame = frame.selectExpr(*self._data(below.schema), *below.carrying(**{WATERMARK: moved, KEEP: kept}))
         return below.over(frame, node.schema, guarded=self.drop_null_rowtime)
+
+    def _join(self, node: Join) -> Stream:
+        """Beside each row those of the other side that it meets. A row that is kept no more has a watermark all the same, and goes on alone."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        below, right = self.lower(node.left), self.read_beside(node.right)
+        width, more = len(node.left.schema), len(node.right.schema)
+        if node.kind in (JoinKind.SEMI, JoinKind.ANTI):
+            # One row that is met is enough: an IN compares all columns of the other side, an EXISTS none.
+            compared = node.condition is not None and inputs_of(node.condition)
+            right = right.distinct() if compared else right.limit(1)
+        moved = right.selectExpr(
+            *(f"{physical(at)} AS {physical(width + at)}" for at in range(more)), f"TRUE AS {_MET}"
+        )
+        condition = (
+            "" if node.condition is None else f" AND ({self._scalars.text(node.condition, width + more, below.guard)})"
+        )
+        frame = below.frame.join(moved, F.expr(f"{KEEP}{condition}"), "left")
+        kept = {
+            JoinKind.LEFT: KEEP,
+            JoinKind.ANTI: f"{KEEP} AND {_MET} IS NULL AS {KEEP}",
+        }.get(node.kind, f"{KEEP} AND {_MET} IS NOT NULL AS {KEEP}")
+        frame = frame.selectExpr(*self._data(node.schema), *below.carrying(**{KEEP: kept}))
+        return below.over(frame, node.schema, guarded=node.kind is not JoinKind.LEFT)
 
     def _union(self, node: Union) -> Stream:
         streams = [self.lower(each) for each in node.inputs]

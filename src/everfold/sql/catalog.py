@@ -144,13 +144,13 @@ class CatalogView:
 Entry: TypeAlias = CatalogTable | CatalogView
 Resolve: TypeAlias = Callable[[str, Span | None], str]
 """Fills the session's variables into an option's value, which stands at that place."""
-ChangelogOf: TypeAlias = Callable[[Table], ChangelogMode]
-"""Which changes the rows of a table are, by its options: what connectors know, and this layer does not."""
+Connected: TypeAlias = Callable[[Table], Table]
+"""The table with what connectors know of it by its options, and this layer does not: its `changelog`, and whether it is `bounded`."""
 
 
-def inserts_only(table: Table) -> ChangelogMode:
+def unconnected(table: Table) -> Table:
     """What a table is to a session that knows no connectors."""
-    return ChangelogMode.INSERT_ONLY
+    return table
 
 
 class Catalog:
@@ -161,11 +161,11 @@ class Catalog:
         options: Mapping[str, str] | None = None,
         note: Note | None = None,
         resolve: Resolve = lambda value, _: value,
-        changelog: ChangelogOf = inserts_only,
+        connected: Connected = unconnected,
     ) -> None:
         self._note: Note = note or (lambda _: None)
         self.resolve = resolve
-        self.changelog = changelog
+        self.connected = connected
         self.settings = Settings.of(options, self._note)
         self._permanent: dict[str, Entry] = {}
         self._temporary: dict[str, Entry] = {}

@@ -16,7 +16,7 @@ from everfold.plan.nodes import Collect, Root, Table
 from everfold.plan.python_aggregates import check_streamed
 from everfold.plan.rewrites import rewrite, tables_read
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_query, show
-from everfold.sql.catalog import Catalog, ChangelogOf, inserts_only, local_name
+from everfold.sql.catalog import Catalog, Connected, local_name, unconnected
 from everfold.sql.python_modules import load
 from everfold.sql.script import parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
@@ -85,7 +85,7 @@ class Session:
     """An interpreter of scripts.
 
     `options` are set before the first statement (`--conf`), `variables` and `environment` fill `${name}` and `${env:NAME}` in option
-    values, `notes` takes sentences about what has no effect, `changelog` knows what connectors' rows are. Modules of Python functions are looked for
+    values, `notes` takes sentences about what has no effect, `connected` knows what connectors' rows are. Modules of Python functions are looked for
     in `folder` first: the script's.
     """
 
@@ -95,13 +95,13 @@ class Session:
         variables: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         notes: Note | None = None,
-        changelog: ChangelogOf = inserts_only,
+        connected: Connected = unconnected,
         folder: Path = Path(),
     ) -> None:
         self.folder = folder
         self.variables = dict(variables or {})
         self.environment = dict(environment or {})
-        self.catalog = Catalog(options, notes, self._resolve, changelog)
+        self.catalog = Catalog(options, notes, self._resolve, connected)
 
     @property
     def settings(self) -> Settings:

@@ -6,17 +6,18 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.connectors.registry import changelog
+from everfold.connectors.registry import connected
 from everfold.errors import UnsupportedFeature, UsageError
+from everfold.jobs.beside import Beside
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External, Sources
 from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Collect, Root, Scan, Sink, walk_plan
+from everfold.plan.nodes import Collect, Root, Scan, Sink, streamed
 from everfold.spark.batch import BatchLowering, is_constant
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.exchange import FORWARDED, KEEP
@@ -84,7 +85,7 @@ class TableEnvironment:
             options=options,
             variables=variables,
             environment=os.environ,
-            changelog=changelog,
+            connected=connected,
             folder=Path(base_folder),
         )
         self._engine = Engine(master=master, conf=dict(conf or {}), session=spark)
@@ -158,6 +159,9 @@ class TableEnvironment:
         self.drop_temporary_view(name)
         for _ in self._session.run(f"CREATE TEMPORARY TABLE {_quoted(name)} ({', '.join(columns)})"):
             pass
+        entry = self._session.catalog.find((name,))
+        assert isinstance(entry, CatalogTable)
+        self._session.catalog.replace(replace(entry, table=replace(entry.table, bounded=not frame.isStreaming)))
         self._engine.externals[name] = External(FrameReader(frame), bounded=not frame.isStreaming)
         self._frames[name] = frame
 
@@ -204,7 +208,7 @@ class TableEnvironment:
 
     def _all_static(self, roots: tuple[Root, ...]) -> bool:
         """Whether all that is read are the caller's finished DataFrames: then there is no stream to run."""
-        scans = [node.table.name for root in roots for node in walk_plan(root.input) if isinstance(node, Scan)]
+        scans = [node.table.name for root in roots for node in streamed(root.input) if isinstance(node, Scan)]
         frames = self._frames
         return bool(scans) and all(name in frames and not frames[name].isStreaming for name in scans)
 
@@ -220,11 +224,11 @@ class TableEnvironment:
         spark = own_session(self._engine.spark(log_file), partitions)
         frames = self._frames
         sources = Sources(spark, self._base_folder, settings, None, self._engine.externals)
-        zone = settings.local_time_zone
+        zone, drop = settings.local_time_zone, settings.null_rowtime == "drop"
         if not settings.streaming or is_constant(root.input) or self._all_static(action.roots):
-            frame = BatchLowering(spark, zone, sources.batch, settings.null_rowtime == "drop").lower(root.input)
+            frame = BatchLowering(spark, zone, sources.batch, drop).lower(root.input)
             return _renamed(frame, root.schema, [_INSERTED] if kinds else [])
-        scans = {node.table.name for node in walk_plan(root.input) if isinstance(node, Scan)}
+        scans = {node.table.name for node in streamed(root.input) if isinstance(node, Scan)}
         own_streams = scans & frames.keys()
         if own_streams and scans - own_streams:
             raise UnsupportedFeature.of(
@@ -243,9 +247,10 @@ class TableEnvironment:
             control_folder=str(control),
             bucket_ids=bucket_ids(self._engine.buckets(partitions), partitions),
             idle_timeout_ms=settings.idle_timeout_ms,
-            drop_null_rowtime=settings.null_rowtime == "drop",
+            drop_null_rowtime=drop,
             mark=mark,
             named_sources=not own_streams,
+            read_beside=Beside(BatchLowering(spark, zone, sources.batch, drop), sources, None),
         )
         stream = lowering.lower(root.input)
         kind = [_SHORT_KIND if stream.changes else _INSERTED] if kinds else []

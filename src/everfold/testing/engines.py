@@ -52,7 +52,7 @@ class MemoryEngine:
         from everfold.memory.pipeline import MemoryPipeline
 
         first = parts[0]
-        pipeline = MemoryPipeline(first.root, first.settings, buckets=_BUCKETS)
+        pipeline = MemoryPipeline(first.root, first.settings, buckets=_BUCKETS, beside=first.beside)
         tables = []
         for at, part in enumerate(parts):
             if at > 0:
@@ -71,7 +71,7 @@ class MemoryEngine:
     def batch(self, part: Part) -> pa.Table:
         from everfold.memory.batch import run_batch
 
-        return run_batch(part.root, joined(part.batches), part.settings)
+        return run_batch(part.root, {**joined(part.batches), **part.beside}, part.settings)
 
     def close(self) -> None:
         pass

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from everfold.errors import EverfoldError, UnsupportedFeature
 from everfold.memory.part import Part, Rows
 from everfold.plan.changelog import ChangelogMode, RowKind
-from everfold.plan.nodes import Collect, Plan, Scan, Table, walk_plan
+from everfold.plan.nodes import Collect, Plan, Scan, Table, read_as_batch, streamed, walk_plan
 from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
 from everfold.testing.compare import Expectation, difference
 from everfold.testing.engines import Engine
@@ -58,6 +58,7 @@ class _Bound:
     root: Collect
     settings: Settings
     tables: Mapping[str, pa.Table]
+    beside: Mapping[str, pa.Table]
 
 
 def run_file(file: CaseFile, engines: Iterable[Engine]) -> Iterator[Outcome]:
@@ -168,7 +169,7 @@ def _run_stream(
 
 
 def _part(bound: _Bound, batches: Sequence[Rows]) -> Part:
-    return Part(root=bound.root, settings=bound.settings, batches=tuple(batches))
+    return Part(root=bound.root, settings=bound.settings, batches=tuple(batches), beside=bound.beside)
 
 
 def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
@@ -245,11 +246,11 @@ def bound_query(case: Case, mode: Mode) -> Collect:
 
 def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
     """Runs the DDL of the case's layers and binds its query."""
-    from everfold.connectors.registry import changelog
+    from everfold.connectors.registry import connected
     from everfold.sql.planner import Session
 
     options = {"table.local-time-zone": "UTC"} | step.options | {"execution.runtime-mode": _RUNTIME_MODE[mode]}
-    session = Session(options=options, changelog=changelog, folder=case.file.path.parent)
+    session = Session(options=options, connected=connected, folder=case.file.path.parent)
     created: dict[str, str] = {}
     for block in step.tables:
         _redefine(session, block, case.file, created)
@@ -260,11 +261,17 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
         raise case.file.error(step.rows[unknown].line, f"rows are given for `{unknown}`, but no CREATE TABLE names it")
     _mark_changing(case, session)
     root = _query(case, step, session)
-    tables = {
-        table.name: _read(case.file, table) if table.options else _arrow(case.file, step, table, session)
-        for table in scanned(root.input)
-    }
-    return _Bound(step, root, session.settings, tables)
+
+    def read(nodes: Iterable[Plan]) -> dict[str, pa.Table]:
+        return {
+            table.name: _read(case.file, table) if table.options else _arrow(case.file, step, table, session)
+            for table in (node.table for node in nodes if isinstance(node, Scan))
+        }
+
+    if mode == "batch":
+        return _Bound(step, root, session.settings, read(walk_plan(root.input)), {})
+    beside = (node for each in read_as_batch(root.input) for node in walk_plan(each))
+    return _Bound(step, root, session.settings, read(streamed(root.input)), read(beside))
 
 
 def _mark_changing(case: Case, session: Session) -> None:
@@ -307,11 +314,6 @@ def _query(case: Case, step: Step, session: Session) -> Collect:
     if len(found) != 1:
         raise case.file.error(step.sql.line, f"`sql` holds one query, but this has {len(found)}")
     return found[0]
-
-
-def scanned(plan: Plan) -> list[Table]:
-    """The tables that a plan reads."""
-    return [node.table for node in walk_plan(plan) if isinstance(node, Scan)]
 
 
 def _read(file: CaseFile, table: Table) -> pa.Table:

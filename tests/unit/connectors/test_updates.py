@@ -11,7 +11,7 @@ from unit.connectors.tables import table
 
 from everfold.connectors.contract import KIND, Role
 from everfold.connectors.netting import last_by_key
-from everfold.connectors.registry import changelog, connector_of
+from everfold.connectors.registry import connected, connector_of
 from everfold.connectors.updates import check_sink_takes
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
@@ -53,15 +53,15 @@ JDBC = {"connector": "jdbc", "url": "jdbc:postgresql://localhost/db", "table-nam
 )
 def test_what_tables_give_and_take(options: dict[str, str], gives: ChangelogMode, takes: ChangelogMode) -> None:
     of = TOTALS.with_options(options)
-    assert changelog(of) is gives
+    assert connected(of).changelog is gives
     assert connector_of(of).takes(of) is takes
 
 
 def test_a_table_that_nobody_knows_is_left_as_it_is() -> None:
     of = replace(TOTALS.with_options({}), changelog=ALL)
-    assert changelog(of) is ALL
-    assert changelog(TOTALS.with_options({"connector": "kafak"})) is INSERTS
-    assert changelog(TOTALS.with_options({**FILES, "format": "debezium"})) is INSERTS
+    assert connected(of).changelog is ALL
+    assert connected(TOTALS.with_options({"connector": "kafak"})).changelog is INSERTS
+    assert connected(TOTALS.with_options({**FILES, "format": "debezium"})).changelog is INSERTS
 
 
 def keyed(options: dict[str, str], *key: str) -> Table:
@@ -165,7 +165,7 @@ def test_options_that_flink_has() -> None:
 
 
 def test_the_binder_knows() -> None:
-    session = Session(changelog=changelog)
+    session = Session(connected=connected)
     options = ", ".join(f"'{key}' = '{value}'" for key, value in UPSERT_KAFKA.items())
     *_, query = session.run(
         f"CREATE TABLE t (a INT, b STRING, PRIMARY KEY (a) NOT ENFORCED) WITH ({options}); SELECT COUNT(*) FROM t"

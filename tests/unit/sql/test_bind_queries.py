@@ -211,8 +211,8 @@ def test_mistakes(sql: str, code: str, line: int, column: int, words: str) -> No
         ("SELECT SUM(a) OVER (PARTITION BY b ORDER BY ts) FROM t", "over-window", False),
         ("SELECT ROW_NUMBER() OVER (PARTITION BY b ORDER BY ts) FROM t", "over-window", False),
         ("SELECT a FROM t WINDOW w AS (ORDER BY ts)", "over-window", False),
-        ("SELECT x FROM t, LATERAL TABLE(split(c)) AS s (x)", "streaming-join", False),
-        ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM r WHERE r.d = t.a)", "streaming-join", False),
+        ("SELECT x FROM t, LATERAL TABLE(split(c)) AS s (x)", "table-function", False),
+        ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM r WHERE r.d = t.a)", "correlated-subquery", False),
     ],
 )  # fmt: skip
 def test_refused_in_streaming(sql: str, code: str, batch: bool) -> None:

@@ -110,7 +110,7 @@ def _plain(
     plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
 ) -> Grouped:
     distinct_keys = tuple(dict.fromkeys(keys))
-    ttl_ms = context.settings.state_ttl_ms or 0
+    ttl_ms = context.settings.state_ttl_ms or 0 if context.state_ttl_ms is None else context.state_ttl_ms
     made = GroupAggregate(input=plan, keys=distinct_keys, calls=tuple(calls), ttl_ms=ttl_ms, span=context.span(node))
     return Grouped(
         plan=made,

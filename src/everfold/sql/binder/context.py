@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Context:
     """Where a query is bound. `ctes` are the relations of WITH in reach, `views` the views whose queries are being bound.
 
-    `as_batch`: bind for batch, whatever the session's mode is.
+    `as_batch`: bind for batch, whatever the session's mode is. `state_ttl_ms`: what STATE_TTL says for the SELECT, None without it.
     """
 
     catalog: Catalog
@@ -31,6 +31,7 @@ class Context:
     views: tuple[str, ...] = ()
     outer: tuple[Relation, ...] = ()
     as_batch: bool = False
+    state_ttl_ms: int | None = None
 
     @classmethod
     def at(cls, span: Span, catalog: Catalog) -> Context:

@@ -44,7 +44,7 @@ def bind_create_table(statement: CreateTable, catalog: Catalog) -> CatalogTable:
         option_spans=tuple(sorted(spans.items(), key=lambda each: each[0])),
         span=statement.name_span,
     )
-    table = replace(table, changelog=catalog.changelog(table))
+    table = catalog.connected(table)
     columns = _columns(statement, table, catalog, problems)
     problems.check()
     return CatalogTable(

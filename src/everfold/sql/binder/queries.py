@@ -14,7 +14,7 @@ from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.relations import references
 from everfold.sql.binder.scope import Relation
-from everfold.sql.binder.select import bind_select, ordered, ordinal, sort_key
+from everfold.sql.binder.select import bind_select, distinct_rows, ordered, ordinal, sort_key
 from everfold.sql.catalog import Catalog
 from everfold.types import DataType, Field, NullType
 
@@ -137,12 +137,12 @@ def _limited(relation: Relation, node: exp.Expression, context: Context) -> Rela
 
 def _set_operation(node: exp.Expression, context: Context) -> Plan:
     kind, distinct = _set_kind(node)
-    if context.streaming and distinct is not None:
+    if context.streaming and distinct not in (None, "UNION"):
         raise context.unsupported(
             "streaming-set-operation",
             f"{distinct} is not supported in streaming: it would keep all rows for ever",
             node,
-            "write UNION ALL, or run in batch" if isinstance(node, exp.Union) else "run in batch",
+            "run in batch",
         )
     sides = _operands(node) if distinct is None else [node.this, node.expression]
     plans: list[Plan] = []
@@ -162,6 +162,8 @@ def _set_operation(node: exp.Expression, context: Context) -> Plan:
     plans = [_cast_to(plan, types) for plan in plans]
     if distinct is None:
         return Union(inputs=tuple(plans), span=context.span(node))
+    if context.streaming:
+        return distinct_rows(Union(inputs=tuple(plans), span=context.span(node)), context, node)
     names = {each.value: each for each in SetKind}
     return SetOperation(kind=names[distinct], left=plans[0], right=plans[1], span=context.span(node))
 

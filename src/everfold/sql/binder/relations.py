@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from everfold.errors import Diagnostic, SqlError
 from everfold.plan.expressions import Expr, InputRef
-from everfold.plan.nodes import Filter, Join, JoinKind, Plan, Project, Table, Unnest, Values
+from everfold.plan.nodes import Filter, Join, JoinKind, Plan, Project, Table, Unnest, Values, time_attribute
+from everfold.sql.binder.bounded import beside_stream, check_bounded
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.literals import truth, whole
@@ -91,7 +92,7 @@ def _table(node: exp.Table, context: Context) -> Relation:
     if node.args.get("version") is not None:
         raise context.unsupported(
             "temporal-join",
-            "FOR SYSTEM_TIME AS OF is not supported",
+            "FOR SYSTEM_TIME AS OF belongs to the table on the right of a JOIN",
             node.args["version"],
             "leave it out: a table is read as it is now",
         )
@@ -171,7 +172,7 @@ def _hinted(table: Table, hints: Sequence[TableHint], context: Context) -> Table
         options=tuple(sorted(options.items())),
         option_spans=tuple(sorted(spans.items(), key=lambda each: each[0])),
     )
-    return replace(table, changelog=context.catalog.changelog(table))
+    return context.catalog.connected(table)
 
 
 def _is_text(node: exp.Expression) -> bool:
@@ -239,14 +240,15 @@ def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
     kind, side = node.args.get("kind") or "", node.args.get("side") or ""
     if isinstance(node.this, exp.Unnest):
         return _join_unnest(left, node, context)
-    if context.streaming:
+    if context.streaming and side in ("RIGHT", "FULL"):
         raise context.unsupported(
             "streaming-join",
-            "joins are not supported in streaming: their state would be all rows of both sides",
+            f"a {side} JOIN gives the rows that no row of the stream has met, and that is known only when the stream has ended",
             node,
-            "UNION ALL the streams and aggregate, or run in batch",
+            "put the stream on the left of a LEFT JOIN, or run in batch",
         )
-    right = bind_item(node.this, context)
+    right = bind_item(_as_of_now(node.this, left, context), beside_stream(context))
+    check_bounded(right.plan, node, context)
     width = len(left.plan.schema)
     moved = tuple(replace(column, position=column.position + width) for column in right.columns)
     if kind in ("CROSS", ","):
@@ -268,6 +270,24 @@ def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
         return _join_using(left, Relation(plan=plain.plan, columns=moved), how, using, node, context)
     condition = ExpressionBinder(plain, context, "ON").condition(node.args["on"])
     return plain.over(Join(left=left.plan, right=right.plan, kind=how, condition=condition, span=context.span(node)))
+
+
+def _as_of_now(item: exp.Expression, left: Relation, context: Context) -> exp.Expression:
+    """The table without its FOR SYSTEM_TIME AS OF, which names a processing time of the left: a table is read as it is then anyway."""
+    version = item.args.get("version") if isinstance(item, exp.Table) else None
+    if version is None:
+        return item
+    moment = ExpressionBinder(left, context, "FOR SYSTEM_TIME AS OF").bind(version.expression)
+    if context.streaming and time_attribute(moment, left.plan.schema) != "proctime":
+        raise context.unsupported(
+            "temporal-join",
+            "FOR SYSTEM_TIME AS OF takes a processing time of the left side: a table is read as it is now, its earlier rows are not kept",
+            version,
+            "declare a column `proc AS PROCTIME()` and name that",
+        )
+    now = item.copy()
+    now.set("version", None)
+    return now
 
 
 def _join_unnest(left: Relation, node: exp.Join, context: Context) -> Relation:

@@ -13,6 +13,7 @@ from everfold.sql.binder.aggregates import Calls, Grouped, group_by, over_groups
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.grouping import Grouping, grouping_of
+from everfold.sql.binder.hints import with_hints
 from everfold.sql.binder.literals import text
 from everfold.sql.binder.names import NO_OVER
 from everfold.sql.binder.python_functions import is_aggregate_call
@@ -45,6 +46,7 @@ def bind_select(node: exp.Select, context: Context) -> Plan:
     """The plan of a SELECT with its ORDER BY, without LIMIT; all that is wrong in its clauses is raised together."""
     _refuse(node, context)
     relation = bind_from(node, context)
+    context = with_hints(node.args.get("hints") or (), relation, context)
     select = _Select(node, context, relation)
     if node.args.get("where") is not None:
         with select.problems:
@@ -201,7 +203,7 @@ def _plain(select: _Select) -> Plan:
     select.problems.check()
     if node.args.get("distinct") is not None:
         projected = _projected(subqueries.joined(relation.plan), items, select)
-        return _ordered_outside(_distinct(projected, select), items, select)
+        return _ordered_outside(distinct_rows(projected, context, node.args["distinct"]), items, select)
     aliases = {item.name: item.value for item in items}
     keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", aliases=aliases))
     return _ordered_inside(subqueries.joined(relation.plan), items, keys, select)
@@ -216,11 +218,12 @@ def _projected(plan: Plan, items: Sequence[_Item], select: _Select) -> Project:
     )
 
 
-def _distinct(plan: Project, select: _Select) -> Plan:
+def distinct_rows(plan: Plan, context: Context, node: exp.Expression) -> Plan:
+    """The rows of a plan, equal ones once."""
     keys = references(plan)
     grouping = Grouping(keys, (tuple(range(len(keys))),))
-    grouped = group_by(plan, grouping, (), select.context, select.node.args["distinct"])
-    return Project(input=grouped.plan, expressions=grouped.keys, names=plan.names)
+    grouped = group_by(plan, grouping, (), context, node)
+    return Project(input=grouped.plan, expressions=grouped.keys, names=plan.schema.names)
 
 
 # --- with groups ------------------------------------------------------------------------------------------------------
@@ -268,7 +271,9 @@ def _grouped(select: _Select) -> Plan:
         plan = Filter(input=plan, condition=over(having), span=context.span(node.args["having"]))
     outputs = [_Item(item.name, over(item.value)) for item in items]
     if node.args.get("distinct") is not None:
-        return _ordered_outside(_distinct(_projected(plan, outputs, select), select), outputs, select)
+        return _ordered_outside(
+            distinct_rows(_projected(plan, outputs, select), context, node.args["distinct"]), outputs, select
+        )
     over_keys = [
         SortKey(expression=over(key.expression), descending=key.descending, nulls_first=key.nulls_first)
         for key in sort_keys

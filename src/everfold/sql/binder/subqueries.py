@@ -1,4 +1,4 @@
-"""Subqueries within expressions (batch): scalar ones become columns of a join, IN and EXISTS become semi and anti joins."""
+"""Subqueries within expressions: scalar ones become columns of a join, IN and EXISTS become semi and anti joins."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import GroupAggregate, Join, JoinKind, Limit, Plan, Project, Values
+from everfold.sql.binder.bounded import beside_stream, check_bounded
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.literals import truth
 from everfold.sql.binder.scope import Relation
@@ -58,15 +59,10 @@ def subquery_plan(node: exp.Expression, relation: Relation, context: Context) ->
     """The plan of a subquery that may not refer to the relation around it."""
     from everfold.sql.binder.queries import bind_body
 
-    if context.streaming:
-        raise context.unsupported(
-            "streaming-join",
-            "subqueries within expressions are joins, and joins are not supported in streaming",
-            node,
-            "run in batch",
-        )
     query = node.this if isinstance(node, exp.Subquery) else node
-    return bind_body(query, context.inside(relation)).plan
+    plan = bind_body(query, beside_stream(context).inside(relation)).plan
+    check_bounded(plan, node, context)
+    return plan
 
 
 def _one_row(plan: Plan) -> bool:

@@ -106,12 +106,12 @@ class Queries(Relations):
     def _select(self) -> exp.Select:
         first = self.at
         self.expect("SELECT")
-        if self.kind() is TokenType.HINT:
-            self.at += 1
-            raise self.refused("unsupported-clause", "a hint behind SELECT", self.at - 1)
+        hints = self.hints() if self.kind() is TokenType.HINT else None
         at = self.at
         distinct = self.node(exp.Distinct, at) if self.one_of("DISTINCT", "ALL") == "DISTINCT" else None
         made = exp.Select(expressions=self.listed(self._item))
+        if hints is not None:
+            made.set("hints", hints)
         if distinct is not None:
             made.set("distinct", distinct)
         if self.key() == "FROM":

@@ -28,6 +28,8 @@ def _head(node: exp.Expression, render: Render) -> str:
 
 def _select(node: exp.Select, render: Render) -> str:
     text = _head(node, render) + "SELECT "
+    if hints := node.args.get("hints"):
+        text += f"/*+ {_list(hints, render)} */ "
     if node.args.get("distinct"):
         text += "DISTINCT "
     text += _list(node.expressions, render)

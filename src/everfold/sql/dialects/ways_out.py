@@ -56,7 +56,6 @@ _REFUSED = {
     "USE": _ONE_DATABASE,
     "WITH RECURSIVE": "write out as many levels as are needed",
     "a comparison with": "write IN (…), or compare with (SELECT MAX(x) FROM …)",
-    "a hint behind SELECT": "leave it out: Spark chooses by itself how to join",
     "the type": "keep the value as STRING, and read it with JSON_VALUE",
 }
 """By the construct's first words."""

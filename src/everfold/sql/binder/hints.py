@@ -1,0 +1,51 @@
+"""Hints behind SELECT: STATE_TTL, how long the state of what is aggregated there outlives its last row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from everfold.errors import nearest_or_all
+from everfold.sql.binder.context import Context
+from everfold.sql.binder.scope import Relation
+from everfold.sql.dialects.nodes import TableHint
+from everfold.sql.settings import parse_duration
+
+
+def with_hints(hints: Sequence[TableHint], relation: Relation, context: Context) -> Context:
+    """The context of a SELECT over the relation of its FROM. A hint names a table, a view or a subquery by what it is called there."""
+    for hint in hints:
+        if hint.name != "STATE_TTL":
+            raise context.unsupported(
+                "unsupported-hint",
+                f"the hint {hint.name} is not supported behind SELECT",
+                hint,
+                "leave it out: Spark chooses by itself how to join" if hint.name in _JOIN_HINTS else None,
+            )
+        for entry in hint.expressions:
+            context = _kept(entry, relation, context)
+    return context
+
+
+_JOIN_HINTS = ("BROADCAST", "SHUFFLE_HASH", "SHUFFLE_MERGE", "NEST_LOOP", "LOOKUP", "MULTI_JOIN")
+
+
+def _kept(entry: exp.Expression, relation: Relation, context: Context) -> Context:
+    if not isinstance(entry, exp.EQ):
+        raise context.error(
+            "wrong-arguments", "STATE_TTL takes 'table' = 'duration'", entry, "as in STATE_TTL('t' = '1 d')"
+        )
+    names = list(dict.fromkeys(column.relation for column in relation.columns if column.relation is not None))
+    name = entry.this.name if isinstance(entry.this, exp.Literal) else context.sql(entry.this).strip("`")
+    if name not in names:
+        message = f"STATE_TTL names `{name}`, and FROM has no item of that name"
+        raise context.error("unknown-table", message, entry, nearest_or_all(name, names))
+    try:
+        kept_ms = parse_duration(entry.expression.name)
+    except ValueError as error:
+        message = f"STATE_TTL of `{name}`: `{entry.expression.name}` is no duration"
+        raise context.error("wrong-arguments", message, entry, str(error)) from None
+    # Between a join with a bounded table and what is aggregated behind it there is no state that the hint could mean.
+    return replace(context, state_ttl_ms=kept_ms) if len(names) == 1 else context
