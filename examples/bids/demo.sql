@@ -36,3 +36,18 @@ SELECT window_start, window_end, supplier_id, SUM(price) AS total_price
 SELECT window_start, window_end, SUM(price) AS total_price
            FROM SESSION(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '2' MINUTES)
            GROUP BY window_start, window_end;
+
+-- grouping sets within windows
+SELECT window_start, window_end, supplier_id, SUM(price) AS total_price
+  FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '10' MINUTES)
+  GROUP BY window_start, window_end, GROUPING SETS ((supplier_id), ());
+
+-- the same, written as ROLLUP
+SELECT window_start, window_end, supplier_id, SUM(price) AS total_price
+  FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '10' MINUTES)
+  GROUP BY window_start, window_end, ROLLUP (supplier_id);
+
+-- every combination of two keys
+SELECT window_start, window_end, item, supplier_id, SUM(price) AS total_price
+  FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '10' MINUTES)
+  GROUP BY window_start, window_end, CUBE (supplier_id, item);

@@ -72,6 +72,50 @@ def test_the_first_example_prints_its_table() -> None:
     assert "Exception" not in err
 
 
+# Flink's documentation of window aggregation, with the times in full.
+TUMBLE = [("08:00", "08:10", "11.00"), ("08:10", "08:20", "10.00")]
+HOP = [
+    ("08:00", "08:10", "11.00"),
+    ("08:05", "08:15", "15.00"),
+    ("08:10", "08:20", "10.00"),
+    ("08:15", "08:25", "6.00"),
+]
+CUMULATE = [
+    ("08:00", "08:06", "4.00"), ("08:00", "08:08", "6.00"), ("08:00", "08:10", "11.00"), ("08:10", "08:12", "3.00"),
+    ("08:10", "08:14", "4.00"), ("08:10", "08:16", "4.00"), ("08:10", "08:18", "10.00"), ("08:10", "08:20", "10.00"),
+]  # fmt: skip
+SESSION_BY_SUPPLIER = [
+    ("08:05", "08:09", "supplier1", "6.00"), ("08:09", "08:13", "supplier2", "8.00"),
+    ("08:13", "08:15", "supplier1", "1.00"), ("08:17", "08:19", "supplier2", "6.00"),
+]  # fmt: skip
+SESSION = [("08:05", "08:15", "15.00"), ("08:17", "08:19", "6.00")]
+GROUPING_SETS = [
+    ("08:00", "08:10", "<NULL>", "11.00"), ("08:00", "08:10", "supplier1", "6.00"), ("08:00", "08:10", "supplier2", "5.00"),
+    ("08:10", "08:20", "<NULL>", "10.00"), ("08:10", "08:20", "supplier1", "1.00"), ("08:10", "08:20", "supplier2", "9.00"),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_demo_prints_the_tables_of_flinks_documentation() -> None:
+    job = start("run", "examples/bids/demo.sql", cwd=ROOT)
+    out, err = job.communicate(timeout=PATIENCE_S)
+    assert job.returncode == 0, err
+    tables: list[list[tuple[str, ...]]] = []
+    for line in out.splitlines():
+        cells = tuple(cell.strip() for cell in line.split("|")[1:-1])
+        if cells and cells[0] == "window_start":
+            tables.append([])
+        elif cells:
+            assert cells[0].startswith("2020-04-15 ")
+            assert cells[0].endswith(":00.000")
+            tables[-1].append((cells[0][11:16], cells[1][11:16], *cells[2:]))
+    *windows, sets, rollup, cube = tables
+    assert windows == [TUMBLE, HOP, CUMULATE, SESSION_BY_SUPPLIER, SESSION]
+    assert sorted(sets) == sorted(rollup) == GROUPING_SETS
+    assert sorted((*row[:2], *row[3:]) for row in cube if row[2] == "<NULL>") == GROUPING_SETS
+    assert len(cube) == 18
+
+
 def test_ctrl_c_stops_a_job_and_the_same_command_goes_on(tmp_path: Path) -> None:
     (tmp_path / "totals.sql").write_text(SCRIPT)
     add_bids(tmp_path / "bids", "1.json", {"08:05": 4, "08:07": 2, "08:11": 3})
