@@ -18,7 +18,7 @@ from pathlib import Path
 from expected import expected
 from measurement import Check, Measurement
 
-ENGINES = ("flink", "spark", "everfold")
+ENGINES = ("flink", "flink-mini-batch", "spark", "everfold")
 Key = tuple[str, str]
 
 
@@ -49,13 +49,13 @@ def table(measurements: list[Measurement], wrong: list[Measurement]) -> str:
     for one in measurements:
         runs.setdefault((one.data, one.query), {}).setdefault(one.engine, []).append(one)
     lines = [
-        "| data | query | rows | Flink | Spark | everfold | everfold / Flink | everfold / Spark |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| data | query | rows | Flink | Flink, mini-batch | Spark | everfold | everfold / Flink | everfold / Flink, mini-batch | everfold / Spark |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for (data, query), engines in runs.items():
         rates = {engine: statistics.median(run.rows_per_s for run in engines[engine]) for engine in engines}
         cells = ["wrong" if any(run in wrong for run in engines.get(e, ())) else _rate(rates.get(e)) for e in ENGINES]
-        ratios = [_ratio(rates, "flink"), _ratio(rates, "spark")]
+        ratios = [_ratio(rates, other) for other in ENGINES[:-1]]
         rows = next(iter(engines.values()))[0].rows
         lines.append(f"| {' | '.join([data, query, f'{rows:,}', *cells, *ratios])} |")
     return "\n".join(lines)

@@ -7,9 +7,9 @@ from pathlib import Path
 import duckdb
 from measurement import Check
 
-_ROWS = "SELECT a, c, epoch_ms(ts) AS t FROM read_parquet($files)"
+_ROWS = "SELECT a, b, c, epoch_ms(ts) AS t FROM read_parquet($files)"
 
-# Each gives one row a result row: `e`, the window's end in milliseconds, and `x`, the checksum column.
+# Each gives one row a result row: `e`, the window's end in milliseconds (0 without windows), and `x`, the checksum column.
 RESULTS = {
     "tumble": "SELECT t // 10000 * 10000 + 10000 AS e, sum(c) AS x FROM src GROUP BY e, a",
     "hop": """
@@ -31,6 +31,11 @@ RESULTS = {
             SELECT a, t, count(*) FILTER (WHERE is_first) OVER (PARTITION BY a ORDER BY t) AS session FROM marked
         )
         SELECT max(t) + 2000 AS e, count(*) AS x FROM numbered GROUP BY a, session
+    """,
+    "group": "SELECT 0 AS e, sum(c) AS x FROM src GROUP BY a",
+    "count_distinct": "SELECT 0 AS e, count(DISTINCT a) AS x FROM src GROUP BY b",
+    "retract": """
+        SELECT 0 AS e, max(s) AS x FROM (SELECT count(*) AS times, sum(c) AS s FROM src GROUP BY a) GROUP BY times
     """,
 }
 

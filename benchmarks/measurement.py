@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -52,6 +53,12 @@ def measured(*, engine: str, query: str, data: Path, seconds: float, check: Chec
 def count_rows(data: Path) -> int:
     """The rows of a data folder, read from the footers of its files."""
     return sum(pq.read_metadata(file).num_rows for file in (data / "files").glob("*.parquet"))
+
+
+def check_changes(rows: Iterable[Sequence[int]]) -> Check:
+    """The last of the rows that a query's `check` gave while its result changed: those that are, not those that were."""
+    *_, (rows_out, total) = rows
+    return Check(rows_out=rows_out, sum=total)
 
 
 def check_files(folder: Path, column: str) -> Check:

@@ -8,12 +8,21 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One query over the stream `src`, with the columns of its result; the sum of column `checksum` tells right from wrong."""
+    """One query over the stream `src`, with the columns of its result; the sum of column `checksum` tells right from wrong.
+
+    `updating`: its rows change, and `columns` has no place for them but in a sink that drops everything.
+    """
 
     name: str
     columns: str
     checksum: str
     select: str
+    updating: bool = False
+
+    @property
+    def check(self) -> str:
+        """One row about the result as it is now: how many rows it has, and the sum of `checksum`. For results that change."""
+        return f"SELECT COUNT(*) AS n, SUM({self.checksum}) AS s FROM ({self.select})"
 
 
 QUERIES = {
@@ -48,6 +57,27 @@ QUERIES = {
             checksum="n",
             select="SELECT window_start, a, COUNT(*) FROM SESSION(TABLE src PARTITION BY a, DESCRIPTOR(ts), INTERVAL '2' SECONDS) "
             "GROUP BY window_start, window_end, a",
+        ),
+        Query(
+            name="group",
+            columns="a BIGINT, s BIGINT, m BIGINT, n BIGINT",
+            checksum="s",
+            select="SELECT a, SUM(c) AS s, MAX(c) AS m, COUNT(*) AS n FROM src GROUP BY a",
+            updating=True,
+        ),
+        Query(
+            name="count_distinct",
+            columns="b BIGINT, n BIGINT",
+            checksum="n",
+            select="SELECT b, COUNT(DISTINCT a) AS n FROM src GROUP BY b",
+            updating=True,
+        ),
+        Query(
+            name="retract",
+            columns="times BIGINT, n BIGINT, most BIGINT",
+            checksum="most",
+            select="SELECT times, COUNT(*) AS n, MAX(s) AS most FROM (SELECT a, COUNT(*) AS times, SUM(c) AS s FROM src GROUP BY a) GROUP BY times",
+            updating=True,
         ),
     )
 }

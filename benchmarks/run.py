@@ -36,19 +36,26 @@ class DataSet:
 
 
 DATA_SETS = (
-    DataSet(name="1k-keys", rows=10_000_000, keys=1000, queries=("tumble", "hop", "cumulate", "session")),
-    DataSet(name="1m-keys", rows=5_000_000, keys=1_000_000, queries=("tumble", "session")),
+    DataSet(
+        name="1k-keys",
+        rows=10_000_000,
+        keys=1000,
+        queries=("tumble", "hop", "cumulate", "session", "group", "count_distinct", "retract"),
+    ),
+    DataSet(name="1m-keys", rows=5_000_000, keys=1_000_000, queries=("tumble", "session", "group", "retract")),
+    DataSet(name="20m-keys", rows=20_000_000, keys=20_000_000, queries=("group",)),
 )
-NOT_IN_SPARK = ("cumulate",)
+NOT_IN_SPARK = ("cumulate", "count_distinct", "retract")
+GROUPS = ("group", "count_distinct", "retract")
+"""What Flink has a mini-batch mode for."""
 
 
 def command(engine: str, data: Path, queries: Sequence[str]) -> list[str]:
     """How an engine is measured."""
-    if engine == "flink":
+    if engine.startswith("flink"):
         jars = ":".join(map(str, parquet_jars()))
-        return [str(flink_python()), str(HERE / "run_flink.py"), "--data", str(data), "--jars", jars, *queries]
-    if engine == "spark":
-        queries = [query for query in queries if query not in NOT_IN_SPARK]
+        mode = ["--mini-batch"] if engine == "flink-mini-batch" else []
+        return [str(flink_python()), str(HERE / "run_flink.py"), "--data", str(data), "--jars", jars, *mode, *queries]
     return [sys.executable, str(HERE / f"run_{engine}.py"), "--data", str(data), *queries]
 
 
@@ -76,16 +83,24 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Run the benchmarks.")
     parser.add_argument("--engines", nargs="+", choices=compare.ENGINES, default=list(compare.ENGINES))
     parser.add_argument("--repeat", type=int, default=1, help="measurements of each query; the median counts")
+    parser.add_argument("--data-sets", nargs="+", choices=[each.name for each in DATA_SETS], help="default: all")
+    parser.add_argument("--queries", nargs="+", help="default: all")
     parser.add_argument("--quick", action="store_true", help="a million rows of each data set")
     parser.add_argument("--scratch", type=Path, default=SCRATCH)
     options = parser.parse_args(arguments)
     options.scratch.mkdir(parents=True, exist_ok=True)
     results = options.scratch / ("quick.jsonl" if options.quick else "results.jsonl")
     results.write_text("")
-    for data_set in DATA_SETS:
+    for data_set in (each for each in DATA_SETS if not options.data_sets or each.name in options.data_sets):
         data = prepared(data_set, options.scratch, QUICK_ROWS if options.quick else data_set.rows)
         for engine in options.engines * options.repeat:
-            lines = measure(engine, data, data_set.queries, options.scratch / f"{engine}-{data.name}.log")
+            queries = [each for each in data_set.queries if engine != "flink-mini-batch" or each in GROUPS]
+            queries = [each for each in queries if not options.queries or each in options.queries]
+            if engine == "spark":
+                queries = [each for each in queries if each not in NOT_IN_SPARK]
+            if not queries:
+                continue
+            lines = measure(engine, data, queries, options.scratch / f"{engine}-{data.name}.log")
             with results.open("a") as file:
                 file.writelines(f"{line}\n" for line in lines)
             print(*lines, sep="\n", file=sys.stderr, flush=True)

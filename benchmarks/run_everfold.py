@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from measurement import check_files, measured
+from measurement import Check, check_changes, check_files, measured
 from queries import QUERIES, Query, sink_ddl, source_ddl
 
 from everfold import TableEnvironment
@@ -31,6 +31,18 @@ def run(environment: TableEnvironment, query: Query, data: Path, sink_files: Pat
     return seconds
 
 
+def checked(environment: TableEnvironment, query: Query, data: Path) -> Check:
+    """Run a query for the sake of its result."""
+    if query.updating:
+        environment.execute_sql(source_ddl(data / "files"))
+        changes = environment.sql_query(query.check).execute().collect()
+        environment.execute_sql("DROP TABLE src")
+        return check_changes(row for row in changes)
+    with tempfile.TemporaryDirectory() as folder:
+        run(environment, query, data, Path(folder, "out"))
+        return check_files(Path(folder, "out"), query.checksum)
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description="Measure everfold.")
     parser.add_argument("--data", type=Path, required=True)
@@ -40,9 +52,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     environment = TableEnvironment(master=f"local[{options.cores}]", conf={"spark.driver.memory": options.memory})
     for query in (QUERIES[name] for name in options.queries):
-        with tempfile.TemporaryDirectory() as folder:
-            run(environment, query, options.data, Path(folder, "out"))
-            check = check_files(Path(folder, "out"), query.checksum)
+        check = checked(environment, query, options.data)
         seconds = run(environment, query, options.data, None)
         print(
             measured(engine="everfold", query=query.name, data=options.data, seconds=seconds, check=check).to_json(),
