@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Self
 
+from everfold.secrets import HIDDEN, secret_values, without_secrets
+
 EXIT_FAILED = 1
 """Exit code of a job that failed at run time."""
 EXIT_WRONG_USE = 2
@@ -47,7 +49,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: a permanent code, a sentence, the place it speaks of, what else is known about it, and one piece of help."""
+    """One finding: a permanent code, a sentence, the place it speaks of, what else is known about it, and one piece of help.
+
+    What is shown of it holds no values of secret options.
+    """
 
     code: str
     message: str
@@ -57,7 +62,7 @@ class Diagnostic:
 
     def render(self) -> str:
         """The finding as text, with the line it points at."""
-        lines = [f"error[{self.code}]: {self.message}"]
+        lines = [f"error[{self.code}]: {self._said}"]
         if self.span is not None and self.span.text:
             lines += self._excerpt(self.span)
         lines += [f"  = note: {note}" for note in self.notes]
@@ -65,10 +70,18 @@ class Diagnostic:
             lines.append(f"  = help: {self.help}")
         return "\n".join(lines)
 
+    @property
+    def _said(self) -> str:
+        """The message, should it quote the script, without the script's secrets."""
+        said = self.message
+        for value in secret_values(self.span.text if self.span is not None else ""):
+            said = said.replace(value["text"], f"'{HIDDEN}'")
+        return said
+
     @staticmethod
     def _excerpt(span: Span) -> list[str]:
         number, column = span.line, span.column
-        line = span.text.split("\n")[number - 1]
+        line = without_secrets(span.text).split("\n")[number - 1]
         width = max(1, min(span.end - span.start, len(line) - column + 1))
         gutter = " " * len(str(number))
         return [
@@ -86,7 +99,7 @@ class Diagnostic:
         notes = {"notes": list(self.notes)} if self.notes else {}
         return {
             "code": self.code,
-            "message": self.message,
+            "message": self._said,
             **place,
             **notes,
             **({"help": self.help} if self.help else {}),

@@ -233,23 +233,21 @@ def main() -> None:
 
 
 def _say(error: EverfoldError) -> None:
-    from everfold.cli.secrets import shown
-
     for diagnostic in error.diagnostics:
-        head, newline, rest = shown(diagnostic).partition("\n")
+        head, newline, rest = diagnostic.render().partition("\n")
         label, colon, message = head.partition(":")
         click.echo(click.style(label, fg="red", bold=True) + colon + message + newline + rest, err=True)
 
 
 def _first_line(error: Exception) -> str:
-    from everfold.cli.secrets import without_secrets
+    from everfold.secrets import without_secrets
 
     return without_secrets(next(iter(str(error).splitlines()), "no message"))[:200]
 
 
 def _keep(error: Exception) -> str:
     """Writes a trace down, and says where."""
-    from everfold.cli.secrets import command_line, without_secrets
+    from everfold.secrets import command_line, without_secrets
 
     folder = cache_folder()
     try:

@@ -18,10 +18,10 @@ from everfold.cli.jobs_api import EngineName, Finished, JobRequest, Jobs, jobs
 from everfold.cli.main import EXIT_INTERRUPTED
 from everfold.cli.output import Format, output, show
 from everfold.cli.progress import ProgressView, counted, view
-from everfold.cli.secrets import without_secrets
 from everfold.errors import EverfoldError, UsageError
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import Collect, Sink
+from everfold.secrets import without_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa

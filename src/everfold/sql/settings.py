@@ -13,6 +13,7 @@ from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature, nearest
+from everfold.secrets import is_secret
 
 Note = Callable[[str], None]
 """Takes a sentence that a user should see although nothing is wrong."""
@@ -218,16 +219,6 @@ FAMILIES: Mapping[str, str] = MappingProxyType({
     "table.catalog-store.": "everfold has one catalog in memory",
 })  # fmt: skip
 """Options that only tune Flink, by how their names begin, with what there is instead."""
-
-_SECRETS = (
-    "password", "secret", "fs.azure.account.key", "apikey", "api-key", "auth-params", "service-key", "token", "basic-auth",
-    "jaas.config", "http-headers",
-)  # fmt: skip
-
-
-def is_secret(key: str) -> bool:
-    """Whether the value of an option must not be shown, by the rule that Flink has: its name says so."""
-    return any(part in key.lower() for part in _SECRETS)
 
 
 def check_option(key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> str | None:

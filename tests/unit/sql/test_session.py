@@ -6,8 +6,9 @@ import pytest
 
 from everfold.errors import EverfoldError, SqlError
 from everfold.plan.nodes import Collect, Sink
+from everfold.secrets import is_secret
 from everfold.sql.planner import Action, Done, Session, Show, Submit
-from everfold.sql.settings import Settings, is_secret, parse_duration, parse_zone
+from everfold.sql.settings import Settings, parse_duration, parse_zone
 
 BID = """CREATE TABLE Bid (
   bidtime TIMESTAMP(3), price DECIMAL(10, 2), item STRING, supplier_id STRING,

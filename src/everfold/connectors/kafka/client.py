@@ -14,7 +14,7 @@ from everfold.connectors.kafka.connector import SERVERS, topics
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError, nearest
 from everfold.plan.nodes import Table
-from everfold.sql.settings import is_secret
+from everfold.secrets import is_secret
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from everfold.errors import Diagnostic, Span, SqlError
+from everfold.secrets import HIDDEN, is_secret
 from everfold.sql.catalog import CATALOG, DATABASE, Catalog, CatalogTable, CatalogView, Column, Entry
-from everfold.sql.settings import Settings, is_secret
+from everfold.sql.settings import Settings
 from everfold.types import (
     MAX_VARCHAR,
     ArrayType,
@@ -18,7 +19,6 @@ from everfold.types import (
     TimestampType,
 )
 
-HIDDEN = "******"
 _COLUMNS = ("name", "type", "null", "key", "extras", "watermark")
 
 

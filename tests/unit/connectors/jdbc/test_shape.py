@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from everfold.cli.secrets import shown
 from postgres import PASSWORD, Database
 from unit.connectors.jdbc.bench import sink_of
 from unit.connectors.tables import TableMaker, table
 
-from everfold.cli.secrets import shown
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError
 from everfold.types import (

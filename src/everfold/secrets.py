@@ -1,21 +1,26 @@
-"""SQL text without its secrets: what is shown of a script, on a terminal or in a log, goes through here."""
+"""Which options are secret, and texts without their values: what is shown of a script, in an error, on a terminal or in a log, goes through here."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from everfold.errors import Diagnostic
-from everfold.sql.settings import is_secret
-
+HIDDEN = "******"
+_NAMES = (
+    "password", "secret", "fs.azure.account.key", "apikey", "api-key", "auth-params", "service-key", "token", "basic-auth",
+    "jaas.config", "http-headers",
+)  # fmt: skip
 _OPTION = re.compile(r"'(?P<name>(?:[^'\n]|'')*)'\s*[^'\w\s]?\s*(?=')")
 _VALUE = re.compile(r"\s*(?P<text>'(?:[^']|'')*(?:'|\Z))")
-_HIDDEN = "******"
 
 
-def _values(text: str) -> Iterator[re.Match[str]]:
-    """The texts that stand behind names of secret options, quotes included: behind `=`, or whatever was typed in its place."""
+def is_secret(key: str) -> bool:
+    """Whether the value of an option must not be shown, by the rule that Flink has: its name says so."""
+    return any(part in key.lower() for part in _NAMES)
+
+
+def secret_values(text: str) -> Iterator[re.Match[str]]:
+    """The texts (group `text`) that stand behind names of secret options, quotes included: behind `=`, or whatever was typed in its place."""
     for option in _OPTION.finditer(text):
         if is_secret(option["name"]):
             value = _VALUE.match(text, option.end())
@@ -26,20 +31,9 @@ def _values(text: str) -> Iterator[re.Match[str]]:
 
 def without_secrets(text: str) -> str:
     """The text with stars for the values of secret options, one for each character: all else stays where it was."""
-    for value in _values(text):
+    for value in secret_values(text):
         text = text[: value.start("text")] + re.sub(r"[^'\n]", "*", value["text"]) + text[value.end() :]
     return text
-
-
-def shown(diagnostic: Diagnostic) -> str:
-    """A diagnostic as text, without the secrets of the script that it quotes."""
-    span = diagnostic.span
-    if span is None or not span.text:
-        return diagnostic.render()
-    message = diagnostic.message
-    for value in _values(span.text):
-        message = message.replace(value["text"], f"'{_HIDDEN}'")
-    return replace(diagnostic, message=message, span=replace(span, text=without_secrets(span.text))).render()
 
 
 def command_line(arguments: Sequence[str]) -> str:
@@ -48,7 +42,7 @@ def command_line(arguments: Sequence[str]) -> str:
     for before, argument in zip(["", *arguments], arguments, strict=False):
         name, equals, _ = argument.partition("=")
         if before == "--var" or argument.startswith("--var=") or (before == "--conf" and is_secret(name)):
-            told.append(f"{name}{equals}{_HIDDEN}")
+            told.append(f"{name}{equals}{HIDDEN}")
         else:
             told.append(without_secrets(argument))
     return " ".join(told)
