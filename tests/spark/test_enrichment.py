@@ -84,6 +84,17 @@ def test_what_is_wrong_in_a_bounded_table_is_said(run: Run, tmp_path: Path) -> N
     assert paid(tmp_path) == []
 
 
+def test_what_is_left_out_of_a_bounded_table_is_counted(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "prices" / "1").write_text("apple,3\npear,much\n")
+    sell(tmp_path, "1", ("apple", 2))
+    script = SCRIPT.replace("'format' = 'csv'", "'format' = 'csv', 'csv.ignore-parse-errors' = 'true'")
+    (tmp_path / "job.sql").write_text(script)
+    done = run()
+    assert done.code == 0, done.err
+    assert "1 row dropped: not readable in full" in done.err
+    assert paid(tmp_path) == [("apple", 6)]
+
+
 def test_a_stream_of_the_callers_meets_a_frame_of_his(spark: SparkSession, tmp_path: Path) -> None:
     environment = TableEnvironment(spark=spark)
     (tmp_path / "in").mkdir()

@@ -65,6 +65,12 @@ class StreamJob:
         checkpoint = self._checkpoint
         control = Control(self.folder.control, checkpoint)
         control.repair()
+        beside = Beside(
+            BatchLowering(self.spark, self.zone, self.sources.batch, self.drop_null_rowtime),
+            self.sources,
+            self.folder.path / "beside",
+            unfinished=newest(checkpoint / "offsets") > newest(checkpoint / "commits"),
+        )
         lowering = StreamLowering(
             spark=self.spark,
             zone=self.zone,
@@ -73,12 +79,7 @@ class StreamJob:
             bucket_ids=bucket_ids(self.manifest.buckets, self.manifest.partitions),
             idle_timeout_ms=self.idle_timeout_ms,
             drop_null_rowtime=self.drop_null_rowtime,
-            read_beside=Beside(
-                BatchLowering(self.spark, self.zone, self.sources.batch, self.drop_null_rowtime),
-                self.sources,
-                self.folder.path / "beside",
-                unfinished=newest(checkpoint / "offsets") > newest(checkpoint / "commits"),
-            ),
+            read_beside=beside,
         )
         try:
             streams = [lowering.lower(root.input) for root in self.roots]
@@ -90,6 +91,7 @@ class StreamJob:
             targets=self.targets,
             has_operators=bool(lowering.operators),
             progress=self.progress,
+            dropped=beside.left_out,
         )
         writer = tagged(streams).writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
         wait_ms = 0 if self._bounded else self.batch_latency_ms
