@@ -15,7 +15,7 @@ from everfold.connectors.contract import Role
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.formats.contract import Format
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.registry import changelog, connector_of
+from everfold.connectors.registry import connected, connector_of
 from everfold.errors import ConnectorError, SqlError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -35,7 +35,7 @@ def rows(of: Table) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_what_flink_reads(sample: Sample, tmp_path: Path) -> None:
     of = lines_of(sample, tmp_path)
-    assert changelog(of) is ChangelogMode.ALL
+    assert connected(of).changelog is ChangelogMode.ALL
     if sample.wrong is None:
         assert rows(of) == sample.expected
         return

@@ -200,7 +200,7 @@ def test_mistakes(sql: str, code: str, line: int, column: int, words: str) -> No
 @pytest.mark.parametrize(
     ("sql", "code", "batch"),
     [
-        ("SELECT a FROM t UNION SELECT a FROM r", "streaming-set-operation", True),
+        ("SELECT a FROM t EXCEPT SELECT a FROM r", "streaming-set-operation", True),
         ("SELECT a FROM t INTERSECT SELECT a FROM r", "streaming-set-operation", True),
         ("SELECT a FROM t ORDER BY a", "streaming-order-by", True),
         ("SELECT a FROM t LIMIT 1", "streaming-limit", True),

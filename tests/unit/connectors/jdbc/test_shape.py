@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from everfold.cli.secrets import shown
 from postgres import PASSWORD, Database
 from unit.connectors.jdbc.bench import sink_of
 from unit.connectors.tables import TableMaker, table
@@ -36,7 +35,7 @@ from everfold.types import (
 def refused(of: TableMaker, database: Database, *key: str, **options: str) -> list[str]:
     with pytest.raises(ConnectorError) as caught:
         sink_of(of, database, *key, **options).prepare()
-    assert PASSWORD not in "".join(shown(each) for each in caught.value.diagnostics)
+    assert PASSWORD not in str(caught.value)
     return [
         f"{each.code}: {each.message}" + (f" [{each.help}]" if each.help else "") for each in caught.value.diagnostics
     ]
