@@ -18,7 +18,7 @@ from postgres import Database
 
 MINUTES = float(os.environ.get("EVERFOLD_SOAK_MINUTES", "10"))
 KILLS, WITHIN_S = 12, 10.0
-FILES_A_RUN, ROWS_A_FILE = 12, 500
+FILES_A_RUN, ROWS_A_FILE = 6, 500
 SCRIPT = """
 CREATE TABLE sales (who STRING, item STRING, n INT)
 WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'scan.max-files-per-batch' = '1');
