@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from broker import KafkaBroker
 from postgres import Database
 from spark.running import Run, runner
 
@@ -146,3 +147,22 @@ def test_changes_are_not_joined_with_what_is_read_anew(run: Run, tmp_path: Path,
     assert refused.code == 2
     assert refused.err.startswith("error[changes-beside-changes]: rows that change are joined with `prices`")
     assert "set 'lookup.cache' = 'FULL'" in refused.err
+
+
+def test_a_topic_that_is_read_to_its_end_is_a_bounded_table(
+    run: Run, tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    kafka_broker.create_topic("prices-to-the-end", 1)
+    kafka_broker.produce("prices-to-the-end", [(None, '{"item": "apple", "price": 3}')])
+    options = {
+        "connector": "kafka", "topic": "prices-to-the-end", "properties.bootstrap.servers": kafka_broker.bootstrap_servers,
+        "format": "json", "scan.startup.mode": "earliest-offset", "scan.bounded.mode": "latest-offset",
+    }  # fmt: skip
+    said = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+    (tmp_path / "job.sql").write_text(
+        SCRIPT.replace("'connector' = 'filesystem', 'path' = 'prices', 'format' = 'csv'", said)
+    )
+    sell(tmp_path, "1", ("apple", 2))
+    done = run()
+    assert done.code == 0, done.err
+    assert paid(tmp_path) == [("apple", 6)]

@@ -41,7 +41,7 @@ class External:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """A source that a running job reads."""
+    """A source that a running job reads; without a context it is read as a batch, and no offset log speaks of it."""
 
     name: str
     bounded: bool
@@ -96,7 +96,7 @@ class Sources:
             return external.open(self.spark, table.name, table)
         context = self._context(table, table.name)
         source = self._source(table)
-        self.opened.append(OpenedSource(table.name, True, source, context))
+        self.opened.append(OpenedSource(table.name, True, source))
         return source.batch(context)
 
     def reads_anew(self, table: Table) -> bool:

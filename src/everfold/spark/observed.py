@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_PATIENCE_MS = 120_000
+"""How long the listener may take to hear of queries that are done; Spark's own ten seconds are not enough for a machine that is busy."""
+
+
 class _Listener:
     """A QueryExecutionListener of Spark's."""
 
@@ -46,6 +50,6 @@ def left_out(spark: SparkSession) -> Iterator[dict[str, int]]:
     manager.register(listener)
     try:
         yield counts
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE_MS)
     finally:
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         manager.unregister(listener)
