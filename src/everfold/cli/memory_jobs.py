@@ -15,7 +15,7 @@ from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, 
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.progress import Progress
-from everfold.plan.nodes import Collect, Root, Scan, Sink, read_as_batch, streamed, walk_plan
+from everfold.plan.nodes import Collect, Root, Sink, read_as_batch, streamed, tables_of, walk_plan
 
 if TYPE_CHECKING:
     from everfold.memory.pipeline import MemoryPipeline
@@ -47,8 +47,7 @@ def submit(request: JobRequest, *, rows: Callable[[pa.Table], None], progress: C
 
 def _sources(root: Root) -> dict[str, Source]:
     """The tables that a root reads."""
-    tables = {node.table.name: node.table for node in walk_plan(root.input) if isinstance(node, Scan)}
-    return {name: connector_of(table).source(table) for name, table in tables.items()}
+    return {table.name: connector_of(table).source(table) for table in tables_of(walk_plan(root.input))}
 
 
 class _Run:
@@ -66,13 +65,8 @@ class _Run:
         from everfold.memory.pipeline import MemoryPipeline
 
         settings = self._request.settings
-        flowing = {node.table.name for node in streamed(self._root.input) if isinstance(node, Scan)}
-        aside = {
-            node.table.name
-            for each in read_as_batch(self._root.input)
-            for node in walk_plan(each)
-            if isinstance(node, Scan)
-        }
+        flowing = {table.name for table in tables_of(streamed(self._root.input))}
+        aside = {table.name for each in read_as_batch(self._root.input) for table in tables_of(walk_plan(each))}
         sources, folder = _sources(self._root), self._request.base_folder
         pieces = {
             name: source.local(folder) for name, source in sources.items() if name in flowing or not settings.streaming

@@ -18,7 +18,7 @@ from everfold.cli.jobs_api import EngineName, Finished, JobRequest, Jobs, jobs
 from everfold.cli.main import EXIT_INTERRUPTED
 from everfold.cli.output import Format, output, show
 from everfold.cli.progress import ProgressView, counted, view
-from everfold.errors import EverfoldError, UsageError
+from everfold.errors import UsageError
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import Collect, Sink
 from everfold.secrets import without_secrets
@@ -109,6 +109,7 @@ def note(text: str) -> None:
 
 def run(script: Script, options: RunOptions) -> None:
     """Runs a script. All its statements are understood and their tables checked before the first job starts."""
+    from everfold.connectors.checks import check_tables
     from everfold.sql.planner import Done, Show, Submit
 
     engine = jobs(options.engine)
@@ -124,7 +125,7 @@ def run(script: Script, options: RunOptions) -> None:
                     click.echo(action.message, err=True)
     submits = [each for each in actions if isinstance(each, Submit)]
     for each in submits:
-        check_tables(each)
+        check_tables(each.roots, streaming=each.settings.streaming, note=note)
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _little_to_read(submits, script.folder)
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
@@ -139,41 +140,11 @@ def run(script: Script, options: RunOptions) -> None:
             return
 
 
-def check_tables(action: Submit) -> None:
-    """Refuses tables whose options are wrong, all of them at once, before anything is started; says what has no effect."""
-    from everfold.connectors.contract import Role
-    from everfold.connectors.registry import connector_of
-    from everfold.connectors.updates import check_changes
-
-    used = [(table, Role.SOURCE) for table in action.sources]
-    used += [(root.table, Role.SINK) for root in action.roots if isinstance(root, Sink)]
-    notes: dict[str, None] = {}
-    wrong: list[EverfoldError] = []
-    for table, role in used:
-        try:
-            connector = connector_of(table)
-            notes |= dict.fromkeys(connector.check(table, role).notes)
-            if role is Role.SOURCE:
-                connector.source(table)
-        except EverfoldError as error:
-            wrong.append(error)
-    for root in action.roots:
-        try:
-            if action.settings.streaming:
-                check_changes(root)
-        except EverfoldError as error:
-            wrong.append(error)
-    for said in notes:
-        note(said)
-    if wrong:
-        raise type(wrong[0])(*(found for error in wrong for found in error.diagnostics))
-
-
-def _little_to_read(jobs: Sequence[Submit], folder: Path) -> bool:
+def _little_to_read(submits: Sequence[Submit], folder: Path) -> bool:
     from everfold.connectors.registry import connector_of
 
     left = _BRIEF_BYTES
-    for table in (table for job in jobs for table in job.sources):
+    for table in (table for each in submits for table in each.sources):
         size = connector_of(table).source(table).size(folder, left)
         if size is None or size >= left:
             return False

@@ -9,7 +9,7 @@ from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating, unique_key
-from everfold.plan.nodes import Join, Root, Scan, Sink, Table, streamed, walk_plan
+from everfold.plan.nodes import Join, Root, Sink, Table, streamed, tables_of, walk_plan
 
 
 def check_sink_takes(table: Table, mode: ChangelogMode, keys: Sequence[frozenset[int]]) -> None:
@@ -43,7 +43,7 @@ def check_changes(root: Root) -> None:
     for node in streamed(root.input):
         if not isinstance(node, Join) or not is_updating(node.left):
             continue
-        for table in (each.table for each in walk_plan(node.right) if isinstance(each, Scan)):
+        for table in tables_of(walk_plan(node.right)):
             if table.connector is not None and connector_of(table).source(table).read_anew():
                 raise UnsupportedFeature.of(
                     "changes-beside-changes",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.jobs.sources import Sources
-from everfold.plan.nodes import Plan, Scan, walk_plan
+from everfold.plan.nodes import Plan, tables_of, walk_plan
 from everfold.spark.batch import BatchLowering
 from everfold.spark.observed import left_out
 
@@ -35,7 +35,7 @@ class Beside:
     def __call__(self, plan: Plan) -> DataFrame:
         """The rows of a plan, columns `c0, c1, …`."""
         frame = self.lowering.lower(plan)
-        tables = [each.table for each in walk_plan(plan) if isinstance(each, Scan)]
+        tables = tables_of(walk_plan(plan))
         if self.folder is None or not tables or any(map(self.sources.reads_anew, tables)):
             return frame
         self._made += 1

@@ -13,7 +13,7 @@ from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External
 from everfold.memory.part import Part, Ran
 from everfold.plan.changelog import KIND, ChangelogMode
-from everfold.plan.nodes import Collect, Scan, Table, streamed, walk_plan
+from everfold.plan.nodes import Collect, Table, streamed, tables_of, walk_plan
 from everfold.types import physical
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class SparkEngine:
         tables: list[pa.Table] = []
         late_rows = 0
         number = 0
+        _drop(feed, 0, parts[0].beside)
         for part in parts:
-            _drop(feed, 0, part.beside)
             for batch in part.batches:
                 _drop(feed, number, _whole(batch, part.root))
                 number += 1
@@ -93,8 +93,8 @@ class SparkEngine:
 
             active = self.session or SparkSession.getActiveSession()
             self._engine = Engine(master=self.master, conf=conf, log_file=self._work / "spark.log", session=active)
-        flowing = {node.table.name for node in streamed(root.input) if isinstance(node, Scan)}
-        tables = {node.table.name for node in walk_plan(root.input) if isinstance(node, Scan)}
+        flowing = {table.name for table in tables_of(streamed(root.input))}
+        tables = {table.name for table in tables_of(walk_plan(root.input))}
         self._engine.externals = {
             name: External(_Reader(feed / name, streaming and name in flowing), bounded=True) for name in tables
         }
@@ -121,8 +121,7 @@ class _Reader:
 
 def _whole(batch: Mapping[str, pa.Table], root: Collect) -> dict[str, pa.Table]:
     """The rows of a batch, with no rows for the tables that it leaves out."""
-    scans = (node for node in streamed(root.input) if isinstance(node, Scan))
-    empty = {node.table.name: node.table.schema.arrow.empty_table() for node in scans}
+    empty = {table.name: table.schema.arrow.empty_table() for table in tables_of(streamed(root.input))}
     return empty | dict(batch)
 
 

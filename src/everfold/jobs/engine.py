@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everfold.connectors.checks import check_tables
 from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, OptionValues, Role, SinkContext
 from everfold.connectors.registry import connector_of
-from everfold.connectors.updates import check_changes
-from everfold.errors import EverfoldError
 from everfold.jobs import Finished
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.folder import JobFolder
@@ -22,7 +21,8 @@ from everfold.jobs.routing import Target
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.stream_job import StreamJob
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Collect, Root, Scan, Sink, Table, walk_plan
+from everfold.plan.nodes import Collect, Root, Table
+from everfold.plan.rewrites import tables_read
 from everfold.spark.batch import is_constant
 from everfold.spark.session import own_session, start_spark
 from everfold.sql.settings import Settings
@@ -84,51 +84,25 @@ class Engine:
 
     def bounded(self, roots: Sequence[Root], settings: Settings) -> bool:
         """Whether all input of the roots ends by itself; a batch always does."""
-        scans = [node for root in roots for node in walk_plan(root.input) if isinstance(node, Scan)]
         if not settings.streaming:
             return True
-        for scan in scans:
-            external = self.externals.get(scan.table.name)
+        for table in tables_read(roots):
+            external = self.externals.get(table.name)
             if external is not None:
                 ends = external.bounded
             else:
-                found = connector_of(scan.table)
-                found.check(scan.table, Role.SOURCE)
-                ends = found.source(scan.table).bounded()
+                found = connector_of(table)
+                found.check(table, Role.SOURCE)
+                ends = found.source(table).bounded()
             if not ends:
                 return False
         return True
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
-    def check(self, roots: Sequence[Root], *, streaming: bool) -> list[str]:
-        """Looks whether every table can be read or written as it is declared, and take what a stream changes; what their authors should know.
-
-        Raises SqlError with all that is wrong. Nothing is started, nothing outside is touched.
-        """
-        notes: list[str] = []
-        wrong: list[EverfoldError] = []
-        used = [(root.table, Role.SINK) for root in roots if isinstance(root, Sink)]
-        used += [
-            (node.table, Role.SOURCE) for root in roots for node in walk_plan(root.input) if isinstance(node, Scan)
-        ]
-        for table, role in dict.fromkeys((each.name, role) for each, role in used):
-            of = next(each for each, other in used if each.name == table and other is role)
-            if role is Role.SOURCE and table in self.externals:
-                continue
-            try:
-                notes += connector_of(of).check(of, role).notes
-            except EverfoldError as error:
-                wrong.append(error)
-        for root in roots:
-            try:
-                if streaming:
-                    check_changes(root)
-            except EverfoldError as error:
-                wrong.append(error)
-        if wrong:
-            raise type(wrong[0])(*(found for error in wrong for found in error.diagnostics))
-        return list(dict.fromkeys(notes))
+    def check(self, roots: Sequence[Root], *, streaming: bool, note: Callable[[str], None] = lambda _: None) -> None:
+        """See `check_tables`."""
+        check_tables(roots, streaming=streaming, given=self.externals, note=note)
 
     def run(
         self,
@@ -141,16 +115,14 @@ class Engine:
         receive: Receive | None = None,
         progress: Callable[[Progress], None] | None = None,
         stopping: Callable[[], bool] = lambda: False,
-        note: Callable[[str], None] | None = None,
+        note: Callable[[str], None] = lambda _: None,
     ) -> Finished:
         """Runs the roots as one job to its end.
 
         state_dir: the job's folder; without one it lives in a temporary folder. receive: where a bare SELECT's rows go.
         stopping: asked again and again, True ends the job after its running batch. Raises EverfoldError.
         """
-        for said in self.check(roots, streaming=settings.streaming):
-            if note is not None:
-                note(said)
+        self.check(roots, streaming=settings.streaming, note=note)
         if state_dir is not None:
             return self._run_in(state_dir, roots, settings, base_folder, suspend, receive, progress, stopping)
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:

@@ -16,6 +16,7 @@ from everfold.jobs.failure import explained
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Router, Target, tagged
+from everfold.jobs.soundness import newest
 from everfold.jobs.sources import Sources
 from everfold.plan.nodes import Root, TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session, slice_end
@@ -69,7 +70,7 @@ class StreamJob:
             BatchLowering(self.spark, self.zone, self.sources.batch, self.drop_null_rowtime),
             self.sources,
             self.folder.path / "beside",
-            unfinished=newest(checkpoint / "offsets") > newest(checkpoint / "commits"),
+            unfinished=_newest_batch(checkpoint / "offsets") > _newest_batch(checkpoint / "commits"),
         )
         lowering = StreamLowering(
             spark=self.spark,
@@ -157,7 +158,7 @@ class StreamJob:
             raise _Stopped
 
     def _all_read(self) -> bool:
-        offsets = self._offsets(newest(self._checkpoint / "commits"))
+        offsets = self._offsets(_newest_batch(self._checkpoint / "commits"))
         return all(source.reached_end(offsets) for source in self.sources.opened)
 
     @property
@@ -226,10 +227,10 @@ class StreamJob:
             control.tick()
 
 
-def newest(log: Path) -> int:
+def _newest_batch(log: Path) -> int:
     """The highest number in a log of Spark's checkpoint, -1 for none."""
-    numbers = [int(each.name) for each in log.iterdir() if each.name.isdigit()] if log.is_dir() else []
-    return max(numbers, default=-1)
+    entry = newest(log)
+    return -1 if entry is None else int(entry.name)
 
 
 def _leaves_open(node: StatefulNode) -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from everfold.aggregates.calls import arguments_of, duckdb_twin, kept_condition
 from everfold.errors import UnsupportedFeature
 from everfold.memory.duck import Duck, names
+from everfold.plan.changelog import KIND
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,
@@ -37,8 +38,6 @@ from everfold.plan.python_aggregates import calls_python_aggregate, over_collect
 from everfold.plan.windows import Session
 from everfold.sql.settings import Settings
 from everfold.types import physical
-
-KIND = "__kind"
 
 
 def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table], settings: Settings) -> str:

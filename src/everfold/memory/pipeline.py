@@ -42,6 +42,7 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     is_stateful,
     streamed,
+    tables_of,
 )
 from everfold.sql.settings import NULL_ROWTIME_HELP, Settings
 from everfold.state.store import MemoryStore
@@ -89,7 +90,7 @@ class MemoryPipeline:
         self._started = False
         self._duck: Duck | None = None
         self._nth: dict[str, int] = {}
-        self._constant = not any(isinstance(node, Scan) for node in streamed(root.input))
+        self._constant = not tables_of(streamed(root.input))
         if not self._constant:
             self._build(root.input)
 
@@ -285,7 +286,7 @@ class _Batch:
         nulls = pc.sum(missing).as_py() or 0
         if nulls and self.pipeline._settings.null_rowtime != "drop":
             name = schema[node.column].name
-            table = next(each.table.name for each in streamed(node) if isinstance(each, Scan))
+            table = next(each.name for each in tables_of(streamed(node)))
             message = f"table `{table}`: the time attribute `{name}` is NULL"
             raise ConnectorError.of("null-rowtime", message, help=NULL_ROWTIME_HELP)
         if nulls:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from everfold.errors import Span
-from everfold.types import DataType
+from everfold.types import DataType, Schema
 from everfold.udf.function import PythonFunction
 
 
@@ -77,6 +77,11 @@ def transform(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
         args = tuple(transform(arg, change) for arg in expr.args)
         return expr if args == expr.args else replace(expr, args=args)
     return expr
+
+
+def references(schema: Schema) -> tuple[InputRef, ...]:
+    """All columns of a schema, as they are."""
+    return tuple(InputRef(type=of.type, position=at, name=of.name) for at, of in enumerate(schema))
 
 
 def inputs_of(expr: Expr) -> frozenset[int]:

@@ -5,7 +5,7 @@ Nodes are frozen and equal when their meaning is equal. Facts (schema, boundedne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
@@ -505,6 +505,11 @@ def streamed(node: Plan) -> Iterator[Plan]:
     yield node
     for child in children(node)[: 1 if isinstance(node, Join) else None]:
         yield from streamed(child)
+
+
+def tables_of(nodes: Iterable[Plan]) -> list[Table]:
+    """The tables that are read among nodes (`walk_plan`, `streamed`), once for each time."""
+    return [node.table for node in nodes if isinstance(node, Scan)]
 
 
 def read_as_batch(node: Plan) -> Iterator[Plan]:

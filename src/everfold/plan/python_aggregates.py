@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import is_updating
-from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall
+from everfold.plan.expressions import Call, Expr, Literal, PythonCall, references
 from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate, streamed
 from everfold.types import STRING, ArrayType, RowField, RowType
 from everfold.udf.aggregate import OverRows, argument
@@ -52,7 +52,7 @@ def calls_python_aggregate(node: Aggregating) -> bool:
 def over_collected_rows(node: Aggregating) -> Project:
     """The node with lists of rows for the calls of the user's functions, and a projection that calls these on the lists."""
     made = replace(node, calls=tuple(_collecting(call) for call in node.calls))
-    columns: list[Expr] = [InputRef(type=of.type, position=at, name=of.name) for at, of in enumerate(made.schema)]
+    columns: list[Expr] = [*references(made.schema)]
     for at, call in enumerate(node.calls, len(node.keys)):
         if call.python is not None:
             columns[at] = _over_list(call, call.python, columns[at])

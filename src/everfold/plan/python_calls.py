@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from everfold.errors import UnsupportedFeature
-from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall, inputs_of, transform, walk
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall, inputs_of, references, transform, walk
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
@@ -118,11 +118,6 @@ class _Apart:
             at = len(self._calls)
             self._calls.append(call)
         return InputRef(type=call.type, position=len(self.plan.schema) + at, name=call.of.name, span=call.span)
-
-
-def references(schema: Schema) -> tuple[InputRef, ...]:
-    """All columns of a schema, as they are."""
-    return tuple(InputRef(type=of.type, position=at, name=of.name) for at, of in enumerate(schema))
 
 
 def _first_columns(node: Plan, schema: Schema) -> Plan:

@@ -31,6 +31,7 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     children,
+    tables_of,
     walk_plan,
     with_children,
 )
@@ -46,8 +47,7 @@ def rewrite(roots: tuple[Root, ...]) -> tuple[Root, ...]:
 
 def tables_read(roots: Iterable[Root]) -> tuple[Table, ...]:
     """The tables that plans read, each once, in the order of their first reading."""
-    found = [node.table for root in roots for node in walk_plan(root.input) if isinstance(node, Scan)]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(table for root in roots for table in tables_of(walk_plan(root.input))))
 
 
 # --- projections over projections -------------------------------------------------------------------------------------

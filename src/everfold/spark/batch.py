@@ -32,6 +32,7 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     streamed,
+    tables_of,
     walk_plan,
 )
 from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
@@ -188,7 +189,7 @@ class BatchLowering:
                 .where(f"NOT {timeless}")
                 .selectExpr(*columns, f"{at} AS {_AT}")
             )
-        table = next((each.table.name for each in walk_plan(node) if isinstance(each, Scan)), "")
+        table = next((each.name for each in tables_of(walk_plan(node))), "")
         failed = raise_timeless(table, of.name)
         return frame.selectExpr(*columns, f"CASE WHEN {timeless} THEN {failed} ELSE {at} END AS {_AT}")
 
@@ -273,4 +274,4 @@ def _data(schema: Schema) -> list[str]:
 
 def is_constant(node: Plan) -> bool:
     """Whether no table flows in a plan: it is run as a batch in either mode."""
-    return not any(isinstance(each, Scan) for each in streamed(node))
+    return not tables_of(streamed(node))

@@ -39,6 +39,7 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     is_stateful,
     streamed,
+    tables_of,
 )
 from everfold.plan.windows import Session
 from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
@@ -206,7 +207,7 @@ class StreamLowering:
             self._observed += 1
             frame = count_timeless(frame, f"{KEEP} AND {timeless}", self._observed)
         else:
-            table = next((each.table.name for each in streamed(node) if isinstance(each, Scan)), "")
+            table = next((each.name for each in tables_of(streamed(node))), "")
             missing_time = raise_timeless(table, node.schema[node.column].name)
             checked = f"CASE WHEN {timeless} THEN {missing_time} ELSE {at} END AS {at}"
             columns = [checked if name == at else name for name in self._data(below.schema)]

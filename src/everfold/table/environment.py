@@ -17,7 +17,7 @@ from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External, Sources
 from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Collect, Root, Scan, Sink, streamed
+from everfold.plan.nodes import Collect, Root, Sink, streamed, tables_of
 from everfold.spark.batch import BatchLowering, is_constant
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.exchange import FORWARDED, KEEP
@@ -208,7 +208,7 @@ class TableEnvironment:
 
     def _all_static(self, roots: tuple[Root, ...]) -> bool:
         """Whether all that is read are the caller's finished DataFrames: then there is no stream to run."""
-        scans = [node.table.name for root in roots for node in streamed(root.input) if isinstance(node, Scan)]
+        scans = [table.name for root in roots for table in tables_of(streamed(root.input))]
         frames = self._frames
         return bool(scans) and all(name in frames and not frames[name].isStreaming for name in scans)
 
@@ -228,7 +228,7 @@ class TableEnvironment:
         if not settings.streaming or is_constant(root.input) or self._all_static(action.roots):
             frame = BatchLowering(spark, zone, sources.batch, drop).lower(root.input)
             return _renamed(frame, root.schema, [_INSERTED] if kinds else [])
-        scans = {node.table.name for node in streamed(root.input) if isinstance(node, Scan)}
+        scans = {table.name for table in tables_of(streamed(root.input))}
         own_streams = scans & frames.keys()
         if own_streams and scans - own_streams:
             raise UnsupportedFeature.of(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from everfold.errors import EverfoldError, UnsupportedFeature
 from everfold.memory.part import Part, Rows
 from everfold.plan.changelog import ChangelogMode, RowKind
-from everfold.plan.nodes import Collect, Plan, Scan, Table, read_as_batch, streamed, walk_plan
+from everfold.plan.nodes import Collect, Plan, Table, read_as_batch, streamed, tables_of, walk_plan
 from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
 from everfold.testing.compare import Expectation, difference
 from everfold.testing.engines import Engine
@@ -265,7 +265,7 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
     def read(nodes: Iterable[Plan]) -> dict[str, pa.Table]:
         return {
             table.name: _read(case.file, table) if table.options else _arrow(case.file, step, table, session)
-            for table in (node.table for node in nodes if isinstance(node, Scan))
+            for table in tables_of(nodes)
         }
 
     if mode == "batch":

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from everfold.plan.nodes import Plan, Scan, walk_plan
+from everfold.plan.nodes import Plan, tables_of, walk_plan
 from everfold.sql.binder.context import Context
 
 
@@ -19,7 +19,7 @@ def check_bounded(plan: Plan, node: exp.Expression, context: Context) -> None:
     """Raises UnsupportedFeature `streaming-join` for a plan that has no end, beside a stream."""
     if not context.streaming:
         return
-    endless = next((each.table for each in walk_plan(plan) if isinstance(each, Scan) and not each.table.bounded), None)
+    endless = next((table for table in tables_of(walk_plan(plan)) if not table.bounded), None)
     if endless is not None:
         raise context.unsupported(
             "streaming-join",

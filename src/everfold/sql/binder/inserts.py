@@ -5,12 +5,11 @@ from __future__ import annotations
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
-from everfold.plan.expressions import Expr, Literal
+from everfold.plan.expressions import Expr, Literal, references
 from everfold.plan.nodes import Project, Sink, TableColumn
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.literals import null
 from everfold.sql.binder.queries import bind_body
-from everfold.sql.binder.relations import references
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
 from everfold.sql.statements import Insert
 from everfold.types import DataType, NullType
@@ -52,7 +51,7 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
             if len(plan.schema) < len(targets)
             else None,
         )
-    values = dict(zip(targets, references(plan), strict=True))
+    values = dict(zip(targets, references(plan.schema), strict=True))
     problems = Problems()
     expressions: list[Expr] = []
     for at, column in enumerate(columns):

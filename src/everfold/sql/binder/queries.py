@@ -8,11 +8,10 @@ from dataclasses import replace
 from sqlglot import exp
 
 from everfold.errors import Span
-from everfold.plan.expressions import Expr, Literal
+from everfold.plan.expressions import Expr, Literal, references
 from everfold.plan.nodes import Collect, Limit, Plan, Project, SetKind, SetOperation, Sort, SortKey, Union, Values
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
-from everfold.sql.binder.relations import references
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.select import bind_select, distinct_rows, ordered, ordinal, sort_key
 from everfold.sql.catalog import Catalog
@@ -33,7 +32,7 @@ def renamed(plan: Plan, names: Sequence[str]) -> Plan:
         return plan
     if isinstance(plan, Project):
         return Project(input=plan.input, expressions=plan.expressions, names=tuple(names), span=plan.span)
-    return Project(input=plan, expressions=references(plan), names=tuple(names))
+    return Project(input=plan, expressions=references(plan.schema), names=tuple(names))
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
@@ -209,7 +208,7 @@ def _cast_to(plan: Plan, types: Sequence[DataType]) -> Plan:
         return plan
     return Project(
         input=plan,
-        expressions=tuple(converted(each, of) for each, of in zip(references(plan), types, strict=True)),
+        expressions=tuple(converted(each, of) for each, of in zip(references(plan.schema), types, strict=True)),
         names=plan.schema.names,
     )
 

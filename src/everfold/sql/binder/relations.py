@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, SqlError
-from everfold.plan.expressions import Expr, InputRef
+from everfold.plan.expressions import Expr, references
 from everfold.plan.nodes import Filter, Join, JoinKind, Plan, Project, Table, Unnest, Values, time_attribute
 from everfold.sql.binder.bounded import beside_stream, check_bounded
 from everfold.sql.binder.context import Context
@@ -134,12 +134,7 @@ def view_plan(view: CatalogView, context: Context, node: exp.Expression | None) 
         )
     if plan.schema.names == view.schema.names:
         return plan
-    return Project(input=plan, expressions=references(plan), names=view.schema.names)
-
-
-def references(plan: Plan) -> tuple[InputRef, ...]:
-    """Each column of a plan as it is."""
-    return tuple(InputRef(type=field.type, position=at, name=field.name) for at, field in enumerate(plan.schema))
+    return Project(input=plan, expressions=references(plan.schema), names=view.schema.names)
 
 
 def _no_hints(hints: Sequence[TableHint], context: Context, what: str) -> None:
@@ -320,7 +315,7 @@ def _join_using(
         equal = build("=", (left.reference(one), right.reference(other)), span)
         condition = equal if condition is None else build("AND", (condition, equal), span)
     joined: Plan = replace(right.plan, kind=kind, condition=condition, span=span)
-    outputs = references(joined)
+    outputs = references(joined.schema)
     merged: list[Expr] = []
     for one, other in pairs:
         first, second = outputs[one.position], outputs[other.position]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from everfold.plan.expressions import Expr, InputRef
+from everfold.plan.expressions import Expr, InputRef, references
 from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, over_groups
 from everfold.sql.binder.context import Context, Problems
@@ -17,7 +17,7 @@ from everfold.sql.binder.hints import with_hints
 from everfold.sql.binder.literals import text
 from everfold.sql.binder.names import NO_OVER
 from everfold.sql.binder.python_functions import is_aggregate_call
-from everfold.sql.binder.relations import bind_from, references
+from everfold.sql.binder.relations import bind_from
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.subqueries import Subqueries, semi_join
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, QualifiedStar
@@ -107,7 +107,7 @@ def _where(node: exp.Where, select: _Select) -> Relation:
     kept = Filter(input=subqueries.joined(relation.plan), condition=condition, span=context.span(node))
     if not subqueries.plans:
         return relation.over(kept)
-    back = Project(input=kept, expressions=references(kept)[:width], names=kept.schema.names[:width])
+    back = Project(input=kept, expressions=references(kept.schema)[:width], names=kept.schema.names[:width])
     return relation.over(back)
 
 
@@ -220,7 +220,7 @@ def _projected(plan: Plan, items: Sequence[_Item], select: _Select) -> Project:
 
 def distinct_rows(plan: Plan, context: Context, node: exp.Expression) -> Plan:
     """The rows of a plan, equal ones once."""
-    keys = references(plan)
+    keys = references(plan.schema)
     grouping = Grouping(keys, (tuple(range(len(keys))),))
     grouped = group_by(plan, grouping, (), context, node)
     return Project(input=grouped.plan, expressions=grouped.keys, names=plan.schema.names)
@@ -381,7 +381,7 @@ def _ordered_inside(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey],
         names=(*projected.names, *(f"$sort{at}" for at in range(len(hidden)))),
         span=projected.span,
     )
-    outputs = references(wide)
+    outputs = references(wide.schema)
     over = [
         SortKey(
             expression=outputs[wide.expressions.index(key.expression)],
@@ -403,7 +403,7 @@ def _ordered_outside(plan: Plan, items: Sequence[_Item], select: _Select) -> Pla
     if order is None:
         return plan
     context = select.context
-    outputs = references(plan)
+    outputs = references(plan.schema)
     keys = []
     for each in ordered(order, context):
         at = ordinal(each.this, len(items), context)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from everfold.errors import nearest_or_all
-from everfold.plan.expressions import Expr, InputRef, inputs_of, substitute
+from everfold.plan.expressions import Expr, InputRef, inputs_of, references, substitute
 from everfold.plan.nodes import (
     Filter,
     Plan,
@@ -25,7 +25,7 @@ from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.literals import bind_literal
 from everfold.sql.binder.scope import Relation
 from everfold.sql.dialects.nodes import ColumnPath, WindowTvf
-from everfold.types import IntervalType, Schema, TimestampType, article
+from everfold.types import IntervalType, TimestampType, article
 
 START, END, TIME = "window_start", "window_end", "window_time"
 
@@ -224,16 +224,16 @@ def unwind(plan: Plan) -> Unwound | None:
     """The window function whose rows, one by one, the plan's rows are; None if there is no such."""
     match plan:
         case WindowTableFunction():
-            return Unwound(source=plan, inner=plan.input, columns=_references(plan.schema))
+            return Unwound(source=plan, inner=plan.input, columns=references(plan.schema))
         case WindowAggregate():
             # Its own columns are the rest; there is nothing below that another window could be made of.
             keys, calls = len(plan.keys), len(plan.calls)
             rest = Project(
                 input=plan,
-                expressions=_references(plan.schema)[: keys + calls],
+                expressions=references(plan.schema)[: keys + calls],
                 names=plan.schema.names[: keys + calls],
             )
-            return Unwound(source=plan, inner=rest, columns=_references(plan.schema))
+            return Unwound(source=plan, inner=rest, columns=references(plan.schema))
         case Project():
             below = unwind(plan.input)
             return (
@@ -249,10 +249,6 @@ def unwind(plan: Plan) -> Unwound | None:
             return None if below is None else _unnested(below, plan)
         case _:
             return None
-
-
-def _references(schema: Schema) -> tuple[Expr, ...]:
-    return tuple(InputRef(type=field.type, position=at, name=field.name) for at, field in enumerate(schema))
 
 
 def _filtered(below: Unwound, plan: Filter) -> Unwound:
@@ -272,14 +268,14 @@ def _unnested(below: Unwound, plan: Unnest) -> Unwound:
     collection = substitute(plan.collection, below.columns)
     of_window = below.touches(collection)[1]
     if of_window:
-        return replace(below, entangled=True, columns=(*below.columns, *_references(plan.schema)[len(below.columns) :]))
+        return replace(below, entangled=True, columns=(*below.columns, *references(plan.schema)[len(below.columns) :]))
     width, more = below.width, len(plan.fields)
     moved = tuple(
         InputRef(type=field.type, position=at if at < width else at + more, name=field.name)
         for at, field in enumerate((*below.inner.schema, *below.source.schema.fields[-3:]))
     )
     inner = replace(plan, input=below.inner, collection=collection)
-    appended = _references(inner.schema)[width:]
+    appended = references(inner.schema)[width:]
     return replace(
         below,
         inner=inner,
