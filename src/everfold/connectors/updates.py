@@ -8,7 +8,8 @@ from dataclasses import replace
 from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature
-from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating, unique_key
+from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating
+from everfold.plan.keys import unique_key
 from everfold.plan.nodes import Join, Root, Sink, Table, streamed, tables_of, walk_plan
 
 

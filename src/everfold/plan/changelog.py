@@ -71,32 +71,6 @@ def changelog_of(plan: Plan) -> ChangelogMode:
             assert_never(plan)
 
 
-def unique_key(plan: Plan) -> tuple[int, ...] | None:
-    """Columns by which the rows of a plan change one by one: no two rows that are there agree in them. None: not known."""
-    from everfold.plan import nodes
-    from everfold.plan.expressions import Call, InputRef
-
-    match plan:
-        case nodes.GroupAggregate():
-            return tuple(range(len(plan.keys)))
-        case nodes.ChangelogNormalize():
-            return plan.keys
-        case nodes.Filter() | nodes.WatermarkAssigner():
-            return unique_key(plan.input)
-        case nodes.Project():
-            below = unique_key(plan.input)
-            if below is None:
-                return None
-            kept: dict[int, int] = {}
-            for at, each in enumerate(plan.expressions):
-                of = each.args[0] if isinstance(each, Call) and each.function == "CAST" else each
-                if isinstance(of, InputRef):
-                    kept.setdefault(of.position, at)
-            return tuple(kept[at] for at in below) if all(at in kept for at in below) else None
-        case _:
-            return None
-
-
 def is_updating(plan: Plan) -> bool:
     """Whether rows of a plan may change or leave again."""
     return changelog_of(plan) is not ChangelogMode.INSERT_ONLY

@@ -84,6 +84,17 @@ def references(schema: Schema) -> tuple[InputRef, ...]:
     return tuple(InputRef(type=of.type, position=at, name=of.name) for at, of in enumerate(schema))
 
 
+def conjuncts(condition: Expr) -> Iterator[Expr]:
+    """The conditions that a chain of AND joins, from left to right; a chain may be as long as a user's IN list."""
+    waiting = [condition]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Call) and each.function == "AND":
+            waiting += reversed(each.args)
+        else:
+            yield each
+
+
 def inputs_of(expr: Expr) -> frozenset[int]:
     """Positions of the input columns that the expression reads."""
     return frozenset(part.position for part in walk(expr) if isinstance(part, InputRef))

@@ -6,12 +6,23 @@ projection with f(x) as one more column, the condition over that, and a projecti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from everfold.errors import UnsupportedFeature
-from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall, inputs_of, references, transform, walk
+from everfold.plan.expressions import (
+    Call,
+    Expr,
+    InputRef,
+    Literal,
+    PythonCall,
+    conjuncts,
+    inputs_of,
+    references,
+    transform,
+    walk,
+)
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
@@ -131,21 +142,13 @@ def _filter(node: Filter) -> Plan:
     """What a condition asks without Python is asked first, so that functions see only the rows that are left by then."""
     plain: list[Expr] = []
     calling: list[Expr] = []
-    for part in _conjuncts(node.condition):
+    for part in conjuncts(node.condition):
         (calling if calls_python(part) else plain).append(part)
     if not calling:
         return node
     apart = _Apart(replace(node, condition=_both(plain)) if plain else node.input)
     condition = _both(apart.all(calling))
     return _first_columns(replace(node, input=apart.plan, condition=condition), node.schema)
-
-
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    if isinstance(condition, Call) and condition.function == "AND":
-        for part in condition.args:
-            yield from _conjuncts(part)
-    else:
-        yield condition
 
 
 def _both(conditions: Sequence[Expr]) -> Expr:

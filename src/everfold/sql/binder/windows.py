@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from everfold.errors import nearest_or_all
-from everfold.plan.expressions import Expr, InputRef, inputs_of, references, substitute
+from everfold.plan.expressions import Expr, InputRef, conjuncts, inputs_of, references, substitute
 from everfold.plan.nodes import (
     Filter,
     Plan,
@@ -282,16 +281,3 @@ def _unnested(below: Unwound, plan: Unnest) -> Unwound:
         columns=(*(substitute(each, moved) for each in below.columns), *appended),
         late=tuple(substitute(each, moved) for each in below.late),
     )
-
-
-def conjuncts(condition: Expr) -> Sequence[Expr]:
-    """The conditions that a chain of AND joins."""
-    found: list[Expr] = []
-    waiting = [condition]
-    while waiting:
-        each = waiting.pop()
-        if getattr(each, "function", "") == "AND":
-            waiting += reversed(each.args)  # type: ignore[union-attr]
-        else:
-            found.append(each)
-    return found

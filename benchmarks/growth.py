@@ -1,0 +1,185 @@
+"""Measures what a batch of `SELECT a, SUM(c), COUNT(*) … GROUP BY a` costs as its state grows, in everfold and in Spark's own aggregation.
+
+    python growth.py --out ../scratch/bench/growth.jsonl                 # 1 and 20 million keys, both engines, three quarters of an hour
+    python growth.py --keys 1e6 --engines everfold --loads zipf
+
+Every engine has a process of its own: it takes in all the keys once, then the loads of `touches.py` one behind the other, a file a batch. The times are
+Spark's own (`triggerExecution`), the bytes those that its RocksDB was given (`rocksdbTotalBytesWritten`); both engines run on the same Spark, with the same
+configuration. The first batches of a load are left out of its median: they warm up what the load before did not touch.
+
+One JSON line for each engine, size and load. `amp` is the bytes written for each byte that changed; a changed row is its key and three numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from make_stream import FIRST_FILE_TIME
+from run_spark import start_spark
+from touches import Keys, batches
+
+ENGINES = ("everfold", "spark")
+SCHEMA = "a BIGINT, c BIGINT"
+ROW_BYTES = 4 * 8
+LOADING_ROWS = 2_000_000
+"""The rows of a file while the keys are taken in."""
+SCRATCH = Path(__file__).resolve().parent.parent / "scratch" / "bench"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Some batches of one kind."""
+
+    name: str
+    draws: int
+    batches: int
+
+    @property
+    def warm_up(self) -> int:
+        return max(self.batches // 4, 1)
+
+
+LOADS = (
+    Load(name="uniform", draws=10_000, batches=16),
+    Load(name="recent", draws=10_000, batches=16),
+    Load(name="zipf", draws=10_000, batches=16),
+    Load(name="uniform", draws=100_000, batches=12),
+    Load(name="recent", draws=100_000, batches=12),
+    Load(name="zipf", draws=100_000, batches=12),
+    Load(name="uniform", draws=1_000_000, batches=6),
+)
+
+
+def loading(keys: int) -> Iterator[Keys]:
+    """All keys, once, in no order."""
+    shuffled = np.random.default_rng(7).permutation(keys)
+    for start in range(0, keys, LOADING_ROWS):
+        yield shuffled[start : start + LOADING_ROWS]
+
+
+def write_input(folder: Path, keys: int, loads: Sequence[Load]) -> list[int]:
+    """Write a file a batch; the answer is how many different keys each of them has."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(11)
+    touched: list[int] = []
+
+    def write(drawn: Keys) -> None:
+        path = folder / f"{len(touched):05}.parquet"
+        pq.write_table(pa.table({"a": drawn, "c": random.integers(0, 10**6, len(drawn))}), path)
+        os.utime(path, (FIRST_FILE_TIME + len(touched), FIRST_FILE_TIME + len(touched)))
+        touched.append(len(np.unique(drawn)))
+
+    for drawn in loading(keys):
+        write(drawn)
+    for load in loads:
+        for _, drawn in zip(range(load.batches), batches(load.name, keys, load.draws), strict=False):
+            write(drawn)
+    return touched
+
+
+def run(engine: str, data: Path, *, cores: int, memory: str) -> list[dict[str, Any]]:
+    """Spark's progress reports, one for each batch."""
+    spark = start_spark(cores, memory)
+    if engine == "spark":
+        from pyspark.sql import functions as sf
+
+        source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(data))
+        frame = source.groupBy("a").agg(sf.sum("c").alias("s"), sf.count("*").alias("n"))
+    else:
+        from everfold import TableEnvironment
+
+        environment = TableEnvironment(spark)
+        environment.execute_sql(
+            f"CREATE TABLE src ({SCHEMA}) WITH ('connector' = 'filesystem', 'path' = '{data.as_uri()}', "
+            "'format' = 'parquet', 'scan.max-files-per-batch' = '1')"
+        )
+        frame = environment.sql_query("SELECT a, SUM(c) AS s, COUNT(*) AS n FROM src GROUP BY a").to_changelog()
+    with tempfile.TemporaryDirectory(dir=data.parent) as checkpoint:
+        query = (
+            frame.writeStream.format("noop")
+            .outputMode("update")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return [json.loads(report.json) for report in query.recentProgress if report.numInputRows]
+
+
+def measured(
+    reports: Sequence[dict[str, Any]], touched: Sequence[int], engine: str, keys: int, loads: Sequence[Load]
+) -> Iterator[dict[str, Any]]:
+    """What is said about each load."""
+    if len(reports) != len(touched):
+        raise SystemExit(f"{len(touched)} files made {len(reports)} batches")
+    at = len(touched) - sum(load.batches for load in loads)
+    loading_ms = sum(report["durationMs"]["triggerExecution"] for report in reports[:at])
+    for load in loads:
+        here = slice(at + load.warm_up, at + load.batches)
+        ms = [report["durationMs"]["triggerExecution"] for report in reports[here]]
+        written = [
+            sum(each["customMetrics"]["rocksdbTotalBytesWritten"] for each in report["stateOperators"])
+            for report in reports[here]
+        ]
+        yield {
+            "engine": engine,
+            "keys": keys,
+            "load": load.name,
+            "draws": load.draws,
+            "touched": round(statistics.mean(touched[here])),
+            "ms": round(statistics.median(ms)),
+            "ms_most": max(ms),
+            "mb": round(statistics.mean(written) / 1e6, 2),
+            "amp": round(sum(written) / (sum(touched[here]) * ROW_BYTES), 2),
+            "loading_s": round(loading_ms / 1000, 1),
+        }
+        at += load.batches
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Measure the time of a batch by the size of its state.")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--keys", nargs="+", type=float, default=[1e6, 20e6])
+    parser.add_argument("--loads", nargs="+", choices=sorted({load.name for load in LOADS}))
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--memory", default="6g")
+    parser.add_argument("--out", type=Path, default=SCRATCH / "growth.jsonl")
+    options = parser.parse_args(arguments)
+    loads = [load for load in LOADS if options.loads is None or load.name in options.loads]
+    if len(options.engines) * len(options.keys) > 1:
+        options.out.unlink(missing_ok=True)
+        same = ["--cores", str(options.cores), "--memory", options.memory, "--out", str(options.out)]
+        same += ["--loads", *options.loads] if options.loads else []
+        for keys in options.keys:
+            for engine in options.engines:
+                one = [sys.executable, __file__, "--engines", engine, "--keys", str(keys), *same]
+                subprocess.run(one, check=True)
+        return 0
+    (engine,), keys = options.engines, int(options.keys[0])
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.out.parent) as folder:
+        data = Path(folder, "data").resolve()
+        touched = write_input(data, keys, loads)
+        reports = run(engine, data, cores=options.cores, memory=options.memory)
+    with options.out.open("a") as file:
+        for line in measured(reports, touched, engine, keys, loads):
+            print(json.dumps(line), flush=True)
+            file.write(json.dumps(line) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

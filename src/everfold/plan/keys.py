@@ -1,0 +1,116 @@
+"""Keys: columns by which the rows of a plan can be told apart.
+
+A sink that keeps one row a key can take a result that changes only if no two rows of the result have the same key. Flink decides it the same way
+(the metadata of unique keys), from grouping keys, declared primary keys and the conditions of joins.
+"""
+
+from __future__ import annotations
+
+from everfold.plan import nodes
+from everfold.plan.expressions import Call, Expr, InputRef, conjuncts, inputs_of
+from everfold.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    StringType,
+    TimestampType,
+)
+
+
+def unique_key(plan: nodes.Plan) -> tuple[int, ...] | None:
+    """Columns in which no two rows agree that are there at the same time; none at all where there is one row at most. None: not known."""
+    match plan:
+        case nodes.Scan():
+            names = [column.name for column in plan.table.columns]
+            return tuple(map(names.index, plan.table.primary_key)) or None
+        case nodes.GroupAggregate():
+            return tuple(range(len(plan.keys)))
+        case nodes.ChangelogNormalize():
+            return plan.keys
+        case nodes.Filter() | nodes.WatermarkAssigner() | nodes.Sort() | nodes.Limit():
+            return unique_key(plan.input)
+        case nodes.Project():
+            return _projected(plan)
+        case nodes.Join():
+            return _joined(plan)
+        case _:
+            return None
+
+
+def _projected(plan: nodes.Project) -> tuple[int, ...] | None:
+    below = unique_key(plan.input)
+    if below is None:
+        return None
+    kept: dict[int, int] = {}
+    for at, each in enumerate(plan.expressions):
+        of = _apart(each)
+        if isinstance(of, InputRef):
+            kept.setdefault(of.position, at)
+    return tuple(kept[at] for at in below) if all(at in kept for at in below) else None
+
+
+def _apart(expr: Expr) -> Expr:
+    """What an expression converts, if that makes no two values one."""
+    while isinstance(expr, Call) and expr.function == "CAST" and _tells_apart(expr.args[0].type, expr.type):
+        expr = expr.args[0]
+    return expr
+
+
+def _tells_apart(source: DataType, target: DataType) -> bool:
+    """Whether different values of a type are still different when they are converted."""
+    if source.same_as(target):
+        return True
+    match source, target:
+        case (IntegerType(), IntegerType()):
+            return source.bits <= target.bits
+        case (IntegerType(), DecimalType()):
+            return source.digits <= target.precision - target.scale
+        case (IntegerType(), DoubleType()):
+            return source.bits <= 32
+        case (DecimalType(), DecimalType()):
+            whole = source.precision - source.scale, target.precision - target.scale
+            return source.scale <= target.scale and whole[0] <= whole[1]
+        case (FloatType(), DoubleType()):
+            return True
+        case (StringType(), StringType()):
+            # A CHAR is filled up with blanks, which another text may end with.
+            return not target.fixed and source.length <= target.length
+        case (IntegerType(), StringType()):
+            return not target.fixed and source.digits + 1 <= target.length
+        case (DateType() | BooleanType(), StringType()):
+            return not target.fixed and target.length >= len("-9999-12-31")
+        case (TimestampType(), TimestampType()):
+            return source.local_zone == target.local_zone and source.precision <= target.precision
+        case (DateType(), TimestampType()):
+            return not target.local_zone
+    return False
+
+
+def _joined(plan: nodes.Join) -> tuple[int, ...] | None:
+    left = unique_key(plan.left)
+    if plan.kind in (nodes.JoinKind.SEMI, nodes.JoinKind.ANTI):
+        return left
+    right = unique_key(plan.right)
+    if left is None or right is None or plan.kind in (nodes.JoinKind.RIGHT, nodes.JoinKind.FULL):
+        return None
+    width = len(plan.left.schema.fields)
+    if set(right) <= _fixed_by_left(plan.condition, width):
+        return left
+    return (*left, *(width + at for at in right))
+
+
+def _fixed_by_left(condition: Expr | None, width: int) -> set[int]:
+    """The columns of the right side that a condition sets equal to something of the left side, or to a constant."""
+    found: set[int] = set()
+    for part in conjuncts(condition) if condition is not None else ():
+        if not (isinstance(part, Call) and part.function == "="):
+            continue
+        for one, other in (part.args, part.args[::-1]):
+            of = _apart(one)
+            if isinstance(of, InputRef) and of.position >= width and all(at < width for at in inputs_of(other)):
+                found.add(of.position - width)
+    return found
