@@ -31,7 +31,10 @@ test-all: $(READY) # check everything: every case on Spark too, and the slow tes
 	@$(PYTEST) --everfold-engine=all $(PYTEST_ARGS)
 
 bench: $(READY) # compare everfold with Flink and with Spark's own aggregation
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python "matplotlib>=3.10,<4"
 	@$(BIN)/python benchmarks/run.py
+	@$(BIN)/python benchmarks/growth.py
+	@$(BIN)/python benchmarks/plot.py scratch/bench/growth.jsonl --out benchmarks/growth.svg
 
 docs: $(READY) # write the reference pages in docs/ out of the registries
 	@$(BIN)/python docs/generate.py

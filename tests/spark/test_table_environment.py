@@ -138,3 +138,15 @@ def test_show_and_describe_have_rows(environment: TableEnvironment) -> None:
 def test_sql_query_takes_one_query(environment: TableEnvironment) -> None:
     with pytest.raises(UsageError, match="not-a-query"):
         environment.sql_query("SHOW TABLES")
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_fields_without_names_keep_their_places(environment: TableEnvironment, bids: Path, mode: str) -> None:
+    (bids / "lines").mkdir()
+    (bids / "lines" / "1.csv").write_text("1,x,\n2,y,20\n")
+    environment.execute_sql(
+        f"SET 'execution.runtime-mode' = '{mode}'; CREATE TABLE lines (a INT, b STRING, c STRING) "
+        "WITH ('connector' = 'filesystem', 'path' = 'lines', 'format' = 'csv')"
+    )
+    assert sorted(environment.sql_query("SELECT b FROM lines").collect()) == [("x",), ("y",)]
+    assert sorted(environment.sql_query("SELECT c, a FROM lines").collect()) == [("", 1), ("20", 2)]

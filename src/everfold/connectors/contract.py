@@ -247,6 +247,10 @@ class Connector(ABC):
         except EverfoldError:
             return False
 
+    def read_whole(self, table: Table) -> bool:
+        """Whether a record can be read only with all physical columns in mind, those that no query asks for too. Never raises."""
+        return False
+
     def takes(self, table: Table) -> ChangelogMode:
         """Which changes can be written to the table, `upsert` ones by its PRIMARY KEY. Never raises."""
         return ChangelogMode.INSERT_ONLY

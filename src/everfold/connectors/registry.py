@@ -55,12 +55,12 @@ def connector_of(table: Table) -> Connector:
 
 
 def connected(table: Table) -> Table:
-    """The table with which changes its rows are when it is read, and whether they end; without a connector that somebody knows, as it is."""
+    """The table with which changes its rows are when it is read, whether they end, and whether they are read whole; without a connector that somebody knows, as it is."""
     name = table.connector
     if name is None or name not in _WHERE:
         return table
     of = connector(name)
-    return replace(table, changelog=of.changelog(table), bounded=of.bounded(table))
+    return replace(table, changelog=of.changelog(table), bounded=of.bounded(table), read_whole=of.read_whole(table))
 
 
 def _unknown(name: str) -> str:

@@ -41,7 +41,8 @@ class Table:
     """A table as its DDL declares it, options already resolved by the catalog; computed columns and watermark live in the plan.
 
     `options` are sorted pairs. Option values can be secret: they are neither compared nor shown. `changelog`: which changes its rows are
-    when it is read. `bounded`: whether its rows come to an end by themselves.
+    when it is read. `bounded`: whether its rows come to an end by themselves. `read_whole`: whether a record is understood only
+    with all physical columns in mind.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Table:
     partition_keys: tuple[str, ...] = ()
     changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
     bounded: bool = field(default=False, compare=False, repr=False)
+    read_whole: bool = field(default=False, compare=False, repr=False)
     option_spans: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 

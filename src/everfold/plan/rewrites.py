@@ -231,7 +231,10 @@ class _Pruning:
         if self.collecting:
             self.wanted[table] = self.wanted.get(table, frozenset()) | needed
             return _Pruned(node, _same(range(len(table.columns))))
-        kept = sorted(self.wanted[table]) or [0]
+        needed = self.wanted[table]
+        if table.read_whole:
+            needed |= {at for at, column in enumerate(table.columns) if column.metadata_key is None}
+        kept = sorted(needed) or [0]
         columns = tuple(table.columns[at] for at in kept)
         return _Pruned(replace(node, table=replace(table, columns=columns)), {old: new for new, old in enumerate(kept)})
 

@@ -20,7 +20,14 @@ from everfold.connectors.contract import (
 )
 from everfold.connectors.filesystem.paths import check_path
 from everfold.connectors.formats.contract import RecordColumn
-from everfold.connectors.formats.registry import CHANGES, changelog_of, format_of, options_of, refuse_unknown
+from everfold.connectors.formats.registry import (
+    CHANGES,
+    changelog_of,
+    format_of,
+    is_positional,
+    options_of,
+    refuse_unknown,
+)
 from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, nearest
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -108,6 +115,10 @@ class FilesystemConnector(Connector):
     def changelog(self, table: Table) -> ChangelogMode:
         """What the format's records are."""
         return changelog_of(dict(table.options).get("format"))
+
+    def read_whole(self, table: Table) -> bool:
+        """Where fields have no names."""
+        return is_positional(dict(table.options).get("format"))
 
     def takes(self, table: Table) -> ChangelogMode:
         """What the format's records can hold: a line that was written stays."""

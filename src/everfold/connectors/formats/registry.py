@@ -12,6 +12,8 @@ from everfold.types import DataType
 NAMES = ("json", "csv", "raw", "parquet", "debezium-json", "canal-json")
 CHANGES = ("debezium-json", "canal-json")
 """The formats whose records are changes."""
+POSITIONAL = ("csv", "raw")
+"""The formats whose records name no fields."""
 
 
 def options_of(name: str) -> OptionSet:
@@ -42,6 +44,11 @@ def metadata_of(name: str) -> dict[str, DataType]:
         case _:
             return {}
     return METADATA
+
+
+def is_positional(name: str | None) -> bool:
+    """Whether the fields of a record have no names: then all columns of a table say together what it holds."""
+    return name in POSITIONAL
 
 
 def changelog_of(name: str | None) -> ChangelogMode:

@@ -24,6 +24,7 @@ from everfold.connectors.formats.registry import (
     CHANGES,
     changelog_of,
     format_of,
+    is_positional,
     metadata_of,
     options_of,
     refuse_unknown,
@@ -111,6 +112,10 @@ class KafkaConnector(Connector):
         """What the values' format makes of records."""
         return changelog_of(value_format_name(table))
 
+    def read_whole(self, table: Table) -> bool:
+        """Where fields have no names, or some columns lie in the key."""
+        return is_read_whole(table)
+
     def takes(self, table: Table) -> ChangelogMode:
         """What the values' format can hold: a record that was written stays."""
         return self.changelog(table)
@@ -143,6 +148,12 @@ def value_format_name(table: Table) -> str | None:
     """The name of the format of values, if the table gives one."""
     said = dict(table.options)
     return said.get("value.format", said.get("format"))
+
+
+def is_read_whole(table: Table) -> bool:
+    """Whether all columns say together where a field of a record is."""
+    said = dict(table.options)
+    return "key.fields" in said or any(is_positional(said.get(of)) for of in ("format", "key.format", "value.format"))
 
 
 def value_metadata(table: Table) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from everfold.connectors.contract import (
 )
 from everfold.connectors.formats.registry import CHANGES, options_of, refuse_unknown
 from everfold.connectors.kafka.connector import OPTIONS as KAFKA_OPTIONS
-from everfold.connectors.kafka.connector import ROWS, check_records, topics
+from everfold.connectors.kafka.connector import ROWS, check_records, is_read_whole, topics
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -90,6 +90,10 @@ class UpsertKafkaConnector(Connector):
     def changelog(self, table: Table) -> ChangelogMode:
         """Upserts."""
         return ChangelogMode.UPSERT
+
+    def read_whole(self, table: Table) -> bool:
+        """Where fields have no names, or some columns lie in the key."""
+        return is_read_whole(table)
 
     def takes(self, table: Table) -> ChangelogMode:
         """Upserts."""
