@@ -34,6 +34,7 @@ class Count(Aggregate):
     """
 
     arity = (0, 1)
+    adds_up = True
 
     def result_type(self, of: Signature) -> DataType | None:
         return None if any(isinstance(arg, NullType) for arg in of.args) else BIGINT.as_nullable(False)
@@ -70,6 +71,8 @@ class Sum(Aggregate):
     Integers keep their type and wrap, as Flink's do. FLOAT is added up in DOUBLE. DECIMAL(p, s) gives DECIMAL(38, s), exact; NULL while the
     total has more digits (Flink begins anew with the next row: the order of the rows would matter).
     """
+
+    adds_up = True
 
     def result_type(self, of: Signature) -> DataType | None:
         (arg,) = of.args

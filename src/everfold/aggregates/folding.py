@@ -60,6 +60,11 @@ class Fold:
         """Whether the value depends on the order in which rows come."""
         return self.entry.ordered
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether the slots of a part of a group can be subtracted from those of the whole."""
+        return self.entry.adds_up
+
     def update(self) -> list[pl.Expr]:
         """Slots of a group of rows, named."""
         return self._named(self.entry.update(self.of, *self._rows()))

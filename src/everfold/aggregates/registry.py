@@ -92,7 +92,9 @@ class Aggregate(ABC):
     get them. hashed: the kernels get the 64-bit hash of each argument instead, and whether it is not NULL.
     ordered: the result depends on the order in which rows come. newest_slice_first: in a HOP window the rows of newer slices stand before those of
     older ones, as Flink merges them. skips_nulls: a row with a NULL argument changes nothing; so FILTER is a NULL
-    argument, while other functions get only the rows that FILTER keeps.
+    argument, while other functions get only the rows that FILTER keeps. adds_up: slots merge by addition, so that whole numbers among them can be
+    subtracted again. over_only: the function is one of windows, not of groups; it takes no frame. by_rows: over a window it sees the rows up to its own,
+    without later peers; rows_in_batch: in a batch only. of_order: its argument is the order key of the window.
     """
 
     name: ClassVar[str]
@@ -107,6 +109,11 @@ class Aggregate(ABC):
     newest_slice_first: ClassVar[bool] = False
     retractable: ClassVar[bool] = True
     distinct: ClassVar[Distinct] = Distinct.APPLIES
+    adds_up: ClassVar[bool] = False
+    over_only: ClassVar[bool] = False
+    by_rows: ClassVar[bool] = False
+    rows_in_batch: ClassVar[bool] = False
+    of_order: ClassVar[bool] = False
 
     def constant_value(self, value: object) -> object | None:
         """A constant as kernels take it; None if it must not be that."""

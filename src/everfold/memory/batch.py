@@ -18,9 +18,11 @@ from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
     Filter,
+    Frame,
     GroupAggregate,
     Join,
     Limit,
+    OverAggregate,
     Plan,
     Project,
     Root,
@@ -37,7 +39,7 @@ from everfold.plan.nodes import (
 from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
 from everfold.plan.windows import Session
 from everfold.sql.settings import Settings
-from everfold.types import physical
+from everfold.types import TimestampType, physical
 
 
 def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table], settings: Settings) -> str:
@@ -87,6 +89,8 @@ class _Query:
             case GroupAggregate():
                 inner = self._with_parts(self.relation(node.input), node.keys, node.calls, len(node.input.schema))
                 return self._grouped(inner, node.calls, len(node.keys), [])
+            case OverAggregate():
+                return self._over(node)
             case Sort():
                 return self._sort(node)
             case Limit():
@@ -171,6 +175,51 @@ class _Query:
         grouping = f" GROUP BY {', '.join(by)}" if by else ""
         return f"SELECT {', '.join([*made, *more])} FROM ({below}){grouping}"
 
+    # --- OVER ---------------------------------------------------------------------------------------------------------
+
+    def _over(self, node: OverAggregate) -> str:
+        """Each row joined with all rows of its frame, and these aggregated: slow, and as plain as it can be."""
+        width = len(node.input.schema)
+        columns = [physical(at) for at in range(width)]
+        keys = [f"__k{at}" for at in range(len(node.partition))]
+        order = [f"{self.duck.text(key.expression, columns)} AS __o{at}" for at, key in enumerate(node.order)]
+        below = self._with_parts(self.relation(node.input), node.partition, node.calls, width)
+        below = f"SELECT {', '.join(['*', *order])}, row_number() OVER () AS __row FROM ({below})"
+        by = [
+            f"__o{at} {'DESC' if key.descending else 'ASC'} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+            for at, key in enumerate(node.order)
+        ]
+        part = f"dense_rank() OVER (ORDER BY {', '.join(keys)})" if keys else "1"
+        peers = f"dense_rank() OVER (PARTITION BY {', '.join(keys) or '0'} ORDER BY {', '.join(by) or '0'})"
+        nth = f"row_number() OVER (PARTITION BY {', '.join(keys) or '0'} ORDER BY {', '.join([*by, '__row'])})"
+        distance = self._distance(node, columns)
+        numbered = f"SELECT *, {part} AS __part, {peers} AS __peers, {nth} AS __nth, {distance} AS __at FROM ({below})"
+        met = ["o.__part = r.__part", *_within(node.frame)]
+        pairs = f"SELECT r.__row AS __of, o.* FROM rows AS r JOIN rows AS o ON {' AND '.join(met)} ORDER BY r.__row, o.__nth"
+        made = [f"{_aggregated(call, at)} AS __v{at}" for at, call in enumerate(node.calls)]
+        values = f"SELECT __of, {', '.join(made)} FROM ({pairs}) GROUP BY __of"
+        nothing = f"SELECT {', '.join(made)} FROM ({pairs}) WHERE FALSE"
+        shown = [
+            f"CASE WHEN v.__of IS NULL THEN (SELECT __v{at} FROM ({nothing})) ELSE v.__v{at} END AS {physical(width + at)}"
+            for at in range(len(node.calls))
+        ]
+        if not _may_be_empty(node.frame):
+            shown = [f"v.__v{at} AS {physical(width + at)}" for at in range(len(node.calls))]
+        return (
+            f"WITH rows AS MATERIALIZED ({numbered}) SELECT {', '.join([*(f'r.{name}' for name in columns), *shown])} "
+            f"FROM rows AS r LEFT JOIN ({values}) AS v ON v.__of = r.__row"
+        )
+
+    def _distance(self, node: OverAggregate, columns: Sequence[str]) -> str:
+        """What a frame of a distance is measured by; rising, whatever the order is."""
+        if node.frame.rows or not {node.frame.first, node.frame.last} - {None, 0}:
+            return "0"
+        (key,) = node.order
+        text = self.duck.text(key.expression, columns)
+        if isinstance(key.expression.type, TimestampType):
+            text = self.duck.milliseconds(text, key.expression.type)
+        return f"-({text})" if key.descending else text
+
     # --- the rest -----------------------------------------------------------------------------------------------------
 
     def _sort(self, node: Sort) -> str:
@@ -181,6 +230,28 @@ class _Query:
             for key in node.keys
         ]
         return f"SELECT * FROM ({self.relation(node.input)}) ORDER BY {', '.join(keys)}"
+
+
+def _within(frame: Frame) -> list[str]:
+    """The conditions for a row `o` to be in the frame of a row `r` of its partition."""
+    found = []
+    for bound, sign in ((frame.first, ">="), (frame.last, "<=")):
+        if bound is None:
+            continue
+        if frame.rows:
+            found.append(f"o.__nth {sign} r.__nth + ({bound})")
+        elif bound == 0:
+            found.append(f"o.__peers {sign} r.__peers")
+        else:
+            # Rows without a place in the order have each other only.
+            near = f"o.__at {sign} r.__at + ({bound})"
+            found.append(f"coalesce({near}, o.__peers = r.__peers)")
+    return found
+
+
+def _may_be_empty(frame: Frame) -> bool:
+    """Whether a row may be outside of its own frame."""
+    return (frame.first or 0) > 0 or (frame.last or 0) < 0
 
 
 def _parts(call: AggCall, at: int) -> dict[Expr, str]:

@@ -27,6 +27,7 @@ from everfold.plan.nodes import (
     GroupAggregate,
     Join,
     Limit,
+    OverAggregate,
     Plan,
     Project,
     Root,
@@ -156,9 +157,12 @@ class MemoryPipeline:
                 return self._build(node.left)
             case WindowTableFunction() if not is_stateful(node):
                 return self._build(node.input)
-            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | ChangelogNormalize():
+            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | OverAggregate() | ChangelogNormalize():
                 splits = self._build(node.input)
-                processing = isinstance(node, WindowTableFunction | WindowAggregate) and node.time is TimeKind.PROCTIME
+                processing = (
+                    isinstance(node, WindowTableFunction | WindowAggregate | OverAggregate)
+                    and node.time is TimeKind.PROCTIME
+                )
                 clock = ClockSpec(
                     splits=() if processing else splits,
                     idle_timeout_ms=self._settings.idle_timeout_ms,
@@ -252,7 +256,7 @@ class _Batch:
                 below = self.stream(node.input)
                 below.relation = duck.assign_windows(below.relation, node, below.hidden)
                 return below
-            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | ChangelogNormalize():
+            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | OverAggregate() | ChangelogNormalize():
                 return self._step(node, self.stream(node.input))
             case Join():
                 below = self.stream(node.left)
@@ -316,7 +320,9 @@ class _Batch:
 
     def _prepared(self, node: Plan, below: _Stream, operator: Operator) -> pl.DataFrame:
         """The columns that the operator wants of its input; `kind` and `seq` if it asks for them."""
-        assert isinstance(node, WindowTableFunction | WindowAggregate | GroupAggregate | ChangelogNormalize)
+        assert isinstance(
+            node, WindowTableFunction | WindowAggregate | GroupAggregate | OverAggregate | ChangelogNormalize
+        )
         duck, columns = self.duck, [physical(at) for at in range(len(node.input.schema))]
         made = []
         for each in operator.inputs:

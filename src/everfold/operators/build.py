@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from everfold.errors import UnsupportedFeature
 from everfold.operators.contract import ClockSpec, Operator
-from everfold.plan.nodes import ChangelogNormalize, GroupAggregate, Plan, WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import (
+    ChangelogNormalize,
+    GroupAggregate,
+    OverAggregate,
+    Plan,
+    WindowAggregate,
+    WindowTableFunction,
+)
 from everfold.plan.windows import Session
 
 
@@ -37,6 +44,10 @@ def operator_of(node: Plan, name: str, clock: ClockSpec, epoch: int = 0, updatin
             from everfold.operators.group import GroupOperator
 
             return GroupOperator(name, node, clock, epoch, updating)
+        case OverAggregate():
+            from everfold.operators.over import OverOperator
+
+            return OverOperator(name, node, clock, epoch)
         case ChangelogNormalize():
             from everfold.operators.normalize import NormalizeOperator
 

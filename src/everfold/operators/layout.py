@@ -27,7 +27,7 @@ from everfold.errors import StateError, UnsupportedFeature
 from everfold.operators.contract import InputColumn
 from everfold.plan.canonical import call_text, expr_text
 from everfold.plan.expressions import Expr, InputRef
-from everfold.plan.nodes import ROW_COUNT, AggCall, WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import ROW_COUNT, AggCall, Plan, WindowAggregate, WindowTableFunction
 from everfold.types import BIGINT, FloatingType, Schema, TimestampType, physical
 
 _PRESENT = "present"
@@ -102,6 +102,25 @@ def layout_of(node: WindowAggregate, retracting: bool = False) -> Layout:
         for name, text in zip(keys, distinct_texts([expr_text(key, node.input) for key in node.keys]), strict=True)
     }
 
+    calls = [*node.calls, *([_ROWS] if retracting else [])]
+    made = folds_of(calls, node.input, inputs, retracting)
+    rows = made.folds[made.calls[-1]].slots[0] if retracting else None
+    shown = tuple(made.calls[: len(node.calls)])
+    return Layout(tuple(inputs), keys, tuple(made.folds), shown, names | made.page_names, made.slot_types, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """One fold for every call that differs from the others, and which of them each call is; the names of slots in pages, and their types."""
+
+    folds: tuple[Fold, ...]
+    calls: tuple[int, ...]
+    page_names: dict[str, str]
+    slot_types: dict[str, pl.DataType]
+
+
+def folds_of(calls: Sequence[AggCall], plan: Plan, inputs: list[InputColumn], retracting: bool = False) -> Folds:
+    """The folds of calls over the columns of a plan; what they want of it is added to `inputs`."""
     columns: dict[tuple[Expr, bool], str] = {}
 
     def column(expression: Expr, as_hash: bool = False) -> str:
@@ -113,11 +132,12 @@ def layout_of(node: WindowAggregate, retracting: bool = False) -> Layout:
         return columns[expression, as_hash]
 
     folds: list[Fold] = []
-    calls: list[int] = []
+    which: list[int] = []
     known: dict[str, int] = {}
+    names: dict[str, str] = {}
     slot_types: dict[str, pl.DataType] = {}
-    for call in (*node.calls, *([_ROWS] if retracting else [])):
-        text = call_text(call, node.input)
+    for call in calls:
+        text = call_text(call, plan)
         if text not in known:
             arguments = columns_of(call, arguments_of(call), column, lambda of: column(of, as_hash=True))
             condition = kept_condition(call)
@@ -128,9 +148,8 @@ def layout_of(node: WindowAggregate, retracting: bool = False) -> Layout:
                 slot_types[name] = slot.type.polars
             known[text] = len(folds)
             folds.append(fold)
-        calls.append(known[text])
-    rows = folds[calls[-1]].slots[0] if retracting else None
-    return Layout(tuple(inputs), keys, tuple(folds), tuple(calls[: len(node.calls)]), names, slot_types, rows)
+        which.append(known[text])
+    return Folds(tuple(folds), tuple(which), names, slot_types)
 
 
 def fold_of(

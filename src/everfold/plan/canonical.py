@@ -9,10 +9,12 @@ from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
     Filter,
+    Frame,
     GroupAggregate,
     Join,
     JoinKind,
     Limit,
+    OverAggregate,
     Plan,
     Project,
     Scan,
@@ -41,6 +43,26 @@ def call_text(call: AggCall, input_plan: Plan) -> str:
     return f"{call.function}({distinct}{args}){condition}"
 
 
+def over_text(call: AggCall, plan: OverAggregate) -> str:
+    """Canonical text of a call over a window: what it is computed of, and over which rows."""
+    names = column_texts(plan.input)
+    keys = [text_of(key, names) for key in plan.partition]
+    order = [text_of(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order]
+    return f"{call_text(call, plan.input)} OVER ([{', '.join(keys)}] [{', '.join(order)}] {frame_text(plan.frame)})"
+
+
+def frame_text(frame: Frame) -> str:
+    """A frame as SQL writes it, distances of a time in milliseconds."""
+    bounds = [_bound_text(frame.first, "PRECEDING"), _bound_text(frame.last, "FOLLOWING")]
+    return f"{'ROWS' if frame.rows else 'RANGE'} BETWEEN {bounds[0]} AND {bounds[1]}"
+
+
+def _bound_text(bound: int | None, without: str) -> str:
+    if bound is None:
+        return f"UNBOUNDED {without}"
+    return "CURRENT ROW" if bound == 0 else f"{-bound} PRECEDING" if bound < 0 else f"{bound} FOLLOWING"
+
+
 def column_texts(plan: Plan) -> tuple[str, ...]:
     """What each column of a plan is made of. What happens to rows on the way (filters, windows, order) is not in it."""
     match plan:
@@ -67,6 +89,8 @@ def column_texts(plan: Plan) -> tuple[str, ...]:
             return (*_aggregated(plan), "window_start", "window_end", "window_time")
         case GroupAggregate():
             return _aggregated(plan)
+        case OverAggregate():
+            return (*column_texts(plan.input), *(over_text(call, plan) for call in plan.calls))
         case Join():
             if plan.kind in (JoinKind.SEMI, JoinKind.ANTI):
                 return column_texts(plan.left)

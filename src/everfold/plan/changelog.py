@@ -58,6 +58,7 @@ def changelog_of(plan: Plan) -> ChangelogMode:
             | nodes.Filter()
             | nodes.Unnest()
             | nodes.WindowTableFunction()
+            | nodes.OverAggregate()
             | nodes.Sort()
             | nodes.Limit()
         ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
+from everfold.plan.canonical import frame_text
 from everfold.plan.changelog import ChangelogMode, changelog_of
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.nodes import (
@@ -16,6 +17,7 @@ from everfold.plan.nodes import (
     Join,
     JoinKind,
     Limit,
+    OverAggregate,
     Plan,
     Project,
     Root,
@@ -120,6 +122,8 @@ def _node(node: Plan) -> str:
             return f"WindowAggregate({window_text(node.window)}, time=[{_time(node)}]{_grouping(node)}{_zone(node)})"
         case GroupAggregate():
             return f"GroupAggregate({_grouping(node).removeprefix(', ')})"
+        case OverAggregate():
+            return f"OverAggregate({_over(node)})"
         case Sort():
             names = node.input.schema.names
             keys = _names(expr_sql(key.expression, names) + (" DESC" if key.descending else "") for key in node.keys)
@@ -163,6 +167,14 @@ def _grouping(node: WindowAggregate | GroupAggregate) -> str:
     keys = f", keys=[{_names(expr_sql(key, names) for key in node.keys)}]" if node.keys else ""
     calls = f", calls=[{_names(_call(call, names) for call in node.calls)}]" if node.calls else ""
     return keys + calls
+
+
+def _over(node: OverAggregate) -> str:
+    names = node.input.schema.names
+    keys = f"partition=[{_names(expr_sql(key, names) for key in node.partition)}], " if node.partition else ""
+    order = _names(expr_sql(key.expression, names) + (" DESC" if key.descending else "") for key in node.order)
+    calls = _names(_call(call, names) for call in node.calls)
+    return f"{keys}order=[{order}], frame=[{frame_text(node.frame)}], calls=[{calls}]"
 
 
 def _call(call: AggCall, names: tuple[str, ...]) -> str:
@@ -210,8 +222,20 @@ def state_of(node: Plan) -> str | None:
             return "the last row per key, for ever"
         case GroupAggregate():
             return f"accumulators{_per(node.keys)}, for ever"
+        case OverAggregate():
+            return _over_state(node)
         case _:
             return None
+
+
+def _over_state(node: OverAggregate) -> str:
+    waiting = "" if node.time is TimeKind.PROCTIME else "rows until the watermark has passed them; "
+    per = " per partition" if node.partition else ""
+    if node.frame.first is None:
+        return f"{waiting}accumulators{per}, for ever"
+    if node.frame.rows:
+        return f"{waiting}the last {max(-node.frame.first, 1)} rows{per}, for ever"
+    return f"{waiting}the rows of {-node.frame.first * 3 // 2} ms"
 
 
 def _per(keys: tuple[Expr, ...]) -> str:

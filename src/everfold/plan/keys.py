@@ -31,7 +31,7 @@ def unique_key(plan: nodes.Plan) -> tuple[int, ...] | None:
             return tuple(range(len(plan.keys)))
         case nodes.ChangelogNormalize():
             return plan.keys
-        case nodes.Filter() | nodes.WatermarkAssigner() | nodes.Sort() | nodes.Limit():
+        case nodes.Filter() | nodes.WatermarkAssigner() | nodes.OverAggregate() | nodes.Sort() | nodes.Limit():
             return unique_key(plan.input)
         case nodes.Project():
             return _projected(plan)

@@ -328,6 +328,46 @@ class SortKey:
     nulls_first: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Which rows around each row an OVER window takes: from `first` to `last`, both included.
+
+    rows: counted in rows; else by the distance of the (only) order key, in milliseconds for a time. 0 is the current row, and with it, unless counted in
+    rows, all its peers; what comes before is negative. None: without a bound.
+    """
+
+    rows: bool
+    first: int | None
+    last: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverAggregate(PlanNode):
+    """OVER: each row of the input with the aggregates of its frame, in a partition sorted by `order`.
+
+    Columns: the input's, the calls. In a stream the order is one time attribute, ascending, and nothing lies behind the current row: a row comes out
+    once, when the watermark has passed it (`time` ROWTIME), or at once (PROCTIME). Rows of one time are in the order of their arrival.
+    A partition that was not touched for `ttl_ms` is forgotten (0: never).
+    """
+
+    input: Plan
+    partition: tuple[Expr, ...]
+    order: tuple[SortKey, ...]
+    frame: Frame
+    calls: tuple[AggCall, ...]
+    time: TimeKind
+    ttl_ms: int = field(default=0, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(
+            (
+                *self.input.schema.fields,
+                *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
+            )
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sort(PlanNode):
     """ORDER BY (batch)."""
@@ -426,6 +466,7 @@ Plan: TypeAlias = (
     | WindowTableFunction
     | WindowAggregate
     | GroupAggregate
+    | OverAggregate
     | Sort
     | Limit
     | Join
@@ -474,6 +515,7 @@ def children(node: Plan) -> tuple[Plan, ...]:
             | WindowTableFunction()
             | WindowAggregate()
             | GroupAggregate()
+            | OverAggregate()
             | Sort()
             | Limit()
         ):
@@ -523,7 +565,7 @@ def is_stateful(node: Plan) -> bool:
     """Whether the node keeps state in a stream: what an operator of ours runs, not the engine's scalar part."""
     if isinstance(node, WindowTableFunction):
         return isinstance(node.window, Session)
-    return isinstance(node, WindowAggregate | GroupAggregate | ChangelogNormalize)
+    return isinstance(node, WindowAggregate | GroupAggregate | OverAggregate | ChangelogNormalize)
 
 
 ROW_COUNT = BIGINT.as_nullable(False)

@@ -30,6 +30,7 @@ from everfold.plan.nodes import (
     GroupAggregate,
     Join,
     Limit,
+    OverAggregate,
     Plan,
     Project,
     Scan,
@@ -62,11 +63,18 @@ def split_python_calls(node: Plan) -> Plan:
         case Unnest():
             apart = _Apart(node.input)
             (collection,) = apart.all([node.collection])
-            return _unnested(replace(node, input=apart.plan, collection=collection), node)
+            return _appended(replace(node, input=apart.plan, collection=collection), node)
         case WindowAggregate() | GroupAggregate():
             apart = _Apart(node.input)
             keys, calls = apart.all(node.keys), tuple(_agg_call(call, apart) for call in node.calls)
             return replace(node, input=apart.plan, keys=keys, calls=calls)
+        case OverAggregate():
+            apart = _Apart(node.input)
+            partition, calls = apart.all(node.partition), tuple(_agg_call(call, apart) for call in node.calls)
+            sorts = apart.all([key.expression for key in node.order])
+            order = tuple(replace(key, expression=made) for key, made in zip(node.order, sorts, strict=True))
+            made = replace(node, input=apart.plan, partition=partition, order=order, calls=calls)
+            return _appended(made, node)
         case Sort():
             apart = _Apart(node.input)
             sorts = apart.all([key.expression for key in node.keys])
@@ -171,11 +179,12 @@ def _agg_call(call: AggCall, apart: _Apart) -> AggCall:
     return replace(call, args=args, filter=condition)
 
 
-def _unnested(made: Unnest, before: Unnest) -> Plan:
+def _appended(made: Unnest | OverAggregate, before: Unnest | OverAggregate) -> Plan:
+    """A node that appends columns to those of its input, without what that has more than before."""
     width, wider = len(before.input.schema), len(made.input.schema)
     if width == wider:
         return made
-    kept = [*range(width), *range(wider, wider + len(made.fields))]
+    kept = [*range(width), *range(wider, len(made.schema))]
     columns = references(made.schema)
     return Project(input=made, expressions=tuple(columns[at] for at in kept), names=before.schema.names)
 

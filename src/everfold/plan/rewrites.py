@@ -16,6 +16,7 @@ from everfold.plan.nodes import (
     Join,
     JoinKind,
     Limit,
+    OverAggregate,
     Plan,
     Project,
     Root,
@@ -215,6 +216,8 @@ class _Pruning:
                 return self._window_aggregate(node, needed)
             case GroupAggregate():
                 return self._group_aggregate(node, needed)
+            case OverAggregate():
+                return self._over(node, needed)
             case Union():
                 return self._union(node, needed)
             case SetOperation():
@@ -284,6 +287,24 @@ class _Pruning:
         )
         at = _same(range(keys)) | {keys + old: keys + new for new, old in enumerate(kept)}
         return _Pruned(made, at | {keys + calls + each: keys + len(kept) + each for each in range(3)})
+
+    def _over(self, node: OverAggregate, needed: frozenset[int]) -> _Pruned:
+        width = len(node.input.schema)
+        kept = [at for at in range(len(node.calls)) if width + at in needed]
+        if not kept:
+            return self.node(node.input, needed)
+        used = tuple(node.calls[at] for at in kept)
+        read = _read((*node.partition, *(key.expression for key in node.order), *_call_parts(used)))
+        below = self.node(node.input, frozenset(at for at in needed if at < width) | read)
+        made = replace(
+            node,
+            input=below.plan,
+            partition=tuple(below.expr(key) for key in node.partition),
+            order=tuple(replace(key, expression=below.expr(key.expression)) for key in node.order),
+            calls=tuple(below.call(call) for call in used),
+        )
+        columns = len(below.plan.schema)
+        return _Pruned(made, {**below.at, **{width + at: columns + new for new, at in enumerate(kept)}})
 
     def _group_aggregate(self, node: GroupAggregate, needed: frozenset[int]) -> _Pruned:
         keys = len(node.keys)

@@ -18,6 +18,7 @@ from everfold.plan.nodes import (
     Join,
     JoinKind,
     Limit,
+    OverAggregate,
     Plan,
     Project,
     Scan,
@@ -97,6 +98,10 @@ class BatchLowering:
                 return self._window_aggregate(node)
             case GroupAggregate():
                 return self._group(self.lower(node.input), len(node.input.schema), node.keys, node.calls)
+            case OverAggregate():
+                from everfold.spark.over import over
+
+                return over(self.lower(node.input), node, self._scalars)
             case Sort():
                 return self._sort(node)
             case Limit():

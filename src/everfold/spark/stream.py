@@ -14,7 +14,7 @@ from everfold.connectors.left_out import count_timeless
 from everfold.connectors.timeless import PLACE, raise_timeless
 from everfold.errors import UnsupportedFeature
 from everfold.operators.build import operator_of
-from everfold.operators.contract import ClockSpec, InputColumn, Operator
+from everfold.operators.contract import ClockSpec, Operator
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind, changelog_of, is_updating
 from everfold.plan.expressions import inputs_of
 from everfold.plan.nodes import (
@@ -24,6 +24,7 @@ from everfold.plan.nodes import (
     Join,
     JoinKind,
     Limit,
+    OverAggregate,
     Plan,
     Project,
     Scan,
@@ -43,10 +44,11 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session
 from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
+from everfold.spark.inputs import hash_text, input_texts, input_type
 from everfold.spark.processor import PAYLOAD, BucketProcessor
 from everfold.spark.python import pickled
 from everfold.spark.scalar import Scalars
-from everfold.types import FloatingType, MapType, Schema, physical
+from everfold.types import Schema, physical
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 ORDER = "__order"
 """BIGINT: the end of the window that a row is the result of, ms, or when its group was first touched in the batch; rows for people are
 shown in this order. NULL elsewhere."""
-StatefulNode: TypeAlias = WindowAggregate | WindowTableFunction | GroupAggregate | ChangelogNormalize
+StatefulNode: TypeAlias = WindowAggregate | WindowTableFunction | GroupAggregate | OverAggregate | ChangelogNormalize
 """The nodes that an operator of ours runs."""
 _HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
 _MET = "__met"
@@ -167,7 +169,7 @@ class StreamLowering:
                 return below.over(frame, node.schema, guarded=True)
             case WindowTableFunction() if not is_stateful(node):
                 return self._assign_windows(node)
-            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | ChangelogNormalize():
+            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | OverAggregate() | ChangelogNormalize():
                 return self._operator(node)
             case Join():
                 return self._join(node)
@@ -278,7 +280,9 @@ class StreamLowering:
         below = self.lower(node.input)
         name = f"w{len(self.operators) + 1}"
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
-        processing_time = isinstance(node, WindowTableFunction | WindowAggregate) and node.time is TimeKind.PROCTIME
+        processing_time = (
+            isinstance(node, WindowTableFunction | WindowAggregate | OverAggregate) and node.time is TimeKind.PROCTIME
+        )
         clock = ClockSpec(
             splits=() if processing_time else below.splits,
             idle_timeout_ms=self.idle_timeout_ms,
@@ -309,7 +313,7 @@ class StreamLowering:
 
     def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
         keys = operator.hash_columns
-        inputs = [f"{self._input(below, each, each.name in keys)} AS {each.name}" for each in operator.inputs]
+        inputs = input_texts(self._scalars, operator.inputs, keys, len(below.schema), below.guard)
         nothing = {WATERMARK: _NO_WATERMARK}
         if len(below.splits) != 1:
             nothing[SPLIT] = _NO_SPLIT
@@ -321,11 +325,7 @@ class StreamLowering:
             nothing[KIND] = f"CAST(NULL AS TINYINT) AS {KIND}"
         hidden = tuple(nothing)
         data = below.frame.selectExpr(*inputs, *hidden)
-        hashed = (
-            f"xxhash64({', '.join(self._hashable(each) for each in operator.inputs if each.name in keys)})"
-            if keys
-            else "0L"
-        )
+        hashed = hash_text(operator.inputs, keys)
         now = f"unix_millis(current_timestamp()) AS {NOW}"
         names = [each.name for each in operator.inputs]
         data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, now, f"CAST(NULL AS STRING) AS {CONTROL}")
@@ -333,29 +333,8 @@ class StreamLowering:
         if self.named_sources:
             reader = reader.name(f"control_{operator.name}")
         control = reader.text(self.control_folder)
-        absent = [f"CAST(NULL AS {_wire_type(each)}) AS {each.name}" for each in operator.inputs]
+        absent = [f"CAST(NULL AS {input_type(each)}) AS {each.name}" for each in operator.inputs]
         return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *nothing.values(), now, f"value AS {CONTROL}"))
-
-    def _input(self, below: Stream, column: InputColumn, is_key: bool) -> str:
-        text = self._scalars.text(column.expression, len(below.schema), below.guard)
-        if column.as_ms:
-            return self._scalars.milliseconds(text, column.expression.type, column.zone)
-        of = column.expression.type
-        if (is_key or column.as_hash) and isinstance(of, FloatingType):  # -0.0 and 0.0 are one key
-            text = f"CASE WHEN {text} = 0 THEN CAST(0 AS {of.spark}) ELSE {text} END"
-        if column.as_hash:
-            return f"xxhash64(array_sort(map_entries({text})))" if isinstance(of, MapType) else f"xxhash64({text})"
-        # Maps with the same entries are one key, whatever the order that they were written in.
-        return f"map_from_entries(array_sort(map_entries({text})))" if is_key and isinstance(of, MapType) else text
-
-    @staticmethod
-    def _hashable(key: InputColumn) -> str:
-        """A key as `xxhash64` takes it."""
-        return f"map_entries({key.name})" if isinstance(key.type, MapType) else key.name
-
-
-def _wire_type(column: InputColumn) -> str:
-    return "BIGINT" if column.as_ms else column.type.spark
 
 
 def _wire_schema(schema: Schema, *, ordered: bool, changes: bool) -> pa.Schema:

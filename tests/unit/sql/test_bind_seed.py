@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from everfold.errors import UnsupportedFeature
 from everfold.sql.planner import Session, Submit
 
 TABLES = """
@@ -44,6 +43,11 @@ WINDOWED = "SELECT window_start, window_end, SUM(price) AS total_price\nFROM {}\
                FROM TUMBLE(TABLE window1, DESCRIPTOR(rowtime), INTERVAL '10' MINUTES) GROUP BY window_start, window_end""",
             TOTAL,
         ),
+        (
+            """SELECT `user`, TUMBLE_START(order_time, INTERVAL '1' DAY) AS wStart, SUM(amount) FROM Orders
+               GROUP BY TUMBLE(order_time, INTERVAL '1' DAY), `user`""",
+            "BIGINT TIMESTAMP(3) INT",
+        ),
     ],
 )
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
@@ -67,26 +71,3 @@ def test_grouping_sets(sets: str, mode: str) -> None:
     assert isinstance(action, Submit)
     types = " ".join(field.type.sql for field in action.roots[0].input.schema)
     assert types == "TIMESTAMP(3) TIMESTAMP(3) STRING DECIMAL(38, 2)"
-
-
-@pytest.mark.parametrize(
-    ("sql", "code", "line", "column"),
-    [
-        (
-            """SELECT `user`, TUMBLE_START(order_time, INTERVAL '1' DAY) AS wStart, SUM(amount) FROM Orders
-GROUP BY TUMBLE(order_time, INTERVAL '1' DAY), `user`""",
-            "legacy-window",
-            1,
-            16,
-        ),
-    ],
-)
-@pytest.mark.parametrize("mode", ["streaming", "batch"])
-def test_refused_for_now(sql: str, code: str, line: int, column: int, mode: str) -> None:
-    session = Session(options={"execution.runtime-mode": mode})
-    list(session.run(TABLES))
-    with pytest.raises(UnsupportedFeature) as caught:
-        list(session.run(sql))
-    found = caught.value.diagnostics[0]
-    assert found.span is not None
-    assert (found.code, found.span.line, found.span.column) == (code, line, column), str(caught.value)

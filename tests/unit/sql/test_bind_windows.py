@@ -273,8 +273,7 @@ def _windowed(arguments: str, kind: str = "TUMBLE", table: str = "Bid", time: st
             "SELECT window_start, window_time FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY) GROUP BY window_start, window_end",
             "not-in-group-by", "`window_time`", 1, 22,
         ),
-        ("SELECT COUNT(*) FROM Bid GROUP BY TUMBLE(bidtime, INTERVAL '1' DAY)", "legacy-window", "`TUMBLE`", 1, 35),
-        ("SELECT TUMBLE_START(bidtime, INTERVAL '1' DAY) FROM Bid", "legacy-window", "`TUMBLE_START`", 1, 8),
+        ("SELECT TUMBLE_START(bidtime, INTERVAL '1' DAY) FROM Bid", "misplaced-window", "`TUMBLE_START`", 1, 8),
     ],
 )  # fmt: skip
 def test_refused(sql: str, code: str, words: str, line: int, column: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
@@ -24,8 +24,9 @@ def bind_call(
     bind: Callable[[exp.Expression], Expr],
     condition: Callable[[exp.Expression], Expr],
     context: Context,
+    order: Sequence[Expr] = (),
 ) -> AggCall:
-    """A call of a registered function. `bind` binds an argument, `condition` that of FILTER.
+    """A call of a registered function. `bind` binds an argument, `condition` that of FILTER. `order`: what a function of the window's order is over.
 
     Raises SqlError `wrong-arguments`, UnsupportedFeature `unsupported-clause`.
     """
@@ -35,16 +36,18 @@ def bind_call(
     nodes = list(node.expressions)
     if name == "COUNT" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not node.distinct:
         nodes = []
-    elif not nodes:
+    elif not nodes and entry.arity[0]:
         raise context.error(
             "wrong-arguments", f"`{name}` takes an argument", node, "write COUNT(*)" if name == "COUNT" else None
         )
     given = [bind(each) for each in nodes]
+    if entry.of_order and not given:
+        given = [*order] if len(order) == 1 else [build("ROW", tuple(order), context.span(node))]
     least, most = entry.arity
-    if given and not least <= len(given) <= most:
+    if nodes and not least <= len(nodes) <= most:
         wanted = str(most) if least in (0, most) else f"{least} or {most}"
         raise context.error(
-            "wrong-arguments", f"`{name}` takes {wanted} argument{'s' if most > 1 else ''}, not {len(given)}", node
+            "wrong-arguments", f"`{name}` takes {wanted} argument{'s' if most > 1 else ''}, not {len(nodes)}", node
         )
     constants = _constants(node, entry, given, context)
     args = tuple(each for at, each in enumerate(given) if at != entry.constant)

@@ -23,6 +23,8 @@ from everfold.plan.nodes import (
 from everfold.plan.windows import Session, SlicedWindow, Tumble
 from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.grouping import GROUPING, Grouping, expanded, grouping_value
+from everfold.sql.binder.legacy_windows import GroupWindow, part_of_window
+from everfold.sql.binder.over import is_call_over_window
 from everfold.sql.binder.windows import END, START, Unwound, unwind
 
 
@@ -44,13 +46,15 @@ class Calls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouped:
-    """An aggregate's plan, and what each key and each call is over its columns. `chosen`: the number of a row's grouping set."""
+    """An aggregate's plan, and what each key and each call is over its columns. `chosen`: the number of a row's grouping set.
+    `window`: start, end and time of the window that GROUP BY names."""
 
     plan: Plan
     keys: tuple[Expr, ...]
     calls: tuple[Expr, ...]
     grouping: Grouping | None = None
     chosen: Expr | None = None
+    window: tuple[Expr, ...] = ()
 
 
 def over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
@@ -66,7 +70,10 @@ def over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
             return grouping_value(part, grouping, grouped.chosen)
         if part in keys:
             return grouped.keys[keys.index(part)]
-        if not isinstance(part, InputRef):
+        of_window = part_of_window(part)
+        if of_window is not None:
+            return grouped.window[of_window]
+        if not isinstance(part, InputRef) or is_call_over_window(part):
             return None
         if part.position >= width:
             return grouped.calls[part.position - width]
@@ -92,6 +99,26 @@ def group_by(
     over, keys = expanded(plan, grouping)
     made = group(over, keys, calls, context, node)
     return replace(made, keys=made.keys[:-1], grouping=grouping, chosen=made.keys[-1])
+
+
+def group_by_window(
+    plan: Plan,
+    window: GroupWindow,
+    grouping: Grouping,
+    calls: Sequence[AggCall],
+    context: Context,
+    node: exp.Expression,
+) -> Grouped:
+    """The aggregate of a plan's rows by a window that GROUP BY names, and by other keys."""
+    made = window.aggregate(plan, grouping.keys, calls, context, node)
+    first = len(made.keys) + len(calls)
+    return Grouped(
+        plan=made,
+        keys=tuple(_output(made, made.keys.index(key)) for key in grouping.keys),
+        calls=tuple(_output(made, len(made.keys) + at) for at in range(len(calls))),
+        grouping=grouping,
+        window=tuple(_output(made, first + at) for at in range(3)),
+    )
 
 
 def group(

@@ -17,10 +17,10 @@ from everfold.sql.binder.literals import bind_literal, null, text, truth
 from everfold.sql.binder.names import (
     GROUPING_FUNCTIONS,
     LEGACY_WINDOWS,
-    NO_OVER,
     OVER_FUNCTIONS,
     aggregate_named,
     aggregate_names,
+    over_function,
 )
 from everfold.sql.binder.python_functions import called, is_aggregate_call, python_aggregate, python_call
 from everfold.sql.binder.scope import Relation, check_field, resolve
@@ -29,6 +29,8 @@ from everfold.types import BooleanType, NullType, article
 
 if TYPE_CHECKING:
     from everfold.sql.binder.aggregates import Calls
+    from everfold.sql.binder.legacy_windows import GroupWindow
+    from everfold.sql.binder.over import Overs
     from everfold.sql.binder.subqueries import Subqueries
 
 _INFIX: dict[type[exp.Expression], str] = {
@@ -43,7 +45,7 @@ class ExpressionBinder:
     """Binds expressions over one relation.
 
     `clause` names the place for messages (`WHERE`). `calls` collects aggregate calls where they may stand: a call becomes a reference
-    behind the relation's columns. `subqueries` does the same for scalar subqueries. `aliases` are names that go before columns.
+    behind the relation's columns. `window` is that of GROUP BY. `overs` does so for calls over windows, `subqueries` the same for scalar subqueries. `aliases` are names that go before columns.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class ExpressionBinder:
         clause: str,
         *,
         calls: Calls | None = None,
+        overs: Overs | None = None,
+        window: GroupWindow | None = None,
         subqueries: Subqueries | None = None,
         aliases: dict[str, Expr] | None = None,
         within: str | None = None,
@@ -61,6 +65,8 @@ class ExpressionBinder:
         self.context = context
         self.clause = clause
         self.calls = calls
+        self.overs = overs
+        self.window = window
         self.subqueries = subqueries
         self.aliases = aliases or {}
         self.within = within
@@ -143,7 +149,7 @@ class ExpressionBinder:
             case FunctionCall():
                 return self._call(node, span)
             case exp.Window():
-                raise self.context.unsupported("over-window", "OVER windows are not supported yet", node, NO_OVER)
+                return self._over(node)
             case exp.Subquery() | exp.Exists() | exp.Query():
                 return self._subquery(node)
             case exp.Star() | QualifiedStar():
@@ -268,16 +274,18 @@ class ExpressionBinder:
             self._refuse_aggregate_clauses(node)
             return python_call(function, self._all(node.expressions), span)
         if name in OVER_FUNCTIONS:
-            raise self.context.unsupported(
-                "over-window", f"`{name}` needs an OVER window, and these are not supported yet", node, NO_OVER
+            raise self.context.error(
+                "without-over", f"`{name}` needs a window", node, f"write {name}(…) OVER (PARTITION BY … ORDER BY …)"
             )
         if name in LEGACY_WINDOWS:
-            raise self.context.unsupported(
-                "legacy-window",
-                f"the group window function `{name}` is not supported yet",
-                node,
-                "use a window TVF: FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY window_start, window_end",
-            )
+            if self.window is None:
+                raise self.context.error(
+                    "misplaced-window",
+                    f"`{name}` belongs to a window in GROUP BY, and cannot stand in {self.clause}",
+                    node,
+                    f"write GROUP BY {name.partition('_')[0]}(…), or use a window TVF",
+                )
+            return self.window.column(node, self.relation, self.context)
         self._refuse_aggregate_clauses(node)
         args = list(node.expressions)
         if name in ("FLOOR", "CEIL", "CEILING") and len(args) == 2 and isinstance(args[1], exp.Var):
@@ -306,6 +314,42 @@ class ExpressionBinder:
                 raise self.context.error(
                     "not-an-aggregate", f"{clause} belongs to aggregate functions, and `{node.name}` is none", node
                 )
+
+    def _over(self, node: exp.Window) -> Expr:
+        from everfold.sql.binder.over import WindowBinder
+
+        context, call = self.context, node.this
+        if self.overs is None:
+            where = f"`{self.within}`" if self.within is not None else self.clause
+            raise context.error(
+                "misplaced-over",
+                f"OVER cannot stand in {where}",
+                node,
+                "compute it in a subquery: SELECT … FROM (SELECT …, f(x) OVER (…) AS y FROM t)",
+            )
+        assert isinstance(call, FunctionCall)
+        entry = over_function(call.name) if called(call, context) is None else None
+        if entry is None:
+            raise self._no_function_of_windows(call)
+        inside = ExpressionBinder(
+            self.relation, context, self.clause, calls=self.calls, subqueries=self.subqueries, window=self.window
+        )
+        window, parts = WindowBinder(context, self.overs, inside.bind).window(node, entry)
+        order = tuple(key.expression for key in window.order) if entry.of_order else ()
+        made = bind_call(call, entry, inside.bind, inside.condition, context, order)
+        return self.overs.reference(window, made, parts)
+
+    def _no_function_of_windows(self, call: FunctionCall) -> SqlError:
+        context, name = self.context, call.name
+        if called(call, context) is not None:
+            return context.unsupported(
+                "over-function", f"`{name}`, a function in Python, does not run over windows yet", call
+            )
+        if name in OVER_FUNCTIONS:
+            mode = "in a stream: rows behind the current one are not there yet" if context.streaming else "yet"
+            return context.unsupported("over-function", f"`{name}` is not supported {mode}", call)
+        near = nearest(name, (*aggregate_names(), "ROW_NUMBER", "RANK", "DENSE_RANK", "LAG"))
+        return context.error("over-function", f"`{name}` is no aggregate function, and OVER takes one", call, near)
 
     def _grouping(self, node: FunctionCall) -> Expr:
         """GROUPING and its like: what they are is known when the sets are."""

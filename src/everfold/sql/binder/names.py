@@ -11,8 +11,6 @@ OVER_FUNCTIONS = frozenset({
     "CUME_DIST", "DENSE_RANK", "LAG", "LEAD", "NTH_VALUE", "NTILE", "PERCENT_RANK", "RANK", "ROW_NUMBER",
 })  # fmt: skip
 """Functions that need OVER."""
-NO_OVER = "aggregate over windows: FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY window_start, window_end"
-"""What to do as long as there is no OVER."""
 
 LEGACY_WINDOWS = frozenset({
     *("TUMBLE", "HOP", "SESSION"),
@@ -22,13 +20,19 @@ LEGACY_WINDOWS = frozenset({
 
 
 def aggregate_named(name: str) -> registry.Aggregate | None:
-    """The registered aggregate of that name in capitals."""
+    """The registered aggregate of that name in capitals, for groups."""
+    found = registry.lookup(name)
+    return None if found is None or found.over_only else found
+
+
+def over_function(name: str) -> registry.Aggregate | None:
+    """The registered function of that name in capitals, for OVER."""
     return registry.lookup(name)
 
 
 def aggregate_names() -> tuple[str, ...]:
     """All registered aggregates."""
-    return registry.names()
+    return tuple(name for name in registry.names() if aggregate_named(name) is not None)
 
 
 def is_aggregate(name: str) -> bool:

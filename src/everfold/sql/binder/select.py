@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from everfold.plan.expressions import Expr, InputRef, references
 from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
-from everfold.sql.binder.aggregates import Calls, Grouped, group_by, over_groups
+from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, over_groups
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.grouping import Grouping, grouping_of
 from everfold.sql.binder.hints import with_hints
+from everfold.sql.binder.legacy_windows import GroupWindow, bind_group_window, is_group_window
 from everfold.sql.binder.literals import text
-from everfold.sql.binder.names import NO_OVER
+from everfold.sql.binder.over import Overs
 from everfold.sql.binder.python_functions import is_aggregate_call
 from everfold.sql.binder.relations import bind_from
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.subqueries import Subqueries, semi_join
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, QualifiedStar
-from everfold.types import NullType, RowType
+from everfold.types import BIGINT, NullType, RowType
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,10 @@ def bind_select(node: exp.Select, context: Context) -> Plan:
 
 
 def _refuse(node: exp.Select, context: Context) -> None:
-    for name, code, what in (("qualify", "over-window", "QUALIFY"), ("windows", "over-window", "WINDOW")):
-        found = node.args.get(name)
-        if found:
-            at = found[0] if isinstance(found, list) else found
-            raise context.unsupported(code, f"{what} is not supported yet: it needs OVER windows", at, NO_OVER)
+    found = node.args.get("qualify")
+    if found is not None:
+        help_ = "write the condition in a query around this one: SELECT … FROM (SELECT …, f(x) OVER (…) AS y FROM t) WHERE y …"
+        raise context.unsupported("qualify", "QUALIFY is not supported", found, help_)
 
 
 def _is_grouped(node: exp.Select, context: Context) -> bool:
@@ -72,8 +72,11 @@ def _is_grouped(node: exp.Select, context: Context) -> bool:
 
 
 def _has_aggregate(node: exp.Expression, context: Context) -> bool:
-    if isinstance(node, (exp.Query, exp.Subquery, exp.Exists, exp.Window)):
+    if isinstance(node, (exp.Query, exp.Subquery, exp.Exists)):
         return False
+    if isinstance(node, exp.Window):
+        parts = [*node.this.iter_expressions(), *(node.args.get("partition_by") or ()), node.args.get("order")]
+        return any(_has_aggregate(each, context) for each in parts if each is not None)
     if is_aggregate_call(node, context):
         return True
     return any(_has_aggregate(child, context) for child in node.iter_expressions())
@@ -198,15 +201,28 @@ def _qualified_star(select: _Select, node: QualifiedStar, binder: ExpressionBind
 
 def _plain(select: _Select) -> Plan:
     relation, context, node = select.relation, select.context, select.node
-    subqueries = Subqueries(len(relation.plan.schema))
-    items = _items(select, ExpressionBinder(relation, context, "the SELECT list", subqueries=subqueries))
+    subqueries, overs = Subqueries(len(relation.plan.schema)), _overs(node)
+    items = _items(select, ExpressionBinder(relation, context, "the SELECT list", subqueries=subqueries, overs=overs))
     select.problems.check()
     if node.args.get("distinct") is not None:
-        projected = _projected(subqueries.joined(relation.plan), items, select)
+        plan, placed = overs.over(subqueries.joined(relation.plan), _as_it_is, context)
+        items = [_Item(item.name, placed(item.value)) for item in items]
+        projected = _projected(plan, items, select)
         return _ordered_outside(distinct_rows(projected, context, node.args["distinct"]), items, select)
     aliases = {item.name: item.value for item in items}
-    keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", aliases=aliases))
-    return _ordered_inside(subqueries.joined(relation.plan), items, keys, select)
+    keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", overs=overs, aliases=aliases))
+    plan, placed = overs.over(subqueries.joined(relation.plan), _as_it_is, context)
+    items = [_Item(item.name, placed(item.value)) for item in items]
+    keys = [replace(key, expression=placed(key.expression)) for key in keys]
+    return _ordered_inside(plan, items, keys, select)
+
+
+def _overs(node: exp.Select) -> Overs:
+    return Overs({each.this.name: each for each in node.args.get("windows") or ()})
+
+
+def _as_it_is(expr: Expr) -> Expr:
+    return expr
 
 
 def _projected(plan: Plan, items: Sequence[_Item], select: _Select) -> Project:
@@ -232,36 +248,46 @@ def distinct_rows(plan: Plan, context: Context, node: exp.Expression) -> Plan:
 def _grouped(select: _Select) -> Plan:
     node, context, relation = select.node, select.context, select.relation
     width = len(relation.plan.schema)
-    calls = Calls(width)
+    calls, overs = Calls(width), _overs(node)
+    window = _group_window(select)
     before = len(select.problems)
     grouping = _grouping(select)
     keys = grouping.keys
     keys_known = len(select.problems) == before
-    items = _items(select, ExpressionBinder(relation, context, "the SELECT list", calls=calls))
+    items = _items(
+        select, ExpressionBinder(relation, context, "the SELECT list", calls=calls, overs=overs, window=window)
+    )
     having: Expr | None = None
     if node.args.get("having") is not None:
         with select.problems:
-            having = ExpressionBinder(relation, context, "HAVING", calls=calls).condition(node.args["having"].this)
+            binder = ExpressionBinder(relation, context, "HAVING", calls=calls, window=window)
+            having = binder.condition(node.args["having"].this)
     aliases = {item.name: item.value for item in items}
-    sort_keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", calls=calls, aliases=aliases))
+    in_order = ExpressionBinder(relation, context, "ORDER BY", calls=calls, overs=overs, window=window, aliases=aliases)
+    sort_keys = _sort_keys(select, items, in_order)
     # Columns that are not grouped are found before the aggregate is chosen: a mistake goes before what is not supported.
     dry = Grouped(
         plan=relation.plan,
         keys=keys,
         calls=tuple(InputRef(type=call.type, position=0) for call in calls.calls),
         grouping=grouping,
+        window=(InputRef(type=BIGINT, position=0),) * 3,
     )
     for value in (
         *(item.value for item in items),
         *([having] if having is not None else []),
         *(key.expression for key in sort_keys),
+        *overs.expressions,
     ):
         with select.problems:
             if keys_known:
                 over_groups(value, dry, width)
     select.problems.check()
     place = node.args.get("group") or _first_aggregate(node, context)
-    grouped = group_by(relation.plan, grouping, calls.calls, context, place)
+    if window is None:
+        grouped = group_by(relation.plan, grouping, calls.calls, context, place)
+    else:
+        grouped = group_by_window(relation.plan, window, grouping, calls.calls, context, place)
 
     def over(value: Expr) -> Expr:
         return over_groups(value, grouped, width)
@@ -269,13 +295,14 @@ def _grouped(select: _Select) -> Plan:
     plan = grouped.plan
     if having is not None:
         plan = Filter(input=plan, condition=over(having), span=context.span(node.args["having"]))
-    outputs = [_Item(item.name, over(item.value)) for item in items]
+    plan, placed = overs.over(plan, over, context)
+    outputs = [_Item(item.name, placed(over(item.value))) for item in items]
     if node.args.get("distinct") is not None:
         return _ordered_outside(
             distinct_rows(_projected(plan, outputs, select), context, node.args["distinct"]), outputs, select
         )
     over_keys = [
-        SortKey(expression=over(key.expression), descending=key.descending, nulls_first=key.nulls_first)
+        SortKey(expression=placed(over(key.expression)), descending=key.descending, nulls_first=key.nulls_first)
         for key in sort_keys
     ]
     return _ordered_inside(plan, outputs, over_keys, select)
@@ -289,6 +316,23 @@ def _first_aggregate(node: exp.Select, context: Context) -> exp.Expression:
     return node.args.get("having") or node
 
 
+def _group_window(select: _Select) -> GroupWindow | None:
+    """The window that GROUP BY names, if it does so."""
+    clause = select.node.args.get("group")
+    if clause is None:
+        return None
+    window = bind_group_window(clause.expressions, select.relation, select.context)
+    sets = [each for each in clause.expressions if isinstance(each, (exp.GroupingSets, exp.Rollup, exp.Cube))]
+    if window is not None and sets:
+        raise select.context.unsupported(
+            "window-in-sets",
+            "a window in GROUP BY does not go with GROUPING SETS, ROLLUP and CUBE",
+            sets[0],
+            "use a window TVF: FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY window_start, window_end, …",
+        )
+    return window
+
+
 def _grouping(select: _Select) -> Grouping:
     context, relation = select.context, select.relation
     clause = select.node.args.get("group")
@@ -298,6 +342,8 @@ def _grouping(select: _Select) -> Grouping:
     names = {item.alias: item.this for item in select.node.expressions if isinstance(item, exp.Alias)}
     bound: list[exp.Expression] = []
     for node in clause.expressions:
+        if is_group_window(node):
+            continue
         with select.problems:
             grouping_of([node], lambda key: _key(key, binder, names, context))
             bound.append(node)

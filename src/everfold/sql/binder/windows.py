@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -34,9 +35,9 @@ START, END, TIME = "window_start", "window_end", "window_time"
 
 def bind_window_function(node: WindowTvf, relation: Relation, context: Context) -> WindowTableFunction:
     """TUMBLE, HOP, CUMULATE or SESSION over a relation."""
-    window = _window(node, context)
+    window = window_of(node.kind, node.arguments, context)
     column = _column(node.timecol, relation, context, f"the time column of {node.kind}")
-    time = _time_kind(node, relation.plan, column, context)
+    time = time_kind(node.kind, node.timecol, relation.plan, column, context)
     of = relation.plan.schema[column].type
     assert isinstance(of, TimestampType)
     keys = tuple(_column(each, relation, context, "a PARTITION BY column") for each in node.partition_by)
@@ -71,14 +72,15 @@ def _column(path: ColumnPath, relation: Relation, context: Context, what: str) -
     return found[0].position
 
 
-def _time_kind(node: WindowTvf, plan: Plan, column: int, context: Context) -> TimeKind:
+def time_kind(kind: str, node: exp.Expression, plan: Plan, column: int, context: Context) -> TimeKind:
+    """Which clock a window of that kind runs on over a column, which `node` names. SqlError `no-time-attribute`."""
     field = plan.schema[column]
     name = field.name
     if not isinstance(field.type, TimestampType):
         raise context.error(
             "no-time-attribute",
-            f"`{name}` is {article(field.type)}, and {node.kind} takes a TIMESTAMP or TIMESTAMP_LTZ",
-            node.timecol,
+            f"`{name}` is {article(field.type)}, and {kind} takes a TIMESTAMP or TIMESTAMP_LTZ",
+            node,
             "compute one in the table: ts AS TO_TIMESTAMP(…)",
         )
     if field.time == "proctime":
@@ -86,7 +88,7 @@ def _time_kind(node: WindowTvf, plan: Plan, column: int, context: Context) -> Ti
             raise context.unsupported(
                 "proctime-in-batch",
                 f"`{name}` is processing time, and batch has none",
-                node.timecol,
+                node,
                 "take a column of the data as the time",
             )
         return TimeKind.PROCTIME
@@ -99,13 +101,13 @@ def _time_kind(node: WindowTvf, plan: Plan, column: int, context: Context) -> Ti
         raise context.error(
             "no-time-attribute",
             f"`{name}` is the {origin.kind_of(origin.columns[column])} of a window: a plain timestamp, no time attribute",
-            node.timecol,
+            node,
             "group by window_time too, and take that as the time column",
         )
     raise context.error(
         "no-time-attribute",
-        f"`{name}` is no time attribute, and {node.kind} needs one in streaming",
-        node.timecol,
+        f"`{name}` is no time attribute, and {kind} needs one in streaming",
+        node,
         _missing_watermark(plan, name),
     )
 
@@ -122,16 +124,16 @@ def _missing_watermark(plan: Plan, name: str) -> str:
     return f"declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND"
 
 
-def _window(node: WindowTvf, context: Context) -> Window:
-    given = node.arguments
-    sizes = {role: _milliseconds(node, role, given[role], context) for role in given}
+def window_of(kind: str, given: Mapping[str, exp.Expression], context: Context) -> Window:
+    """A window of a kind (TUMBLE, HOP, CUMULATE, SESSION) out of its sizes, by their roles."""
+    sizes = {role: _milliseconds(kind, role, given[role], context) for role in given}
     for role, value in sizes.items():
         if role != "OFFSET" and value <= 0:
             raise context.error(
-                "window-size", f"the {role.lower()} of {node.kind} must be positive, not {value} ms", given[role]
+                "window-size", f"the {role.lower()} of {kind} must be positive, not {value} ms", given[role]
             )
     offset = sizes.get("OFFSET", 0)
-    match node.kind:
+    match kind:
         case "TUMBLE":
             if abs(offset) >= sizes["SIZE"]:
                 raise context.error(
@@ -141,30 +143,30 @@ def _window(node: WindowTvf, context: Context) -> Window:
                 )
             return Tumble(size_ms=sizes["SIZE"], offset_ms=offset)
         case "HOP":
-            _multiple(node, "SLIDE", sizes, context)
+            _multiple(kind, "SLIDE", sizes, given["SIZE"], context)
             return Hop(slide_ms=sizes["SLIDE"], size_ms=sizes["SIZE"], offset_ms=offset)
         case "CUMULATE":
-            _multiple(node, "STEP", sizes, context)
+            _multiple(kind, "STEP", sizes, given["SIZE"], context)
             return Cumulate(step_ms=sizes["STEP"], size_ms=sizes["SIZE"], offset_ms=offset)
         case _:
             return Session(gap_ms=sizes["GAP"])
 
 
-def _multiple(node: WindowTvf, role: str, sizes: dict[str, int], context: Context) -> None:
+def _multiple(kind: str, role: str, sizes: dict[str, int], node: exp.Expression, context: Context) -> None:
     part, size = sizes[role], sizes["SIZE"]
     if size % part:
         help_ = None
         if part > size and part % size == 0:
-            help_ = f"{node.kind} takes the {role.lower()} first, then the size"
+            help_ = f"{kind} takes the {role.lower()} first, then the size"
         raise context.error(
             "window-size",
-            f"the size of {node.kind} must be a multiple of its {role.lower()}: {size} ms against {part} ms",
-            node.arguments["SIZE"],
+            f"the size of {kind} must be a multiple of its {role.lower()}: {size} ms against {part} ms",
+            node,
             help_,
         )
 
 
-def _milliseconds(node: WindowTvf, role: str, value: exp.Expression, context: Context) -> int:
+def _milliseconds(kind: str, role: str, value: exp.Expression, context: Context) -> int:
     literal = bind_literal(value, context)
     if literal is None or not isinstance(literal.type, IntervalType):
         way = (
@@ -172,11 +174,11 @@ def _milliseconds(node: WindowTvf, role: str, value: exp.Expression, context: Co
             if isinstance(value, exp.Neg)
             else "as INTERVAL '10' MINUTES"
         )
-        raise context.error("window-size", f"the {role.lower()} of {node.kind} must be a constant INTERVAL", value, way)
+        raise context.error("window-size", f"the {role.lower()} of {kind} must be a constant INTERVAL", value, way)
     if literal.type.months:
         raise context.error(
             "window-size",
-            f"the {role.lower()} of {node.kind} must be of fixed length, and months are not",
+            f"the {role.lower()} of {kind} must be of fixed length, and months are not",
             value,
             "take DAY, HOUR, MINUTE or SECOND",
         )

@@ -1,0 +1,165 @@
+"""Functions of windows: they need OVER with an order, and take no frame. ROW_NUMBER, RANK, DENSE_RANK, LAG.
+
+Each is an aggregate over all rows up to the current one. The ranks are made of the order key, which the binder gives them as their argument;
+over a NULL key of their own they rank as over any other value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everfold.aggregates.lazy import pl
+from everfold.aggregates.registry import Aggregate, Distinct, NoTwin, Over, Signature, Slot, aggregate
+from everfold.types import BIGINT, ArrayType, DataType, NullType
+
+
+class _OfWindows(Aggregate):
+    arity = (0, 0)
+    over_only = True
+    ordered = True
+    skips_nulls = False
+    retractable = False
+    distinct = Distinct.REFUSED
+
+    def result_type(self, of: Signature) -> DataType | None:
+        return BIGINT.as_nullable(False)
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        raise NoTwin("it is a function of windows")
+
+
+@aggregate("ROW_NUMBER")
+class RowNumber(_OfWindows):
+    """Number of the row in its partition, from 1 on; peers have different ones."""
+
+    by_rows = True
+    adds_up = True
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        return (Slot("count", BIGINT),)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return (pl.len().cast(pl.Int64),)
+
+    def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return (pl.lit(1, dtype=pl.Int64),)
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return (slots[0].sum(),)
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        return slots[0]
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        return "COUNT(*)"
+
+
+@aggregate("RANK")
+class Rank(_OfWindows):
+    """Rank of the row in its partition: one more than the number of rows before it that are not its peers."""
+
+    of_order = True
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        return (Slot("count", BIGINT), Slot("last", of.args[0].as_nullable()), Slot("peers", BIGINT))
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        (key,) = columns
+        return pl.len().cast(pl.Int64), key.last(), key.eq_missing(key.last()).sum().cast(pl.Int64)
+
+    def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        one = pl.lit(1, dtype=pl.Int64)
+        return one, columns[0], one
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        count, last, peers = slots
+        return count.sum(), last.last(), peers.filter(last.eq_missing(last.last())).sum()
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        return slots[0] - slots[2] + 1
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        keys = f"list({over.texts[0]})"
+        return f"len({keys}) - len(list_filter({keys}, lambda x: x IS NOT DISTINCT FROM {keys}[-1])) + 1"
+
+
+@aggregate("DENSE_RANK")
+class DenseRank(_OfWindows):
+    """Rank of the row in its partition without gaps: the number of different places in the order up to its own."""
+
+    of_order = True
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        (key,) = of.args
+        return (Slot("count", BIGINT), Slot("first", key.as_nullable()), Slot("last", key.as_nullable()))
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        (key,) = columns
+        return key.n_unique().cast(pl.Int64), key.first(), key.last()
+
+    def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return pl.lit(1, dtype=pl.Int64), columns[0], columns[0]
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        count, first, last = slots
+        # A part that goes on where the one before it ends has its first place in common with it.
+        common = first.slice(1).eq_missing(last.slice(0, pl.len() - 1)).sum()
+        return count.sum() - common.cast(pl.Int64), first.first(), last.last()
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        return slots[0]
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        key = over.texts[0]
+        return f"COUNT(DISTINCT {key}) + CASE WHEN COUNT(*) > COUNT({key}) THEN 1 ELSE 0 END"
+
+
+@aggregate("LAG")
+class Lag(_OfWindows):
+    """Value of the row that came so many rows before (1 unless given, a constant); where there is none the default, NULL unless given.
+
+    In a stream rows of one time are computed together, as Flink does it: they all have the value that the last of them has.
+    """
+
+    arity = (1, 3)
+    constant = 1
+    default = "1"
+    rows_in_batch = True
+
+    def constant_value(self, value: object) -> object | None:
+        return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+    def result_type(self, of: Signature) -> DataType | None:
+        if any(isinstance(arg, NullType) for arg in of.args[:1]):
+            return None
+        if len(of.args) > 1 and not (isinstance(of.args[1], NullType) or of.args[1].spark == of.args[0].spark):
+            return None
+        return of.args[0].as_nullable()
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        value = of.args[0].as_nullable()
+        default = (Slot("default", value),) if len(of.args) > 1 else ()
+        return (Slot("values", ArrayType(element=value)), *default)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return columns[0].tail(_offset(of) + 1).implode(), *(column.last() for column in columns[1:])
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        kept = slots[0].explode(empty_as_null=False, keep_nulls=False).tail(_offset(of) + 1)
+        return kept.implode(), *(slot.last() for slot in slots[1:])
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        values, back = slots[0], _offset(of) + 1
+        default = slots[1] if len(slots) > 1 else pl.lit(None, dtype=of.args[0].polars)
+        return pl.when(values.list.len() >= back).then(values.list.get(-back, null_on_oob=True)).otherwise(default)
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        values, back = f"list({over.texts[0]})", _offset(of) + 1
+        default = f"list({over.texts[1]})[-1]" if len(over.texts) > 1 else "NULL"
+        return f"CASE WHEN COUNT(*) >= {back} THEN {values}[{-back}] ELSE {default} END"
+
+
+def _offset(of: Signature) -> int:
+    (given,) = of.constants
+    assert isinstance(given, int | str)
+    return int(given)

@@ -1,0 +1,148 @@
+"""Aggregates over frames: for each of many rows the aggregate of the rows from one place to another.
+
+The rows are sorted, partition after partition, and each comes as the slots of an aggregate over it alone. What a frame needs is put together from
+pieces that frames share: slots that add up (counts, sums of exact numbers) are the difference of two running totals; for all others
+the rows are merged by twos, fours, eights …, and a frame of n rows consists of at most 2 log n of those pieces, in the order of the rows. So any aggregate that
+can be merged runs over any frame, and nothing has to be taken back: a sum of floats never drifts, a MAX never searches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from everfold.aggregates.folding import Fold, fold_rows, fold_slots
+from everfold.plan.nodes import Frame
+
+Places: TypeAlias = npt.NDArray[np.int64]
+_FRAME, _PIECE = "__frame", "__piece"
+PART = "part"
+"""Column of sorted rows: the number of their partition, ascending."""
+
+
+def over_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: Places) -> pl.DataFrame:
+    """The slots of each frame. `rows`: slots of single rows, in order. `first`, `last`: the places of a frame's first and last row; a frame
+    whose last comes before its first is empty, and its slots are those of no rows (NULL)."""
+    adding = [fold for fold in folds if fold.adds_up and all(rows[slot].dtype == pl.Int64 for slot in fold.slots)]
+    others = [fold for fold in folds if fold not in adding]
+    columns = [column for fold in adding for column in _differences(rows, fold, first, last)]
+    if others:
+        columns += _merged(rows, others, first, last).get_columns()
+    return pl.DataFrame(columns).select(slot for fold in folds for slot in fold.slots)
+
+
+def _differences(rows: pl.DataFrame, fold: Fold, first: Places, last: Places) -> list[pl.Series]:
+    found = []
+    for slot in fold.slots:
+        values = rows[slot].fill_null(0).to_numpy()
+        # Sums of 64 bits wrap around, and so do their differences.
+        running = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values, dtype=np.int64)))
+        found.append(pl.Series(slot, running[np.maximum(last + 1, first)] - running[first]))
+    return found
+
+
+def _merged(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: Places) -> pl.DataFrame:
+    """The merged slots of the pieces of each frame."""
+    slots = [slot for fold in folds for slot in fold.slots]
+    longest = int((last - first).max()) + 1 if len(first) else 0
+    levels = [rows.select(slots)]
+    while longest >= 2 << (len(levels) - 1):
+        levels.append(_halved(levels[-1], folds))
+    frames, pieces = _pieces(first, last, [level.height for level in levels])
+    whole = pl.concat(levels)[pieces].with_columns(pl.Series(_FRAME, frames).set_sorted())
+    merged = fold_slots(whole, [_FRAME], folds) if whole.height else whole
+    wanted = pl.DataFrame({_FRAME: np.arange(len(first))})
+    return wanted.join(merged, on=_FRAME, how="left", maintain_order="left").select(slots)
+
+
+def _halved(level: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
+    """Each two neighbours merged into one."""
+    pairs = level.with_columns((pl.int_range(pl.len()) // 2).set_sorted().alias(_PIECE))
+    return fold_slots(pairs, [_PIECE], folds).sort(_PIECE).drop(_PIECE)
+
+
+def _pieces(first: Places, last: Places, heights: Sequence[int]) -> tuple[Places, Places]:
+    """Which pieces make up which frame, in the order of the rows: the numbers of the frames, and the pieces' places where all levels lie one behind
+    the other."""
+    low, high = first.copy(), np.maximum(last + 1, first)
+    who = np.arange(len(first))
+    start = 0
+    found: list[tuple[Places, Places, Places]] = []
+    for level, height in enumerate(heights):
+        left = (low < high) & (low & 1 == 1)
+        found.append((who[left], start + low[left], np.full(int(left.sum()), level)))
+        low[left] += 1
+        right = (low < high) & (high & 1 == 1)
+        high[right] -= 1
+        found.append((who[right], start + high[right], np.full(int(right.sum()), 2 * len(heights) - level)))
+        low, high, start = low >> 1, high >> 1, start + height
+    frames, places, turns = (np.concatenate(each) for each in zip(*found, strict=True))
+    order = np.lexsort((turns, frames))
+    return frames[order], places[order]
+
+
+def frames_of(part: Places, at: Places, frame: Frame, *, peers: bool) -> tuple[Places, Places]:
+    """The first and the last place of each row's frame. part: the numbers of the rows' partitions; at: where a row stands in its order, rising
+    within a partition. peers: whether rows with one `at` are one another's peers, in a frame that is not counted in rows."""
+    place = np.arange(len(part))
+    starts, ends = np.searchsorted(part, part), np.searchsorted(part, part, "right") - 1
+    if frame.rows:
+        first = starts if frame.first is None else np.clip(place + frame.first, starts, ends + 1)
+        last = ends if frame.last is None else np.clip(place + frame.last, starts - 1, ends)
+        return first, last
+    first = starts if frame.first is None else _reached(part, at, frame.first, starts, ends, "left")
+    if not peers:
+        return first, place
+    last = ends if frame.last is None else _reached(part, at, frame.last, starts, ends, "right") - 1
+    return first, last
+
+
+def _reached(
+    part: Places, at: Places, distance: int, starts: Places, ends: Places, side: Literal["left", "right"]
+) -> Places:
+    """Where a row would have to be put in its partition that stands `distance` from each row: before its peers or behind them."""
+    lowest, highest = int(at.min()), int(at.max())
+    stretch = highest - lowest + 1
+    if (int(part[-1]) + 2) * stretch < 1 << 62:
+        # Every partition has a stretch of its own, one behind the other: one search serves all.
+        moved = part * stretch + (at - lowest)
+        found = np.searchsorted(moved, moved + min(max(distance, -stretch), stretch), side)
+        return np.clip(found, starts, ends + 1)
+    found = starts.copy()
+    for start in np.unique(starts):
+        own = slice(start, ends[start] + 1)
+        found[own] = start + np.searchsorted(at[own], at[own] + distance, side)
+    return found
+
+
+def with_slots(rows: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
+    """Rows with the slots of each of them alone."""
+    lifted = [fold.lift() for fold in folds]
+    rows = rows.with_columns(expr for each in lifted if each is not None for expr in each)
+    others = [fold for fold, each in zip(folds, lifted, strict=True) if each is None]
+    if not others or rows.is_empty():
+        return rows.with_columns(pl.lit(None).alias(slot) for fold in others for slot in fold.slots)
+    alone = fold_rows(rows.with_row_index("__row"), ["__row"], others, []).sort("__row").drop("__row")
+    return rows.hstack(alone)
+
+
+def in_partitions(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Rows sorted by partition, in the order that they have within each, with the number of the partition as `part`."""
+    if keys:
+        rows = rows.sort("hash", maintain_order=True)
+        begins = _begins(rows, ["hash", *keys])
+        if begins.sum() != _begins(rows, ["hash"]).sum():
+            # Two partitions with one hash: only sorting by the keys themselves keeps them apart.
+            rows = rows.sort("hash", *keys, maintain_order=True)
+            begins = _begins(rows, ["hash", *keys])
+        return rows.with_columns((begins.cum_sum().cast(pl.Int64) - 1).alias(PART))
+    return rows.with_columns(pl.lit(0, dtype=pl.Int64).alias(PART))
+
+
+def _begins(rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
+    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
+    return rows.select((differs | (pl.int_range(pl.len()) == 0)).alias("begins"))["begins"]

@@ -1,0 +1,328 @@
+"""OVER in a stream: each row with the aggregates of its frame, once the watermark has passed it.
+
+`prepare` makes the slots of every row alone; `step` lets rows wait until time has passed them, and then computes their frames (`frames`) over what
+came before them in their partition. State, by kind of frame:
+
+- `waiting`: rows that time has not passed yet, whole, by their time.
+- `rows` (frames with a bound): the slots of rows that are out and that a later frame may reach, by partition. A frame of n rows leaves the last n of each
+  partition; a frame of a time leaves the rows of one and a half times its length, since Flink knows that long what is late.
+- `totals` (frames without a bound): the slots of all rows that are out, one row a partition.
+
+Late is, with an unbounded frame, a row that the watermark has passed; with a bounded one a row that is not younger than the youngest row out of its own
+partition. Late rows are dropped and counted. Rows of one time are in the order of their arrival; in a frame of a time they are one another's peers.
+By processing time all rows are out at once, in the order of their arrival, and have no peers. Source: the seed on OVER; flink 2.3 through
+`tests/cases/over`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from everfold.aggregates.folding import compacted, fold_slots, results, settle
+from everfold.operators.changes import ORDER
+from everfold.operators.clock import Clock
+from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
+from everfold.operators.layout import Layout, column_names, distinct_texts, folds_of, normalised
+from everfold.operators.normalize import SWEPT_PAGES
+from everfold.operators.runs import Runs
+from everfold.plan.canonical import expr_text
+from everfold.plan.expressions import InputRef
+from everfold.plan.nodes import OverAggregate, TimeKind
+from everfold.state.keyed import KeyedTable
+from everfold.state.pages import decode_head, encode_head
+from everfold.state.store import PageKey, Store
+from everfold.types import BIGINT, Schema, physical
+
+_HALF = 1 << 32
+_WAITING_PLACES = 32
+"""About so many places of time the rows lie in that wait."""
+_TIME, _NUMBER = "time", "number"
+
+
+class OverOperator:
+    """The operator of an OverAggregate in a stream."""
+
+    updating = False
+    ordered = True
+
+    def __init__(self, name: str, node: OverAggregate, clock: ClockSpec, epoch: int = 0) -> None:
+        self._name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        self._schema = node.schema
+        self._by_arrival = node.time is TimeKind.PROCTIME
+        below = node.input.schema
+        time = node.order[0].expression
+        inputs = [InputColumn(name=_TIME, expression=time, type=BIGINT, as_ms=True)]
+        self._keys = tuple(f"k{at}" for at in range(len(node.partition)))
+        inputs += [
+            InputColumn(name=name, expression=key, type=key.type)
+            for name, key in zip(self._keys, node.partition, strict=True)
+        ]
+        self._columns = tuple(f"r{at}" for at in range(len(below)))
+        inputs += [
+            InputColumn(name=name, expression=InputRef(type=of.type, position=at, name=of.name), type=of.type)
+            for at, (name, of) in enumerate(zip(self._columns, below, strict=True))
+        ]
+        made = folds_of(node.calls, node.input, inputs)
+        texts = distinct_texts([expr_text(key, node.input) for key in node.partition])
+        names = {key: f"key {text}" for key, text in zip(self._keys, texts, strict=True)}
+        self._column_names = dict(zip(self._columns, column_names(below.names), strict=True))
+        self._layout = Layout(
+            tuple(inputs), self._keys, made.folds, made.calls, names | made.page_names, made.slot_types
+        )
+        self._types = {each.name: each.type.polars for each in inputs}
+
+    def __reduce__(self) -> tuple[type[OverOperator], tuple[str, OverAggregate, ClockSpec, int]]:
+        return type(self), (self._name, self._node, self._clock, self._epoch)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def inputs(self) -> tuple[InputColumn, ...]:
+        return self._layout.inputs
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self._keys
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    # --- input --------------------------------------------------------------------------------------------------------
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Each row with the slots of it alone: `hash`, `seq`, `time`, keys, columns, slots."""
+        rows = rows.with_columns(*normalised(self.inputs, self._keys))
+        rows = with_slots(rows, self._layout.folds)
+        return rows.select("hash", "seq", _TIME, *self._keys, *self._columns, *self._layout.slots)
+
+    # --- a batch ------------------------------------------------------------------------------------------------------
+
+    def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
+        """Takes a batch's rows, moves the clock, gives the rows that it has passed."""
+        head_key = PageKey(self._epoch, "head", 0, 0)
+        blob = store.get(head_key)
+        head: dict[str, Any] = decode_head(blob) if blob is not None else {}
+        clock = Clock.decode(self._clock, head.get("clock"))
+        since = max(clock.watermark, clock.closed)
+        live = clock.advance(metas)
+        flush = any(meta.flush for meta in metas)
+        upto = END_OF_TIME if flush else clock.watermark
+
+        waiting = Runs.decode(store, self._epoch, "waiting", head.get("waiting"))
+        past = _Past(self, store, head, clock.now_ms)
+        rows = self._arrived(prepared, head)
+        late = 0
+        if self._by_arrival:
+            due = rows.with_columns(pl.lit(clock.now_ms, dtype=pl.Int64).alias(_TIME))
+        else:
+            rows, late = past.not_late(rows, since)
+            due = self._due(rows, waiting, since, upto)
+        out = self._computed(due, past, upto if upto != END_OF_TIME else since)
+        if flush and due.height:
+            clock.close(int(due[_TIME].max()))  # type: ignore[arg-type]
+
+        head = {
+            "clock": clock.encode(),
+            "waiting": waiting.encode(),
+            "arrived": head.get("arrived", 0) + sum(frame.height for frame in prepared),
+            "late": head.get("late", 0) + late,
+            **past.encode(clock.now_ms, upto if not flush else since),
+        }
+        store.put(head_key, encode_head(head))
+        stats = Stats(self._name, clock.watermark, head["late"], waiting.rows + past.rows)
+        return Step(out, clock.forwarded(self._name, live, metas), stats)
+
+    def _arrived(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> pl.DataFrame:
+        """A batch's rows in the order of their arrival, numbered on from those before them."""
+        frames = [frame for frame in prepared if frame.height]
+        if not frames:
+            return self._none()
+        rows = pl.concat(frames).sort("seq").drop("seq")
+        first = head.get("arrived", 0)
+        return rows.with_columns(pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias(_NUMBER))
+
+    def _due(self, rows: pl.DataFrame, waiting: Runs, since: int, upto: int) -> pl.DataFrame:
+        """The rows that time has passed, by time and arrival; the others wait. A late row that still counts waits until time moves on."""
+        moved = upto > since
+        frames = [rows]
+        if moved:
+            for at in [at for at in waiting.index if at <= upto]:
+                frames += map(self._from_page, waiting.read(at))
+                waiting.drop(at)
+            rows = pl.concat(frames)
+        due = rows.filter(pl.col(_TIME) <= upto) if moved else rows.clear()
+        left = rows.filter(pl.col(_TIME) > upto) if moved else rows
+        if left.height:
+            lowest, highest = left.select(pl.col(_TIME).min().alias("low"), pl.col(_TIME).max().alias("high")).row(0)
+            width = 1 << max(0, (highest - lowest) // _WAITING_PLACES).bit_length()
+            places = left.with_columns((pl.col(_TIME) // width * width).alias("at"))
+            for (at,), part in places.partition_by("at", as_dict=True, include_key=False).items():
+                waiting.append(at, self._to_page(part))
+                waiting.compact(at, pl.concat)
+        return due.sort(_TIME, _NUMBER)
+
+    def _computed(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
+        """The rows that are due with the values of their frames, by time and arrival."""
+        if due.is_empty():
+            return self._shown(self._none(), [])
+        before = past.of(due)
+        fixed = ["hash", _TIME, _NUMBER, *self._keys, *self._layout.slots]
+        rows = pl.concat([before.select(fixed), due.select(fixed)])
+        is_due = np.concatenate((np.zeros(before.height, dtype=bool), np.ones(due.height, dtype=bool)))
+        # Rows before come sorted by partition, those that are due by time and arrival: a stable sort keeps both.
+        rows = in_partitions(
+            rows.with_columns(pl.Series("due", is_due), pl.int_range(pl.len()).alias("row")), self._keys
+        )
+        first, last = frames_of(
+            rows[PART].to_numpy(), rows[_TIME].to_numpy(), self._node.frame, peers=not self._by_arrival
+        )
+        wanted = rows["due"].to_numpy()
+        merged = over_frames(rows, self._layout.folds, first[wanted], last[wanted])
+        past.keep(rows, upto)
+        back = np.argsort(rows["row"].to_numpy()[wanted])
+        merged = settle(merged[back], self._layout.folds, whole=True)
+        names = [physical(len(self._columns) + at) for at in range(len(self._layout.calls))]
+        return self._shown(due, results(merged, [self._layout.folds[at] for at in self._layout.calls], names))
+
+    def _shown(self, due: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFrame:
+        columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
+        if not values:
+            types = [call.type.polars for call in self._node.calls]
+            values = [pl.Series(physical(len(columns) + at), [], of) for at, of in enumerate(types)]
+        return due.select(*columns, *values, pl.col(_TIME).alias(ORDER))
+
+    # --- pages of waiting rows ----------------------------------------------------------------------------------------
+
+    def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
+        named = [pl.col(name).alias(known) for name, known in self._column_names.items()]
+        fixed = ["hash", _TIME, _NUMBER]
+        return rows.select(*named, *self._layout.to_page(rows, fixed).get_columns())
+
+    def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
+        columns = [
+            pl.col(known).alias(name) if known in page.columns else pl.lit(None, dtype=self._types[name]).alias(name)
+            for name, known in self._column_names.items()
+        ]
+        fixed = self._layout.from_page(page, ["hash", _TIME, _NUMBER])
+        return page.select(columns).hstack(fixed).select(self._none().columns)
+
+    def _none(self) -> pl.DataFrame:
+        fixed = {"hash": pl.Int64(), _TIME: pl.Int64()}
+        keys = {key: self._types[key] for key in self._keys}
+        columns = {name: self._types[name] for name in self._columns}
+        return pl.DataFrame(schema={**fixed, **keys, **columns, **self._layout.slot_types, _NUMBER: pl.Int64()})
+
+
+class _Past:
+    """What is kept of rows that are out, during a batch."""
+
+    def __init__(self, operator: OverOperator, store: Store, head: dict[str, Any], now_ms: int) -> None:
+        node, self._layout, self._keys = operator._node, operator._layout, operator._keys
+        self._frame, self._types = node.frame, operator._types
+        self._by_arrival = operator._by_arrival
+        self._unbounded = node.frame.first is None
+        self._names = {key: self._layout.page_names[key] for key in self._keys}
+        name = "totals" if self._unbounded else "rows"
+        keys = [*self._names.values(), *([] if self._unbounded else [_NUMBER])]
+        self._table = KeyedTable.decode(store, operator._epoch, name, keys, head.get(name))
+        self._name = name
+        # A frame of a time forgets by the rows' own time, all others by processing time, if they are told to.
+        self._timed = not self._unbounded and not node.frame.rows
+        self._ttl_ms = -node.frame.first * 3 // 2 + 1 if self._timed and node.frame.first is not None else node.ttl_ms
+        self._now_ms = now_ms
+        self._since = head.get("time", NO_WATERMARK)
+
+    @property
+    def rows(self) -> int:
+        """Rows in the table."""
+        return self._table.rows
+
+    @property
+    def _expired(self) -> int | None:
+        if self._timed:
+            now = self._now_ms if self._by_arrival else self._since
+            return now - self._ttl_ms if now != NO_WATERMARK else None
+        return self._now_ms - self._ttl_ms if self._ttl_ms else None
+
+    def encode(self, now_ms: int, upto: int) -> dict[str, Any]:
+        """For the head page; a few cold pages are swept before. upto: the time that all has passed by now."""
+        self._since = max(self._since, upto)
+        if self._expired is not None:
+            self._table.sweep(self._expired, SWEPT_PAGES)
+        return {self._name: self._table.encode(), "time": self._since}
+
+    def not_late(self, rows: pl.DataFrame, since: int) -> tuple[pl.DataFrame, int]:
+        """The rows that are not late, and how many are."""
+        if since == NO_WATERMARK or rows.is_empty() or rows[_TIME].min() > since:  # type: ignore[operator]
+            return rows, 0
+        if self._unbounded:
+            kept = rows.filter(pl.col(_TIME) > since)
+            return kept, rows.height - kept.height
+        maybe = rows.filter(pl.col(_TIME) <= since)
+        youngest = self.of(maybe).group_by("hash", *self._keys).agg(pl.col(_TIME).max().alias("youngest"))
+        found = rows.join(youngest, on=["hash", *self._keys], how="left", nulls_equal=True, maintain_order="left")
+        kept = found.filter(pl.col("youngest").is_null() | (pl.col(_TIME) > pl.col("youngest"))).drop("youngest")
+        return kept, rows.height - kept.height
+
+    def of(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """What came before in the partitions of rows, in order: `hash`, keys, `time`, `number`, slots."""
+        partitions = rows.select("hash", *self._keys).unique()
+        if self._unbounded:
+            keys = [pl.col(key).alias(name) for key, name in self._names.items()]
+            wanted = partitions.select(pl.col("hash").alias("h"), *keys)
+            page = self._table.find(wanted, expired_before=self._expired)
+            found = self._layout.from_page(page.with_columns(pl.col("h").alias("hash")), ["hash"])
+            first = pl.lit(NO_WATERMARK, dtype=pl.Int64)
+            return found.with_columns(first.alias(_TIME), pl.lit(-1, dtype=pl.Int64).alias(_NUMBER))
+        low = pl.col("hash") // _HALF * _HALF
+        ranges = partitions.select(low.alias("low"), (low + (_HALF - 1)).alias("high"))
+        page = self._table.scan(ranges, expired_before=self._expired)
+        if page.is_empty():
+            fixed = {"hash": pl.Int64(), _TIME: pl.Int64(), _NUMBER: pl.Int64()}
+            return self._layout.empty(fixed)
+        found = self._layout.from_page(page, ["hash", _TIME, _NUMBER])
+        found = found.join(partitions, on=["hash", *self._keys], how="semi", nulls_equal=True)
+        return found.sort(_TIME, _NUMBER)
+
+    def keep(self, rows: pl.DataFrame, upto: int) -> None:
+        """Keeps what later frames reach of rows in order, with `part` and `due`; lets go of what none reaches any more."""
+        if self._unbounded:
+            facts = [pl.col("hash", *self._keys).first(), (pl.col(_NUMBER) < 0).any().alias("there")]
+            merged = fold_slots(rows, [PART], self._layout.folds, facts)
+            folds = self._layout.folds
+            merged = compacted(settle(merged, folds, whole=True), folds).with_columns(pl.col("hash").alias("h"))
+            page = self._layout.to_page(merged, ["h"])
+            if self._ttl_ms:
+                page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
+            self._table.write(page, added=int((~merged["there"]).sum()))
+            return
+        dead = rows.clear()
+        due = rows.filter("due")
+        if not self._timed:
+            # The last of each partition; one at least, which says what is late.
+            count = max(-(self._frame.first or 0), 1)
+            kept = pl.int_range(pl.len()).over(PART) + count >= pl.len().over(PART)
+            rows = rows.with_columns(kept.alias("kept"))
+            due, dead = rows.filter(pl.col("due") & pl.col("kept")), rows.filter(~pl.col("due") & ~pl.col("kept"))
+        self._table.write(self._to_page(due), self._to_page(dead, slots=False), added=due.height - dead.height)
+
+    def _to_page(self, rows: pl.DataFrame, slots: bool = True) -> pl.DataFrame:
+        place = pl.col("hash") // _HALF * _HALF + pl.col(_NUMBER) % _HALF
+        page = self._layout.to_page(rows.with_columns(place.alias("h")), ["h", "hash", _TIME, _NUMBER])
+        if self._timed:
+            page = page.with_columns(pl.col(_TIME).alias("touched"))
+        elif self._ttl_ms:
+            page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
+        return (
+            page
+            if slots
+            else page.select("h", _NUMBER, *self._names.values(), *(["touched"] if "touched" in page.columns else []))
+        )

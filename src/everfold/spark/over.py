@@ -1,0 +1,50 @@
+"""OVER in a batch on Spark: the rows of a partition come together in one task, where the frames are computed whole columns at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from everfold.operators.over_batch import ARRIVAL, OverBatch
+from everfold.plan.nodes import OverAggregate
+from everfold.spark.crossing import crossing
+from everfold.spark.exchange import HASH
+from everfold.spark.inputs import hash_text, input_texts
+from everfold.spark.scalar import Scalars
+from everfold.types import physical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+def over(frame: DataFrame, node: OverAggregate, scalars: Scalars) -> DataFrame:
+    """The rows of the node, `c0, …`, out of those of its input."""
+    operator = OverBatch(node)
+    names = [each.name for each in operator.inputs]
+    texts = input_texts(scalars, operator.inputs, operator.keys, len(node.input.schema))
+    made = frame.selectExpr(*texts, f"monotonically_increasing_id() AS {ARRIVAL}")
+    hashed = made.selectExpr(f"{hash_text(operator.inputs, operator.keys)} AS {HASH}", *names, ARRIVAL)
+    placed = hashed.repartition(HASH) if operator.keys else hashed.coalesce(1)
+    types = ", ".join(f"{physical(at)} {of.type.spark}" for at, of in enumerate(node.schema))
+    return placed.mapInArrow(_Whole(operator, node.schema.arrow), types)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """Runs the operator over all rows of a task."""
+
+    operator: OverBatch
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import polars as pl
+        import pyarrow as pa
+
+        rows = [batch for batch in batches if batch.num_rows]
+        if not rows:
+            return
+        with crossing():
+            found = self.operator.rows(pl.DataFrame(pl.from_arrow(pa.Table.from_batches(rows))))
+        yield from found.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.schema).to_batches()

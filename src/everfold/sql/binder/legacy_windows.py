@@ -1,0 +1,134 @@
+"""Group window functions: TUMBLE, HOP and SESSION in GROUP BY, as they were before there were window TVFs, and their auxiliaries.
+
+`GROUP BY TUMBLE(ts, INTERVAL '1' DAY), k` is the window aggregation that `GROUP BY window_start, window_end, k` is over the TVF, and runs on the same
+operators. An auxiliary (`TUMBLE_START(ts, INTERVAL '1' DAY)`) is a column of that window; its arguments are the window's own. Source: the seed on window
+aggregation; flink 2.3 through `tests/cases/window`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from everfold.plan.expressions import Expr, InputRef
+from everfold.plan.nodes import AggCall, Plan, TimeKind, WindowAggregate, window_fields
+from everfold.plan.windows import Window
+from everfold.sql.binder.context import Context
+from everfold.sql.binder.scope import Relation
+from everfold.sql.binder.windows import time_kind, window_of
+from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
+from everfold.types import TimestampType
+
+_FAR = 1 << 21
+"""Where references to the window's columns stand until the aggregate is made: no relation has so many columns."""
+_KINDS = ("TUMBLE", "HOP", "SESSION")
+_ROLES = {"TUMBLE": ("SIZE",), "HOP": ("SLIDE", "SIZE"), "SESSION": ("GAP",)}
+_PARTS = {"START": 0, "END": 1, "ROWTIME": 2, "PROCTIME": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """The window of a GROUP BY. `time_column` is a column of the query's input."""
+
+    kind: str
+    window: Window
+    time_column: int
+    time: TimeKind
+    zone: str | None
+    text: str
+
+    def aggregate(
+        self, plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
+    ) -> WindowAggregate:
+        """One row a window and combination of keys."""
+        return WindowAggregate(
+            input=plan,
+            window=self.window,
+            time_column=self.time_column,
+            time=self.time,
+            keys=tuple(dict.fromkeys(keys)),
+            calls=tuple(calls),
+            zone=self.zone,
+            span=context.span(node),
+        )
+
+    def column(self, node: FunctionCall, relation: Relation, context: Context) -> InputRef:
+        """What an auxiliary means. SqlError `other-window` unless it names this window."""
+        name = node.name
+        kind, _, part = name.partition("_")
+        if not part:
+            raise context.error(
+                "misplaced-window",
+                f"`{name}` makes the groups and has no value of its own",
+                node,
+                f"select {name}_START(…), {name}_END(…) or {name}_ROWTIME(…)",
+            )
+        other = _bound(node, kind, relation, context)
+        if (other.kind, other.window, other.time_column) != (self.kind, self.window, self.time_column):
+            raise context.error(
+                "other-window",
+                f"`{context.sql(node)}` names another window than GROUP BY does",
+                node,
+                f"write {name}({self.text})"
+                if kind == self.kind
+                else f"the groups are made by {self.kind}({self.text})",
+            )
+        if (part == "PROCTIME") != (self.time is TimeKind.PROCTIME) and part in ("PROCTIME", "ROWTIME"):
+            given = "processing time" if self.time is TimeKind.PROCTIME else "event time"
+            raise context.error("other-time", f"the window runs on {given}: `{name}` is not defined", node)
+        field = window_fields(relation.plan.schema[self.time_column].type, self.time)[_PARTS[part]]
+        return InputRef(type=field.type, position=_FAR + _PARTS[part], name=field.name, span=context.span(node))
+
+
+def part_of_window(expr: Expr) -> int | None:
+    """Which of the window's three columns a reference means; None: none of them."""
+    if isinstance(expr, InputRef) and expr.position >= _FAR:
+        return expr.position - _FAR
+    return None
+
+
+def is_group_window(node: exp.Expression) -> bool:
+    """Whether an element of GROUP BY is a window."""
+    return isinstance(node, FunctionCall) and node.name in _KINDS
+
+
+def bind_group_window(nodes: Sequence[exp.Expression], relation: Relation, context: Context) -> GroupWindow | None:
+    """The window among the elements of a GROUP BY; None if there is none."""
+    windows = [node for node in nodes if is_group_window(node)]
+    if not windows:
+        return None
+    if len(windows) > 1:
+        raise context.unsupported(
+            "two-windows",
+            "GROUP BY takes one window",
+            windows[1],
+            "aggregate by one window, and its result by the other",
+        )
+    (node,) = windows
+    assert isinstance(node, FunctionCall)
+    return _bound(node, node.name, relation, context)
+
+
+def _bound(node: FunctionCall, kind: str, relation: Relation, context: Context) -> GroupWindow:
+    roles = _ROLES[kind]
+    nodes = list(node.expressions)
+    if len(nodes) != 1 + len(roles):
+        wanted = ", ".join(("time", *(role.lower() for role in roles)))
+        raise context.error("wrong-arguments", f"`{node.name}` takes {1 + len(roles)} arguments: {wanted}", node)
+    time, *sizes = nodes
+    if not isinstance(time, ColumnPath):
+        raise context.error("no-time-attribute", f"the time of `{node.name}` must be a column", time)
+    from everfold.sql.binder.expressions import ExpressionBinder
+
+    column = ExpressionBinder(relation, context, "GROUP BY").bind(time)
+    if not isinstance(column, InputRef):
+        raise context.error("no-time-attribute", f"the time of `{node.name}` must be a column", time)
+    clock = time_kind(kind, time, relation.plan, column.position, context)
+    window = window_of(kind, dict(zip(roles, sizes, strict=True)), context)
+    of = relation.plan.schema[column.position].type
+    assert isinstance(of, TimestampType)
+    zone = context.settings.local_time_zone if of.local_zone else None
+    text = ", ".join(context.sql(each) for each in nodes)
+    return GroupWindow(kind, window, column.position, clock, zone, text)

@@ -1,0 +1,301 @@
+"""OVER: windows over the rows of a query, and the aggregates that are computed over them.
+
+Calls are collected while the SELECT list is bound, each as a reference far behind the columns; then every window becomes an `OverAggregate`, one
+above the other, and the references are put in place. Source: the seed on OVER; flink 2.3 through `tests/cases/over`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from everfold.aggregates.registry import Aggregate
+from everfold.errors import nearest_or_all
+from everfold.plan.changelog import is_updating
+from everfold.plan.expressions import Expr, InputRef, Literal, transform
+from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind
+from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.literals import bind_literal
+from everfold.types import IntegerType, IntervalType, NumericType, Schema, TemporalType, TimestampType, article
+
+_FAR = 1 << 20
+"""Where references to calls stand until it is known what is before them: no relation has so many columns."""
+_TO_HERE = Frame(rows=False, first=None, last=0)
+_ALL = Frame(rows=False, first=None, last=None)
+_ONLY_TIME = "a stream can be ordered by one time attribute only: rows come in the order of time"
+
+
+@dataclass(frozen=True, slots=True)
+class OverWindow:
+    """A window as it is written: partition, order, frame, over the columns of the query's input."""
+
+    partition: tuple[Expr, ...]
+    order: tuple[SortKey, ...]
+    frame: Frame
+
+
+@dataclass(slots=True)
+class Overs:
+    """The windows of a SELECT and the calls over each of them. `named`: the windows of the clause WINDOW, by name."""
+
+    named: dict[str, exp.Window] = field(default_factory=dict)
+    _windows: dict[OverWindow, exp.Window] = field(default_factory=dict)
+    _calls: list[tuple[OverWindow, AggCall]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def reference(self, window: OverWindow, call: AggCall, node: exp.Window) -> InputRef:
+        """The value of a call over a window."""
+        self._windows.setdefault(window, node)
+        if (window, call) not in self._calls:
+            self._calls.append((window, call))
+        at = self._calls.index((window, call))
+        return InputRef(type=call.type, position=_FAR + at, name=call.function, span=call.span)
+
+    @property
+    def expressions(self) -> list[Expr]:
+        """What the windows and their calls are over."""
+        found: list[Expr] = []
+        for window, call in self._calls:
+            found += [*window.partition, *(key.expression for key in window.order), *call.args]
+            found += [call.filter] if call.filter is not None else []
+        return found
+
+    def over(self, plan: Plan, moved: Callable[[Expr], Expr], context: Context) -> tuple[Plan, Callable[[Expr], Expr]]:
+        """The plan with every window on top, and how an expression with references to calls is written over it.
+
+        moved: writes an expression over the query's input over `plan` (over groups, say).
+        """
+        places: dict[int, int] = {}
+        for window, node in self._windows.items():
+            calls = [(at, call) for at, (of, call) in enumerate(self._calls) if of == window]
+            width = len(plan.schema)
+            plan = _placed(plan, window, [call for _, call in calls], moved, context, node)
+            places |= {_FAR + at: width + nth for nth, (at, _) in enumerate(calls)}
+
+        def over(expr: Expr) -> Expr:
+            def change(part: Expr) -> Expr | None:
+                if isinstance(part, InputRef) and part.position in places:
+                    return replace(part, position=places[part.position])
+                return None
+
+            return transform(expr, change)
+
+        return plan, over
+
+
+def is_call_over_window(expr: Expr) -> bool:
+    """Whether an expression is a reference to a call over a window."""
+    return isinstance(expr, InputRef) and expr.position >= _FAR
+
+
+def _placed(
+    plan: Plan,
+    window: OverWindow,
+    calls: Sequence[AggCall],
+    moved: Callable[[Expr], Expr],
+    context: Context,
+    node: exp.Window,
+) -> OverAggregate:
+    if context.streaming and is_updating(plan):
+        raise context.unsupported(
+            "over-changes",
+            "OVER takes a stream of rows that stay, and these rows change",
+            node,
+            "compute OVER first and aggregate its result, or run in batch",
+        )
+    order = tuple(replace(key, expression=moved(key.expression)) for key in window.order)
+    time = _time_kind(plan.schema, order, context, node) if context.streaming else TimeKind.BOUNDED
+    return OverAggregate(
+        input=plan,
+        partition=tuple(map(moved, window.partition)),
+        order=order,
+        frame=window.frame,
+        calls=tuple(
+            replace(
+                call,
+                args=tuple(map(moved, call.args)),
+                filter=None if call.filter is None else moved(call.filter),
+            )
+            for call in calls
+        ),
+        time=time,
+        ttl_ms=context.settings.state_ttl_ms or 0,
+        span=context.span(node),
+    )
+
+
+def _time_kind(schema: Schema, order: Sequence[SortKey], context: Context, node: exp.Window) -> TimeKind:
+    """Which clock a stream's window runs on. Refuses every order but that of a time attribute, ascending."""
+    ordered = node.args["order"].expressions if node.args.get("order") is not None else [node]
+    attributes = named_list(of.name for of in schema if of.time) or "none: declare a WATERMARK in CREATE TABLE"
+    if len(order) != 1:
+        raise context.unsupported("over-order", _ONLY_TIME, ordered[-1], f"the time attribute here is {attributes}")
+    key = order[0]
+    at = key.expression.position if isinstance(key.expression, InputRef) else None
+    time = None if at is None else schema[at].time
+    if time is None:
+        what = f"`{context.sql(ordered[0])}` is no time attribute"
+        raise context.unsupported(
+            "over-order", f"{what}, and {_ONLY_TIME}", ordered[0], f"the time attribute here is {attributes}"
+        )
+    if key.descending:
+        raise context.unsupported(
+            "over-descending",
+            "a stream cannot be ordered by falling time: the last row never comes",
+            ordered[0],
+            "leave DESC out, or run in batch",
+        )
+    return TimeKind.PROCTIME if time == "proctime" else TimeKind.ROWTIME
+
+
+class WindowBinder:
+    """Binds the windows of a SELECT. `bind` binds an expression over the query's input."""
+
+    def __init__(self, context: Context, overs: Overs, bind: Callable[[exp.Expression], Expr]) -> None:
+        self._context, self._overs, self._bind = context, overs, bind
+
+    def window(self, node: exp.Window, entry: Aggregate) -> tuple[OverWindow, exp.Window]:
+        """What a call of a function is computed over, and the node that says in which order."""
+        parts = self._parts(node, ())
+        keys = tuple(dict.fromkeys(map(self._bind, parts.args.get("partition_by") or ())))
+        order = tuple(self._sort_key(each) for each in _ordered(parts))
+        if not order and self._context.streaming:
+            raise self._context.error(
+                "over-without-order",
+                "OVER in a stream needs ORDER BY a time attribute: rows have no order of their own",
+                node,
+                "write OVER (PARTITION BY … ORDER BY ts)",
+            )
+        if entry.over_only and not order:
+            raise self._context.error("over-without-order", f"`{entry.name}` needs an ORDER BY in its window", node)
+        return OverWindow(keys, order, self._frame(parts, order, entry)), parts
+
+    def _parts(self, node: exp.Window, seen: tuple[str, ...]) -> exp.Window:
+        """The node with what the named window has that it refers to."""
+        alias = node.args.get("alias")
+        if alias is None:
+            return node
+        name = alias.name
+        if name not in self._overs.named:
+            raise self._context.error(
+                "unknown-window",
+                f"no window is named `{name}`",
+                alias,
+                nearest_or_all(name, self._overs.named) if self._overs.named else "define it: WINDOW w AS (…)",
+            )
+        if name in seen:
+            raise self._context.error("unknown-window", f"the window `{name}` is made of itself", alias)
+        base = self._parts(self._overs.named[name], (*seen, name))
+        found = {key: node.args.get(key) for key in ("partition_by", "order", "spec")}
+        for key, what in (("partition_by", "PARTITION BY"), ("order", "ORDER BY"), ("spec", "a frame")):
+            if found[key] and (base.args.get(key) or key == "partition_by"):
+                raise self._context.error(
+                    "window-twice", f"the window `{name}` has {what} already, or cannot get it here", node
+                )
+        merged = exp.Window(**{key: value or base.args.get(key) for key, value in found.items()})
+        merged.meta.update(node.meta)
+        return merged
+
+    def _sort_key(self, node: exp.Ordered) -> SortKey:
+        from everfold.sql.binder.select import sort_key
+
+        return sort_key(node, self._bind(node.this))
+
+    # --- frames -------------------------------------------------------------------------------------------------------
+
+    def _frame(self, node: exp.Window, order: Sequence[SortKey], entry: Aggregate) -> Frame:
+        spec = node.args.get("spec")
+        if entry.over_only:
+            if spec is not None:
+                what = f"`{entry.name}` takes no frame: it always is about all rows before"
+                raise self._context.error("over-frame", what, spec, "leave ROWS or RANGE out")
+            rows = entry.by_rows or (entry.rows_in_batch and not self._context.streaming)
+            return Frame(rows=rows, first=None, last=0)
+        if spec is None:
+            return _TO_HERE if order else _ALL
+        rows = spec.args["kind"] == "ROWS"
+        first = self._bound(spec, "start", rows, order)
+        last = self._bound(spec, "end", rows, order)
+        if spec.args["start"] == "UNBOUNDED" and spec.args["start_side"] == "FOLLOWING":
+            raise self._context.error("over-frame", "a frame cannot begin at UNBOUNDED FOLLOWING", spec)
+        if spec.args["end"] == "UNBOUNDED" and spec.args["end_side"] == "PRECEDING":
+            raise self._context.error("over-frame", "a frame cannot end at UNBOUNDED PRECEDING", spec)
+        if first is not None and last is not None and first > last:
+            raise self._context.error(
+                "over-frame", "the frame ends before it begins", spec, "put the earlier bound first"
+            )
+        if self._context.streaming and last != 0:
+            raise self._context.unsupported(
+                "over-upper-bound",
+                "in a stream a frame ends at CURRENT ROW: what comes behind it is not there yet, and what is before it alone is not supported",
+                spec,
+                "write … AND CURRENT ROW, or run in batch",
+            )
+        if self._context.streaming and first is not None and first > 0:
+            raise self._context.unsupported("over-upper-bound", "a frame begins before its row in a stream", spec)
+        return Frame(rows=rows, first=first, last=last)
+
+    def _bound(self, spec: exp.WindowSpec, name: str, rows: bool, order: Sequence[SortKey]) -> int | None:
+        """A bound relative to the row; negative before it."""
+        context, value = self._context, spec.args[name]
+        if value == "CURRENT ROW":
+            return 0
+        if value == "UNBOUNDED":
+            return None
+        negative = isinstance(value, exp.Neg)
+        literal = bind_literal(value.this if negative else value, context, negative=negative)
+        if not isinstance(literal, Literal):
+            raise context.error(
+                "over-bound", "the bound of a frame is a constant", value, "write a number of rows, or an INTERVAL"
+            )
+        sign = -1 if spec.args[f"{name}_side"] == "PRECEDING" else 1
+        if rows:
+            return sign * self._count(literal, value)
+        return sign * self._distance(literal, value, order)
+
+    def _count(self, literal: Literal, node: exp.Expression) -> int:
+        if not isinstance(literal.type, IntegerType) or not isinstance(literal.value, int):
+            raise self._context.error(
+                "over-bound",
+                f"ROWS counts rows, and `{self._context.sql(node)}` is no count",
+                node,
+                "write ROWS 10 PRECEDING, or RANGE for a time",
+            )
+        if literal.value < 0:
+            raise self._context.error("over-bound", "the bound of a frame must not be negative", node)
+        return literal.value
+
+    def _distance(self, literal: Literal, node: exp.Expression, order: Sequence[SortKey]) -> int:
+        context = self._context
+        if len(order) != 1:
+            raise context.error("over-bound", "RANGE with a distance needs one column in ORDER BY", node)
+        of = order[0].expression.type
+        if isinstance(of, TemporalType):
+            if not isinstance(literal.type, IntervalType):
+                raise context.error(
+                    "over-bound",
+                    f"RANGE over a time takes an interval, and `{context.sql(node)}` is {article(literal.type)}",
+                    node,
+                    "write RANGE BETWEEN INTERVAL '10' SECOND PRECEDING AND CURRENT ROW, or ROWS for a count",
+                )
+            if literal.type.months or not isinstance(of, TimestampType):
+                raise context.unsupported(
+                    "over-bound", "RANGE takes distances of days to milliseconds over a TIMESTAMP", node
+                )
+        elif not (
+            isinstance(of, NumericType) and isinstance(of, IntegerType) and isinstance(literal.type, IntegerType)
+        ):
+            raise context.unsupported("over-bound", f"RANGE with a distance over {article(of)} is not supported", node)
+        assert isinstance(literal.value, int)
+        if literal.value < 0:
+            raise context.error("over-bound", "the bound of a frame must not be negative", node)
+        return literal.value
+
+
+def _ordered(node: exp.Window) -> list[exp.Ordered]:
+    order = node.args.get("order")
+    return [] if order is None else list(order.expressions)
