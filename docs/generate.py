@@ -39,11 +39,10 @@ def functions_page() -> Iterator[str]:
     yield from ("# Functions", "", _MADE, "", "## Aggregate functions", "")
     yield "Each takes `FILTER (WHERE …)` and, where that makes sense, `DISTINCT`. Types and results are Flink's."
     yield ""
-    entries = [(name, aggregates.lookup(name)) for name in aggregates.names()]
-    yield from _table(
-        ("function", "what it means"),
-        ((_code(name), (type(entry).__doc__ or "").strip().split("\n")[0]) for name, entry in entries),
-    )
+    entries = [entry for name in aggregates.names() if (entry := aggregates.lookup(name)) is not None]
+    yield from _table(("function", "what it means"), (_aggregate(each) for each in entries if not each.over_only))
+    yield from ("", "## Functions of OVER windows", "", "Beside the aggregate functions. They take no frame.", "")
+    yield from _table(("function", "what it means"), (_aggregate(each) for each in entries if each.over_only))
     yield from ("", "## Scalar functions and operators", "")
     yield from _table(
         ("function", "what it means"),
@@ -52,6 +51,10 @@ def functions_page() -> Iterator[str]:
             for entry in functions.entries()
         ),
     )
+
+
+def _aggregate(entry: aggregates.Aggregate) -> tuple[str, str]:
+    return _code(entry.name), (type(entry).__doc__ or "").strip().split("\n")[0]
 
 
 def _lacks(spark: object, duckdb: object) -> str:

@@ -304,15 +304,17 @@ class _Past:
                 page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
             self._table.write(page, added=int((~merged["there"]).sum()))
             return
-        dead = rows.clear()
-        due = rows.filter("due")
+        written, dead = rows.filter("due"), rows.clear()
+        added = written.height
         if not self._timed:
             # The last of each partition; one at least, which says what is late.
             count = max(-(self._frame.first or 0), 1)
-            kept = pl.int_range(pl.len()).over(PART) + count >= pl.len().over(PART)
-            rows = rows.with_columns(kept.alias("kept"))
-            due, dead = rows.filter(pl.col("due") & pl.col("kept")), rows.filter(~pl.col("due") & ~pl.col("kept"))
-        self._table.write(self._to_page(due), self._to_page(dead, slots=False), added=due.height - dead.height)
+            rows = rows.with_columns((pl.int_range(pl.len()).over(PART) + count >= pl.len().over(PART)).alias("kept"))
+            dead = rows.filter(~pl.col("due") & ~pl.col("kept"))
+            # A partition is forgotten as a whole, so with a TTL all its rows are touched.
+            written = rows.filter("kept" if self._ttl_ms else pl.col("due") & pl.col("kept"))
+            added = rows.filter(pl.col("due") & pl.col("kept")).height - dead.height
+        self._table.write(self._to_page(written), self._to_page(dead, slots=False), added=added)
 
     def _to_page(self, rows: pl.DataFrame, slots: bool = True) -> pl.DataFrame:
         place = pl.col("hash") // _HALF * _HALF + pl.col(_NUMBER) % _HALF

@@ -1,0 +1,116 @@
+"""What OVER keeps of a stream, and for how long. That its values are right is the business of tests/property/test_over.py and the cases."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+from property.queries import Query, tuples
+
+from everfold.memory.pipeline import MemoryPipeline
+from everfold.operators.frames import PART, frames_of, in_partitions
+from everfold.plan.nodes import Frame
+
+TABLE = "CREATE TABLE e (ts TIMESTAMP(3), k STRING, v INT, proc AS PROCTIME(), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND);"
+START = datetime(2020, 1, 1)
+
+
+def over(window: str, *, options: str = "") -> Query:
+    return Query(f"{options} {TABLE} SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY {window}) AS s FROM e")
+
+
+def feed(pipeline: MemoryPipeline, query: Query, rows: list[tuple[int, str, int]], now_ms: int = 0) -> list[Any]:
+    """Rows as seconds, key, value."""
+    made = [{"ts": START + timedelta(seconds=at), "k": k, "v": v} for at, k, v in rows]
+    return tuples(pipeline.feed(query.input(e=made), now_ms))
+
+
+def test_a_range_keeps_what_a_later_frame_may_reach() -> None:
+    query = over("ts RANGE INTERVAL '10' SECOND PRECEDING")
+    pipeline, sizes = query.pipeline(buckets=2), []
+    for start in range(0, 3000, 20):
+        feed(pipeline, query, [(start + at, f"key {at % 4}", 1) for at in range(20)])
+        sizes.append(pipeline.state_rows)
+    assert max(sizes[-50:]) <= max(sizes[10:60])
+    assert max(sizes) < 150
+    pipeline.flush()
+    assert pipeline.state_rows < 150
+
+
+def test_rows_keeps_the_last_of_each_partition() -> None:
+    query = over("ts ROWS 2 PRECEDING")
+    pipeline = query.pipeline()
+    for start in range(0, 200, 10):
+        feed(pipeline, query, [(start + at, f"key {at % 5}", 1) for at in range(10)])
+    pipeline.flush()
+    assert pipeline.state_rows == 5 * 2
+
+
+def test_a_frame_without_a_bound_keeps_a_row_a_partition() -> None:
+    query = over("ts")
+    pipeline = query.pipeline(buckets=3)
+    for start in range(0, 200, 10):
+        feed(pipeline, query, [(start + at, f"key {at % 5}", 1) for at in range(10)])
+    pipeline.flush()
+    assert pipeline.state_rows == 5
+
+
+@pytest.mark.parametrize("window", ["proc", "proc ROWS 5 PRECEDING", "ts", "ts ROWS 5 PRECEDING"])
+def test_idle_partitions_are_forgotten(window: str) -> None:
+    query = over(window, options="SET 'table.exec.state.ttl' = '10 s';")
+    pipeline = query.pipeline()
+    feed(pipeline, query, [(0, "a", 1), (0, "b", 1), (5, "c", 1)], now_ms=1_000)
+    feed(pipeline, query, [(10, "a", 2), (15, "c", 1)], now_ms=9_000)
+    out = feed(pipeline, query, [(20, "a", 4), (20, "b", 8), (30, "c", 1)], now_ms=15_000)
+    assert [row for row in out if row[0] in "ab"] == [("a", 4, 7), ("b", 8, 8)]
+
+
+def test_late_rows_are_counted() -> None:
+    unbounded, bounded = over("ts"), over("ts ROWS 1 PRECEDING")
+    for query, late in ((unbounded, 2), (bounded, 1)):
+        pipeline = query.pipeline()
+        feed(pipeline, query, [(0, "a", 1), (10, "a", 2)])
+        feed(pipeline, query, [(20, "a", 4)])
+        feed(pipeline, query, [(10, "a", 8), (3, "b", 16)])
+        pipeline.flush()
+        assert pipeline.late_rows == late, "b has not come as far as its watermark: only without a bound it is late"
+
+
+def test_a_late_row_waits_until_time_moves_on() -> None:
+    query = over("ts ROWS 1 PRECEDING")
+    pipeline = query.pipeline()
+    feed(pipeline, query, [(0, "a", 1), (10, "a", 2)])
+    assert feed(pipeline, query, [(5, "b", 4)]) == []
+    assert feed(pipeline, query, [(4, "b", 8)]) == []
+    assert feed(pipeline, query, [(12, "a", 0)]) == [("b", 8, 8), ("b", 4, 12), ("a", 2, 3)]
+
+
+def test_what_a_flush_emitted_is_not_emitted_again() -> None:
+    query = over("ts")
+    pipeline = query.pipeline()
+    assert len(feed(pipeline, query, [(0, "a", 1), (10, "a", 2)])) == 1
+    assert tuples(pipeline.flush()) == [("a", 2, 3)]
+    pipeline = pipeline.restarted()
+    feed(pipeline, query, [(10, "a", 4), (11, "a", 8)])
+    assert tuples(pipeline.flush()) == [("a", 8, 11)]
+    assert pipeline.late_rows == 1
+
+
+@pytest.mark.parametrize("keys", [["k"], ["k", "l"]])
+def test_two_partitions_with_one_hash_stay_apart(keys: list[str]) -> None:
+    rows = pl.DataFrame({"hash": [5] * 6, "k": ["a", "b"] * 3, "l": [None] * 6, "at": range(6)})
+    found = in_partitions(rows, keys)
+    assert found.group_by(PART, maintain_order=True).agg("k", "at").rows() == [
+        (0, ["a"] * 3, [0, 2, 4]), (1, ["b"] * 3, [1, 3, 5]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("apart", [10, 1 << 60])
+def test_frames_of_far_apart_times(apart: int) -> None:
+    """So far apart that one number for partition and time would not hold them."""
+    part = pl.Series([0, 0, 0, 1, 1]).to_numpy()
+    at = pl.Series([-apart, 0, 3, 0, apart]).to_numpy()
+    first, last = frames_of(part, at, Frame(rows=False, first=-5, last=0), peers=True)
+    assert (first.tolist(), last.tolist()) == ([0, 1, 1, 3, 4], [0, 1, 2, 3, 4])
