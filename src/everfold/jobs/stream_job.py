@@ -18,7 +18,7 @@ from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Router, Target, tagged
 from everfold.jobs.soundness import newest
 from everfold.jobs.sources import Sources
-from everfold.plan.nodes import Root, TimeKind, WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import OverAggregate, Root, TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session, slice_end
 from everfold.spark.batch import BatchLowering
 from everfold.spark.buckets import bucket_ids
@@ -235,6 +235,8 @@ def _newest_batch(log: Path) -> int:
 
 def _leaves_open(node: StatefulNode) -> bool:
     """Whether an operator may have something to emit when its input has ended."""
+    if isinstance(node, OverAggregate):
+        return node.time is not TimeKind.PROCTIME
     return isinstance(node, WindowTableFunction | WindowAggregate)
 
 
