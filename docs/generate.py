@@ -39,10 +39,9 @@ def functions_page() -> Iterator[str]:
     yield from ("# Functions", "", _MADE, "", "## Aggregate functions", "")
     yield "Each takes `FILTER (WHERE …)` and, where that makes sense, `DISTINCT`. Types and results are Flink's."
     yield ""
-    entries = [entry for name in aggregates.names() if (entry := aggregates.lookup(name)) is not None]
-    yield from _table(("function", "what it means"), (_aggregate(each) for each in entries if not each.over_only))
+    yield from _table(("function", "what it means"), map(_aggregate, aggregates.names()))
     yield from ("", "## Functions of OVER windows", "", "Beside the aggregate functions. They take no frame.", "")
-    yield from _table(("function", "what it means"), (_aggregate(each) for each in entries if each.over_only))
+    yield from _table(("function", "what it means"), map(_aggregate, aggregates.names_of_windows()))
     yield from ("", "## Scalar functions and operators", "")
     yield from _table(
         ("function", "what it means"),
@@ -53,8 +52,8 @@ def functions_page() -> Iterator[str]:
     )
 
 
-def _aggregate(entry: aggregates.Aggregate) -> tuple[str, str]:
-    return _code(entry.name), (type(entry).__doc__ or "").strip().split("\n")[0]
+def _aggregate(name: str) -> tuple[str, str]:
+    return _code(name), (type(aggregates.lookup(name)).__doc__ or "").strip().split("\n")[0]
 
 
 def _lacks(spark: object, duckdb: object) -> str:

@@ -185,5 +185,10 @@ def lookup(name: str) -> Aggregate | None:
 
 
 def names() -> tuple[str, ...]:
-    """All registered names, sorted."""
-    return tuple(sorted(_REGISTRY))
+    """The names of the functions of groups, sorted."""
+    return tuple(sorted(name for name, entry in _REGISTRY.items() if not entry.over_only))
+
+
+def names_of_windows() -> tuple[str, ...]:
+    """The names of the functions that OVER has besides, sorted."""
+    return tuple(sorted(name for name, entry in _REGISTRY.items() if entry.over_only))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from everfold.aggregates.registry import names_of_windows
 from everfold.errors import Diagnostic, Span, SqlError, nearest
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.sql.binder.aggregate_calls import bind_call
@@ -348,7 +349,7 @@ class ExpressionBinder:
         if name in OVER_FUNCTIONS:
             mode = "in a stream: rows behind the current one are not there yet" if context.streaming else "yet"
             return context.unsupported("over-function", f"`{name}` is not supported {mode}", call)
-        near = nearest(name, (*aggregate_names(), "ROW_NUMBER", "RANK", "DENSE_RANK", "LAG"))
+        near = nearest(name, (*aggregate_names(), *names_of_windows()))
         return context.error("over-function", f"`{name}` is no aggregate function, and OVER takes one", call, near)
 
     def _grouping(self, node: FunctionCall) -> Expr:

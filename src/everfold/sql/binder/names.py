@@ -32,7 +32,7 @@ def over_function(name: str) -> registry.Aggregate | None:
 
 def aggregate_names() -> tuple[str, ...]:
     """All registered aggregates."""
-    return tuple(name for name in registry.names() if aggregate_named(name) is not None)
+    return registry.names()
 
 
 def is_aggregate(name: str) -> bool:
