@@ -1,6 +1,6 @@
 """Measures what a batch of `SELECT a, SUM(c), COUNT(*) … GROUP BY a` costs as its state grows, in everfold and in Spark's own aggregation.
 
-    python growth.py --out ../scratch/bench/growth.jsonl                 # 1 and 20 million keys, both engines, three quarters of an hour
+    python growth.py --out ../scratch/bench/growth.jsonl                 # 1 and 20 million keys, both engines
     python growth.py --keys 1e6 --engines everfold --loads zipf
 
 Every engine has a process of its own: it takes in all the keys once, then the loads of `touches.py` one behind the other, a file a batch. The times are
