@@ -125,6 +125,17 @@ def by_id(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[Any]]:
     return found
 
 
+def streamed(query: Query, rows: Sequence[Row], size: int, buckets: int) -> list[tuple[Any, ...]]:
+    """What a stream gives for rows in batches of a size, restarted after each; nothing is late."""
+    pipeline, out = query.pipeline(buckets=buckets), []
+    for start in range(0, len(rows), size):
+        out += tuples(pipeline.feed(query.input(e=[row.values for row in rows[start : start + size]])))
+        pipeline = pipeline.restarted()
+    out += tuples(pipeline.flush())
+    assert pipeline.late_rows == 0
+    return out
+
+
 @pytest.mark.parametrize("partition", list(PARTITIONS), ids=["by key", "all"])
 @pytest.mark.parametrize("frame", list(STREAMING))
 def test_a_stream_in_any_batches_gives_every_row_its_frame(frame: str, partition: str) -> None:
@@ -133,13 +144,9 @@ def test_a_stream_in_any_batches_gives_every_row_its_frame(frame: str, partition
     @LAW
     @given(streams(), st.integers(1, 30), st.sampled_from([1, 3]))
     def law(rows: list[Row], size: int, buckets: int) -> None:
-        pipeline, out = query.pipeline(buckets=buckets), []
-        for start in range(0, len(rows), size):
-            out += tuples(pipeline.feed(query.input(e=[row.values for row in rows[start : start + size]])))
-            pipeline = pipeline.restarted()
-        out += tuples(pipeline.flush())
-        assert pipeline.late_rows == 0
-        assert by_id(out) == reference(rows, PARTITIONS[partition], STREAMING[frame], list(CALLS))
+        assert by_id(streamed(query, rows, size, buckets)) == reference(
+            rows, PARTITIONS[partition], STREAMING[frame], list(CALLS)
+        )
 
     law()
 

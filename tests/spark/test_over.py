@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from property.queries import tuples
-from property.test_over import PARTITIONS, STREAMING, Row, by_id, query_of, streams
+from property.test_over import PARTITIONS, STREAMING, Row, by_id, query_of, streamed, streams
 
 from everfold.spark.session import own_session
 
@@ -48,15 +47,10 @@ def test_a_stream_is_sparks_own_window_functions(frame: str, partition: str, spa
     @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(streams(), st.integers(1, 30), st.sampled_from([1, 3]))
     def law(rows: list[Row], size: int, buckets: int) -> None:
-        pipeline, out = query.pipeline(buckets=buckets), []
-        for start in range(0, len(rows), size):
-            out += tuples(pipeline.feed(query.input(e=[row.values for row in rows[start : start + size]])))
-            pipeline = pipeline.restarted()
-        out += tuples(pipeline.flush())
         values = [(row.id, row.at, row.k, row.v, row.f) for row in rows]
         session.createDataFrame(values, "id INT, at BIGINT, k STRING, v INT, f DOUBLE").createOrReplaceTempView("e")
         expected = by_id([tuple(row) for row in session.sql(spark_sql(STREAMING[frame], partition)).collect()])
-        found = by_id(out)
+        found = by_id(streamed(query, rows, size, buckets))
         assert found.keys() == expected.keys()
         for of, row in found.items():
             assert row == pytest.approx(expected[of], nan_ok=True), of

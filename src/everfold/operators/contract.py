@@ -117,6 +117,11 @@ class InputColumn:
     as_hash: bool = False
     zone: str | None = None
 
+    @classmethod
+    def of(cls, name: str, expression: Expr) -> InputColumn:
+        """The value of an expression as it is."""
+        return cls(name=name, expression=expression, type=expression.type)
+
 
 class Operator(Protocol):
     """The logic of one stateful plan node. Must pickle, and is cheap to make: workers make it again for each task."""

@@ -24,9 +24,9 @@ from everfold.operators.layout import normalised
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.plan.changelog import KIND
 from everfold.plan.nodes import GroupAggregate
+from everfold.state.heads import read_head, write_head
 from everfold.state.keyed import KeyedTable
-from everfold.state.pages import decode_head, encode_head
-from everfold.state.store import PageKey, Store
+from everfold.state.store import Store
 from everfold.types import Schema, physical
 
 _TABLE = "table"
@@ -102,9 +102,7 @@ class GroupOperator:
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Merges a batch's groups with their state and gives the changes of their results."""
-        head_key = PageKey(self._epoch, "head", 0, 0)
-        blob = store.get(head_key)
-        head = decode_head(blob) if blob is not None else {}
+        head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         live = clock.advance(metas)
         state = _State(self, store, head, clock.now_ms)
@@ -114,7 +112,7 @@ class GroupOperator:
         else:
             rows = self._nothing()
         head = {"clock": clock.encode(), **state.encode()}
-        store.put(head_key, encode_head(head))
+        write_head(store, self._epoch, head)
         stats = Stats(self._name, clock.watermark, 0, state.rows, state.ignored)
         return Step(rows, clock.forwarded(self._name, live, metas), stats)
 

@@ -96,7 +96,7 @@ def layout_of(node: WindowAggregate, retracting: bool = False) -> Layout:
     """
     inputs = [time_input(node)]
     keys = tuple(f"k{at}" for at in range(len(node.keys)))
-    inputs += [InputColumn(name=name, expression=key, type=key.type) for name, key in zip(keys, node.keys, strict=True)]
+    inputs += map(InputColumn.of, keys, node.keys)
     names = {
         name: f"key {text}"
         for name, text in zip(keys, distinct_texts([expr_text(key, node.input) for key in node.keys]), strict=True)

@@ -16,9 +16,9 @@ from everfold.operators.layout import column_names, normalised
 from everfold.plan.changelog import RowKind
 from everfold.plan.expressions import InputRef
 from everfold.plan.nodes import ChangelogNormalize
+from everfold.state.heads import read_head, write_head
 from everfold.state.keyed import KeyedTable
-from everfold.state.pages import decode_head, encode_head
-from everfold.state.store import PageKey, Store
+from everfold.state.store import Store
 from everfold.types import Schema, physical
 
 _OLD = "old_"
@@ -78,9 +78,7 @@ class NormalizeOperator:
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Compares the last row of each key with the one that is kept."""
-        head_key = PageKey(self._epoch, "head", 0, 0)
-        blob = store.get(head_key)
-        head = decode_head(blob) if blob is not None else {}
+        head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         table = KeyedTable.decode(
             store, self._epoch, "rows", [self._page_names[key] for key in self._keys], head.get("rows")
@@ -90,7 +88,7 @@ class NormalizeOperator:
         rows = self._changed(table, [frame for frame in prepared if frame.height], clock.now_ms, expired)
         if expired is not None:
             table.sweep(expired, SWEPT_PAGES)
-        store.put(head_key, encode_head({"clock": clock.encode(), "rows": table.encode()}))
+        write_head(store, self._epoch, {"clock": clock.encode(), "rows": table.encode()})
         return Step(rows, clock.forwarded(self._name, live, metas), Stats(self._name, clock.watermark, 0, table.rows))
 
     def _last(self, rows: pl.DataFrame) -> pl.DataFrame:

@@ -31,11 +31,11 @@ from everfold.operators.layout import Layout, column_names, distinct_texts, fold
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.runs import Runs
 from everfold.plan.canonical import expr_text
-from everfold.plan.expressions import InputRef
+from everfold.plan.expressions import references
 from everfold.plan.nodes import OverAggregate, TimeKind
+from everfold.state.heads import read_head, write_head
 from everfold.state.keyed import KeyedTable
-from everfold.state.pages import decode_head, encode_head
-from everfold.state.store import PageKey, Store
+from everfold.state.store import Store
 from everfold.types import BIGINT, Schema, physical
 
 _HALF = 1 << 32
@@ -58,15 +58,9 @@ class OverOperator:
         time = node.order[0].expression
         inputs = [InputColumn(name=_TIME, expression=time, type=BIGINT, as_ms=True)]
         self._keys = tuple(f"k{at}" for at in range(len(node.partition)))
-        inputs += [
-            InputColumn(name=name, expression=key, type=key.type)
-            for name, key in zip(self._keys, node.partition, strict=True)
-        ]
+        inputs += map(InputColumn.of, self._keys, node.partition)
         self._columns = tuple(f"r{at}" for at in range(len(below)))
-        inputs += [
-            InputColumn(name=name, expression=InputRef(type=of.type, position=at, name=of.name), type=of.type)
-            for at, (name, of) in enumerate(zip(self._columns, below, strict=True))
-        ]
+        inputs += map(InputColumn.of, self._columns, references(below))
         made = folds_of(node.calls, node.input, inputs)
         texts = distinct_texts([expr_text(key, node.input) for key in node.partition])
         names = {key: f"key {text}" for key, text in zip(self._keys, texts, strict=True)}
@@ -107,9 +101,7 @@ class OverOperator:
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Takes a batch's rows, moves the clock, gives the rows that it has passed."""
-        head_key = PageKey(self._epoch, "head", 0, 0)
-        blob = store.get(head_key)
-        head: dict[str, Any] = decode_head(blob) if blob is not None else {}
+        head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         since = max(clock.watermark, clock.closed)
         live = clock.advance(metas)
@@ -125,7 +117,7 @@ class OverOperator:
         else:
             rows, late = past.not_late(rows, since)
             due = self._due(rows, waiting, since, upto)
-        out = self._computed(due, past, upto if upto != END_OF_TIME else since)
+        out = self._computed(due, past)
         if flush and due.height:
             clock.close(int(due[_TIME].max()))  # type: ignore[arg-type]
 
@@ -134,9 +126,9 @@ class OverOperator:
             "waiting": waiting.encode(),
             "arrived": head.get("arrived", 0) + sum(frame.height for frame in prepared),
             "late": head.get("late", 0) + late,
-            **past.encode(clock.now_ms, upto if not flush else since),
+            **past.encode(since if flush else upto),
         }
-        store.put(head_key, encode_head(head))
+        write_head(store, self._epoch, head)
         stats = Stats(self._name, clock.watermark, head["late"], waiting.rows + past.rows)
         return Step(out, clock.forwarded(self._name, live, metas), stats)
 
@@ -169,7 +161,7 @@ class OverOperator:
                 waiting.compact(at, pl.concat)
         return due.sort(_TIME, _NUMBER)
 
-    def _computed(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
+    def _computed(self, due: pl.DataFrame, past: _Past) -> pl.DataFrame:
         """The rows that are due with the values of their frames, by time and arrival."""
         if due.is_empty():
             return self._shown(self._none(), [])
@@ -186,7 +178,7 @@ class OverOperator:
         )
         wanted = rows["due"].to_numpy()
         merged = over_frames(rows, self._layout.folds, first[wanted], last[wanted])
-        past.keep(rows, upto)
+        past.keep(rows)
         back = np.argsort(rows["row"].to_numpy()[wanted])
         merged = settle(merged[back], self._layout.folds, whole=True)
         names = [physical(len(self._columns) + at) for at in range(len(self._layout.calls))]
@@ -226,8 +218,7 @@ class _Past:
 
     def __init__(self, operator: OverOperator, store: Store, head: dict[str, Any], now_ms: int) -> None:
         node, self._layout, self._keys = operator._node, operator._layout, operator._keys
-        self._frame, self._types = node.frame, operator._types
-        self._by_arrival = operator._by_arrival
+        self._frame, self._by_arrival = node.frame, operator._by_arrival
         self._unbounded = node.frame.first is None
         self._names = {key: self._layout.page_names[key] for key in self._keys}
         name = "totals" if self._unbounded else "rows"
@@ -252,7 +243,7 @@ class _Past:
             return now - self._ttl_ms if now != NO_WATERMARK else None
         return self._now_ms - self._ttl_ms if self._ttl_ms else None
 
-    def encode(self, now_ms: int, upto: int) -> dict[str, Any]:
+    def encode(self, upto: int) -> dict[str, Any]:
         """For the head page; a few cold pages are swept before. upto: the time that all has passed by now."""
         self._since = max(self._since, upto)
         if self._expired is not None:
@@ -292,7 +283,7 @@ class _Past:
         found = found.join(partitions, on=["hash", *self._keys], how="semi", nulls_equal=True)
         return found.sort(_TIME, _NUMBER)
 
-    def keep(self, rows: pl.DataFrame, upto: int) -> None:
+    def keep(self, rows: pl.DataFrame) -> None:
         """Keeps what later frames reach of rows in order, with `part` and `due`; lets go of what none reaches any more."""
         if self._unbounded:
             facts = [pl.col("hash", *self._keys).first(), (pl.col(_NUMBER) < 0).any().alias("there")]
@@ -314,17 +305,13 @@ class _Past:
             # A partition is forgotten as a whole, so with a TTL all its rows are touched.
             written = rows.filter("kept" if self._ttl_ms else pl.col("due") & pl.col("kept"))
             added = rows.filter(pl.col("due") & pl.col("kept")).height - dead.height
-        self._table.write(self._to_page(written), self._to_page(dead, slots=False), added=added)
+        self._table.write(self._to_page(written), self._to_page(dead), added=added)
 
-    def _to_page(self, rows: pl.DataFrame, slots: bool = True) -> pl.DataFrame:
+    def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         place = pl.col("hash") // _HALF * _HALF + pl.col(_NUMBER) % _HALF
         page = self._layout.to_page(rows.with_columns(place.alias("h")), ["h", "hash", _TIME, _NUMBER])
         if self._timed:
             page = page.with_columns(pl.col(_TIME).alias("touched"))
         elif self._ttl_ms:
             page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
-        return (
-            page
-            if slots
-            else page.select("h", _NUMBER, *self._names.values(), *(["touched"] if "touched" in page.columns else []))
-        )
+        return page

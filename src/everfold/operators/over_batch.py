@@ -8,7 +8,7 @@ from everfold.aggregates.folding import results, settle
 from everfold.operators.contract import InputColumn
 from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
 from everfold.operators.layout import folds_of, normalised
-from everfold.plan.expressions import Expr, InputRef
+from everfold.plan.expressions import references
 from everfold.plan.nodes import OverAggregate
 from everfold.types import BIGINT, TemporalType, physical
 
@@ -26,18 +26,15 @@ class OverBatch:
         self.keys = tuple(f"k{at}" for at in range(len(node.partition)))
         self._order = tuple(f"o{at}" for at in range(len(node.order)))
         self._columns = tuple(f"r{at}" for at in range(len(below)))
-        inputs = [_plain(name, key) for name, key in zip(self.keys, node.partition, strict=True)]
+        inputs = [*map(InputColumn.of, self.keys, node.partition)]
         for name, key in zip(self._order, node.order, strict=True):
             timed = isinstance(key.expression.type, TemporalType) and self._by_distance
             inputs.append(
                 InputColumn(name=name, expression=key.expression, type=BIGINT, as_ms=True)
                 if timed
-                else _plain(name, key.expression)
+                else InputColumn.of(name, key.expression)
             )
-        inputs += [
-            _plain(name, InputRef(type=of.type, position=at, name=of.name))
-            for at, (name, of) in enumerate(zip(self._columns, below, strict=True))
-        ]
+        inputs += map(InputColumn.of, self._columns, references(below))
         made = folds_of(node.calls, node.input, inputs)
         self._folds, self._calls = made.folds, made.calls
         self.inputs: tuple[InputColumn, ...] = tuple(inputs)
@@ -74,7 +71,3 @@ class OverBatch:
         far = max(abs(frame.first or 0), abs(frame.last or 0)) + 1
         away = value.min() - far if key.nulls_first else value.max() + far
         return value.fill_null(away.fill_null(0)).alias(_AT)
-
-
-def _plain(name: str, expression: Expr) -> InputColumn:
-    return InputColumn(name=name, expression=expression, type=expression.type)

@@ -29,8 +29,8 @@ from everfold.operators.zones import closed_until
 from everfold.plan.expressions import InputRef
 from everfold.plan.nodes import WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session
-from everfold.state.pages import decode_head, encode_head
-from everfold.state.store import PageKey, Store
+from everfold.state.heads import read_head, write_head
+from everfold.state.store import Store
 from everfold.types import Schema, physical
 
 PART_ROWS = 8192
@@ -99,9 +99,7 @@ class _Sessions(ABC):
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Any]) -> Step:
         """Joins a batch's items with the bucket's open sessions, moves the clock, emits the sessions that are complete."""
-        head_key = PageKey(self._epoch, "head", 0, 0)
-        blob = store.get(head_key)
-        head = decode_head(blob) if blob is not None else {}
+        head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         table = Runs.decode(store, self._epoch, "sessions", head.get("sessions"))
         earliest = {int(part): end for part, end in head.get("earliest", {}).items()}
@@ -153,7 +151,7 @@ class _Sessions(ABC):
             "parts": parts if table.index else 1,
             "late": late,
         }
-        store.put(head_key, encode_head(head))
+        write_head(store, self._epoch, head)
         stats = Stats(self._name, clock.watermark, late, table.rows)
         return Step(self._emitted(done), clock.forwarded(self._name, live, metas), stats)
 

@@ -29,8 +29,8 @@ from everfold.operators.runs import Runs
 from everfold.operators.zones import closed_until
 from everfold.plan.nodes import TimeKind, WindowAggregate
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble, last_window_end, slice_end, window_start
-from everfold.state.pages import decode_head, encode_head
-from everfold.state.store import PageKey, Store
+from everfold.state.heads import read_head, write_head
+from everfold.state.store import Store
 from everfold.types import Schema
 
 _FEW_ROWS = 4096
@@ -88,9 +88,7 @@ class WindowOperator:
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Adds a batch's slots to the bucket's slices, moves the clock, emits the windows that are complete."""
-        head_key = PageKey(self._epoch, "head", 0, 0)
-        blob = store.get(head_key)
-        head = decode_head(blob) if blob is not None else {}
+        head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         slices = Runs.decode(store, self._epoch, "slices", head.get("slices"))
         totals = Runs.decode(store, self._epoch, "totals", head.get("totals"))
@@ -108,7 +106,7 @@ class WindowOperator:
             clock.close(int(results["end"].max()))  # type: ignore[arg-type]
 
         head = {"clock": clock.encode(), "slices": slices.encode(), "totals": totals.encode(), "late": late}
-        store.put(head_key, encode_head(head))
+        write_head(store, self._epoch, head)
         stats = Stats(self._name, clock.watermark, late, slices.rows + totals.rows)
         return Step(self._emitted(results), clock.forwarded(self._name, live, metas), stats)
 

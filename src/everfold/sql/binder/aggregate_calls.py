@@ -36,7 +36,7 @@ def bind_call(
     nodes = list(node.expressions)
     if name == "COUNT" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not node.distinct:
         nodes = []
-    elif not nodes and not entry.over_only:
+    elif not nodes and (entry.arity[0] or not entry.over_only):
         raise context.error(
             "wrong-arguments", f"`{name}` takes an argument", node, "write COUNT(*)" if name == "COUNT" else None
         )

@@ -301,10 +301,7 @@ def _grouped(select: _Select) -> Plan:
         return _ordered_outside(
             distinct_rows(_projected(plan, outputs, select), context, node.args["distinct"]), outputs, select
         )
-    over_keys = [
-        SortKey(expression=placed(over(key.expression)), descending=key.descending, nulls_first=key.nulls_first)
-        for key in sort_keys
-    ]
+    over_keys = [replace(key, expression=placed(over(key.expression))) for key in sort_keys]
     return _ordered_inside(plan, outputs, over_keys, select)
 
 
