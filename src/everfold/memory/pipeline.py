@@ -34,7 +34,6 @@ from everfold.plan.nodes import (
     Scan,
     SetOperation,
     Sort,
-    TimeKind,
     Union,
     Unnest,
     Values,
@@ -42,6 +41,7 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     is_stateful,
+    runs_on_arrival,
     streamed,
     tables_of,
 )
@@ -159,10 +159,7 @@ class MemoryPipeline:
                 return self._build(node.input)
             case WindowTableFunction() | WindowAggregate() | GroupAggregate() | OverAggregate() | ChangelogNormalize():
                 splits = self._build(node.input)
-                processing = (
-                    isinstance(node, WindowTableFunction | WindowAggregate | OverAggregate)
-                    and node.time is TimeKind.PROCTIME
-                )
+                processing = runs_on_arrival(node)
                 clock = ClockSpec(
                     splits=() if processing else splits,
                     idle_timeout_ms=self._settings.idle_timeout_ms,

@@ -77,9 +77,7 @@ class _Building:
     def built(self) -> GroupLayout:
         node = self._node
         keys = tuple(f"k{at}" for at in range(len(node.keys)))
-        self._inputs += [
-            InputColumn(name=name, expression=key, type=key.type) for name, key in zip(keys, node.keys, strict=True)
-        ]
+        self._inputs += map(InputColumn.of, keys, node.keys)
         texts = distinct_texts([expr_text(key, node.input) for key in node.keys])
         self._names |= {name: f"key {text}" for name, text in zip(keys, texts, strict=True)}
         known: dict[str, int] = {}
@@ -123,9 +121,7 @@ class _Building:
         """The input column of an expression."""
         if expression not in self._columns:
             self._columns[expression] = f"a{len(self._columns)}"
-            self._inputs.append(
-                InputColumn(name=self._columns[expression], expression=expression, type=expression.type)
-            )
+            self._inputs.append(InputColumn.of(self._columns[expression], expression))
         return self._columns[expression]
 
     def hash_of(self, expression: Expr) -> str:

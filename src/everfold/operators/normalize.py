@@ -14,7 +14,7 @@ from everfold.operators.clock import Clock
 from everfold.operators.contract import ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.layout import column_names, normalised
 from everfold.plan.changelog import RowKind
-from everfold.plan.expressions import InputRef
+from everfold.plan.expressions import references
 from everfold.plan.nodes import ChangelogNormalize
 from everfold.state.heads import read_head, write_head
 from everfold.state.keyed import KeyedTable
@@ -41,15 +41,7 @@ class NormalizeOperator:
         self._values = tuple(
             self._keys[node.keys.index(at)] if at in node.keys else f"r{at}" for at in range(len(below))
         )
-        columns = dict(zip(self._values, range(len(below)), strict=True))
-        self._inputs = tuple(
-            InputColumn(
-                name=name,
-                expression=InputRef(type=below[at].type, position=at, name=below[at].name),
-                type=below[at].type,
-            )
-            for name, at in columns.items()
-        )
+        self._inputs = tuple(map(InputColumn.of, self._values, references(below)))
         known = dict(zip(self._values, column_names(below.names), strict=True))
         self._page_names = known | {key: known[key].replace("column ", "key ", 1) for key in self._keys}
 

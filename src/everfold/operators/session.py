@@ -26,7 +26,6 @@ from everfold.operators.layout import column_names, layout_of, local_zone, norma
 from everfold.operators.output import emitted, window_values
 from everfold.operators.runs import Runs
 from everfold.operators.zones import closed_until
-from everfold.plan.expressions import InputRef
 from everfold.plan.nodes import WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session
 from everfold.state.heads import read_head, write_head
@@ -235,18 +234,12 @@ class SessionRowsOperator(_Sessions):
         below = node.input.schema
         keys = tuple(f"k{at}" for at in range(len(node.partition_keys)))
         super().__init__(name, node, clock, epoch, keys)
-        columns = [InputRef(type=of.type, position=at, name=of.name) for at, of in enumerate(below)]
+        columns = references(below)
         self._columns = tuple(f"r{at}" for at in range(len(below)))
         self._inputs = (
             time_input(node),
-            *(
-                InputColumn(name=name, expression=columns[position], type=below[position].type)
-                for name, position in zip(keys, node.partition_keys, strict=True)
-            ),
-            *(
-                InputColumn(name=name, expression=column, type=column.type)
-                for name, column in zip(self._columns, columns, strict=True)
-            ),
+            *map(InputColumn.of, keys, (columns[position] for position in node.partition_keys)),
+            *map(InputColumn.of, self._columns, columns),
         )
         self._page_names = dict(zip(self._columns, column_names(below.names), strict=True))
 

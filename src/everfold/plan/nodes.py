@@ -561,6 +561,11 @@ def read_as_batch(node: Plan) -> Iterator[Plan]:
     return (each.right for each in streamed(node) if isinstance(each, Join))
 
 
+def runs_on_arrival(node: Plan) -> bool:
+    """Whether a stateful node's clock is that of processing, and not that of its rows."""
+    return isinstance(node, WindowTableFunction | WindowAggregate | OverAggregate) and node.time is TimeKind.PROCTIME
+
+
 def is_stateful(node: Plan) -> bool:
     """Whether the node keeps state in a stream: what an operator of ours runs, not the engine's scalar part."""
     if isinstance(node, WindowTableFunction):

@@ -31,7 +31,6 @@ from everfold.plan.nodes import (
     SetOperation,
     Sort,
     Table,
-    TimeKind,
     Union,
     Unnest,
     Values,
@@ -39,6 +38,7 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     is_stateful,
+    runs_on_arrival,
     streamed,
     tables_of,
 )
@@ -280,9 +280,7 @@ class StreamLowering:
         below = self.lower(node.input)
         name = f"w{len(self.operators) + 1}"
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
-        processing_time = (
-            isinstance(node, WindowTableFunction | WindowAggregate | OverAggregate) and node.time is TimeKind.PROCTIME
-        )
+        processing_time = runs_on_arrival(node)
         clock = ClockSpec(
             splits=() if processing_time else below.splits,
             idle_timeout_ms=self.idle_timeout_ms,
