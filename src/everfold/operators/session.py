@@ -26,6 +26,7 @@ from everfold.operators.layout import column_names, layout_of, local_zone, norma
 from everfold.operators.output import emitted, window_values
 from everfold.operators.runs import Runs
 from everfold.operators.zones import closed_until
+from everfold.plan.expressions import references
 from everfold.plan.nodes import WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session
 from everfold.state.heads import read_head, write_head

@@ -34,12 +34,15 @@ from everfold.state.segments import (
 from everfold.state.store import Store
 
 RANK_RUNS = 32
-"""So many runs of a rank are merged into one of the next."""
+"""So many runs of a rank are merged into one of the next. A write of as many bytes as such a run begins there: small ones never rewrite it."""
 MAX_MERGED_BYTES = 4 * SEGMENT_BYTES
 """Runs that are larger together are left to be folded into the base."""
+BASE_SEGMENTS = 16
+LEAST_SEGMENT_BYTES = SEGMENT_BYTES // 8
+"""The base has so many segments or more if they are not too small for that: folding goes from one to the next, so they are its steps."""
 FOLD_AT = 0.6
 """Folding begins when the runs have this share of the base's bytes."""
-WORK = 2
+WORK = 1.75
 """How many bytes folding may write for each byte that a batch appends."""
 _FIRST, _LAST = -1 << 63, (1 << 63) - 1
 
@@ -158,10 +161,8 @@ class KeyedTable:
             gone = dead.select(PLACE, *self.keys, *when, pl.lit(True).alias(DEAD))
             rows = pl.concat([rows, gone], how="diagonal")
         if rows.height:
-            self.credit += WORK * int(rows.estimated_size())
             self._append(rows.sort(PLACE), added)
-        self._fold(expired_before)
-        self.credit = min(self.credit, SEGMENT_BYTES)
+        self._fold(int(rows.estimated_size()), expired_before)
 
     def sweep(self, expired_before: int, budget_pages: int) -> None:
         """Takes rows that have expired off the disk: whole segments unread, and others by rewriting them, so many pages a call on average."""
@@ -188,7 +189,7 @@ class KeyedTable:
             self.allowance = 0
             rows = _unexpired(self.segments.read(self.base[at]), expired_before)
             self.segments.delete(self.base[at])
-            self.base[at : at + 1] = self.segments.write(rows)
+            self.base[at : at + 1] = self.segments.write(rows, self._step_bytes)
 
     def _by_place(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame] | None:
         """The newest versions of these keys as long as no two keys meet in one place; None if some do."""
@@ -227,6 +228,12 @@ class KeyedTable:
                 wanted = wanted.join(rows, on=on, how="anti", nulls_equal=True)
         return found
 
+    @property
+    def _step_bytes(self) -> int:
+        """How many bytes a segment of the base is to have."""
+        share = sum(each.bytes for level in self._levels() for each in level) // BASE_SEGMENTS
+        return min(max(share, LEAST_SEGMENT_BYTES), SEGMENT_BYTES)
+
     def _levels(self) -> list[list[Segment]]:
         """Newest first."""
         return [*(run.segments for run in reversed(self.runs)), self.base]
@@ -238,7 +245,7 @@ class KeyedTable:
             self.runs, self.folding = [], None
             self.base = self.segments.write(_without_dead(self._merged(every, rows)))
             return
-        rank = 0
+        rank = int(rows.estimated_size() > MAX_MERGED_BYTES // RANK_RUNS)
         merged: list[Run] = []
         while tail := self._tail(rank):
             merged = tail + merged
@@ -262,11 +269,14 @@ class KeyedTable:
             self.segments.delete(segment)
         return rows
 
-    def _fold(self, expired_before: int | None) -> None:
-        """Folds runs into the base, as far as the credit goes."""
-        newer, older = sum(run.bytes for run in self.runs), sum(segment.bytes for segment in self.base)
-        if self.folding is None and self.runs and newer >= FOLD_AT * older:
-            self.folding = len(self.runs), _FIRST
+    def _fold(self, appended: int, expired_before: int | None) -> None:
+        """Folds runs into the base, as far as the credit goes that the bytes appended since it began have given."""
+        if self.folding is None:
+            newer, older = sum(run.bytes for run in self.runs), sum(segment.bytes for segment in self.base)
+            if not self.runs or newer < FOLD_AT * older:
+                return
+            self.folding, self.credit = (len(self.runs), _FIRST), 0
+        self.credit += int(WORK * appended)
         while self.credit > 0 and self.folding is not None:
             before = self.segments.written
             self._fold_next(*self.folding, expired_before)
@@ -276,7 +286,8 @@ class KeyedTable:
         """Folds the next range of the `count` oldest runs, from `low` on: that of a segment of the base, or of several small ones."""
         first = next((at for at, each in enumerate(self.base) if each.low >= low), len(self.base))
         stop, size = first, 0
-        while stop < len(self.base) and size < SEGMENT_BYTES // 2:
+        step_bytes = self._step_bytes
+        while stop < len(self.base) and size < step_bytes // 2:
             size += self.base[stop].bytes
             stop += 1
         high = self.base[stop].low - 1 if stop < len(self.base) else _LAST
@@ -290,7 +301,7 @@ class KeyedTable:
         if news:
             old = self.base[first:stop]
             versions = [*map(self.segments.read, old), *news]
-            high = min(high, _nearer(versions))
+            high = min(high, _nearer(versions, step_bytes))
             folded = _without_dead(self._newest([_upto(part, high) for part in versions]))
             before = sum(_upto(part, high).height for part in versions[: len(old)])
             self.runs[0] = replace(self.runs[0], added=self.runs[0].added - folded.height + before)
@@ -298,7 +309,9 @@ class KeyedTable:
                 self.segments.delete(segment)
             rest = [part.slice(_upto(part, high).height) for part in versions[: len(old)]]
             self.base[first:stop] = [
-                segment for part in (_unexpired(folded, expired_before), *rest) for segment in self.segments.write(part)
+                segment
+                for part in (_unexpired(folded, expired_before), *rest)
+                for segment in self.segments.write(part, step_bytes)
             ]
         if high < _LAST:
             self.folding = count, high + 1
@@ -345,13 +358,13 @@ def _spread(level: Sequence[Segment], places: Places, expired_before: int | None
                 yield segment, inside
 
 
-def _nearer(versions: Sequence[pl.DataFrame]) -> int:
-    """A place up to which these rows, each part sorted by place, have about two segments' bytes; the last one of all if they have less."""
+def _nearer(versions: Sequence[pl.DataFrame], step_bytes: int) -> int:
+    """A place up to which these rows, each part sorted by place, have about two steps' bytes; the last one of all if they have less."""
     size = sum(part.estimated_size() for part in versions)
-    if size <= 4 * SEGMENT_BYTES:
+    if size <= 4 * step_bytes:
         return _LAST
     longest = max(versions, key=len)
-    return int(places_of(longest)[int(longest.height * 2 * SEGMENT_BYTES / size)])
+    return int(places_of(longest)[int(longest.height * 2 * step_bytes / size)])
 
 
 def _upto(rows: pl.DataFrame, high: int) -> pl.DataFrame:

@@ -24,7 +24,7 @@ PLACE, TOUCHED, DEAD = "h", "touched", "dead"
 """Int64: where a row lies. Int64, ms: when its newest version was written. Boolean: TRUE in rows that say that a row left."""
 PAGE_BYTES = 32 << 10
 SEGMENT_BYTES = 4 << 20
-"""A longer run of rows is cut into segments of about this size, but never between rows of one place."""
+"""A longer run of rows is cut into segments of about this size at most, but never between rows of one place."""
 Places: TypeAlias = npt.NDArray[np.int64]
 _ROWS, _INDEX = 0, 1
 
@@ -70,9 +70,9 @@ class Segments:
     cache: FrameCache
     written: int = 0
 
-    def write(self, rows: pl.DataFrame) -> list[Segment]:
-        """Rows, sorted by place, as segments."""
-        return [self._write(part) for part in _cut(rows)]
+    def write(self, rows: pl.DataFrame, segment_bytes: int = SEGMENT_BYTES) -> list[Segment]:
+        """Rows, sorted by place, as segments of about so many bytes."""
+        return [self._write(part) for part in _cut(rows, segment_bytes)]
 
     def read(self, segment: Segment) -> pl.DataFrame:
         """All rows."""
@@ -201,11 +201,11 @@ def _together(pages: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(pages, rechunk=True) if len(pages) > 1 else pages[0]
 
 
-def _cut(rows: pl.DataFrame) -> list[pl.DataFrame]:
-    """Rows in parts of about a segment's size, rows of one place together."""
+def _cut(rows: pl.DataFrame, segment_bytes: int) -> list[pl.DataFrame]:
+    """Rows in parts of about so many bytes, rows of one place together."""
     if rows.is_empty():
         return []
-    parts = round(rows.estimated_size() / SEGMENT_BYTES)
+    parts = round(rows.estimated_size() / segment_bytes)
     if parts < 2:
         return [rows]
     step = -(-rows.height // parts)
