@@ -18,7 +18,16 @@ from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Router, Target, tagged
 from everfold.jobs.soundness import newest
 from everfold.jobs.sources import Sources
-from everfold.plan.nodes import OverAggregate, Root, TimeKind, WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import (
+    OverAggregate,
+    Rank,
+    RankWindow,
+    Root,
+    TimeKind,
+    WindowAggregate,
+    WindowTableFunction,
+    runs_on_arrival,
+)
 from everfold.plan.windows import Session, slice_end
 from everfold.spark.batch import BatchLowering
 from everfold.spark.buckets import bucket_ids
@@ -237,16 +246,21 @@ def _leaves_open(node: StatefulNode) -> bool:
     """Whether an operator may have something to emit when its input has ended."""
     if isinstance(node, OverAggregate):
         return node.time is not TimeKind.PROCTIME
+    if isinstance(node, Rank):
+        return node.window is not None
     return isinstance(node, WindowTableFunction | WindowAggregate)
 
 
 def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
     """When the first processing-time window may be over that could be open after a batch at that time."""
-    if not isinstance(node, WindowTableFunction | WindowAggregate) or node.time is not TimeKind.PROCTIME:
+    if isinstance(node, OverAggregate) or not runs_on_arrival(node):
         return float("inf")
-    if isinstance(node.window, Session):
-        return last_batch_ms + node.window.gap_ms
-    return slice_end(node.window, last_batch_ms)
+    assert isinstance(node, WindowTableFunction | WindowAggregate | Rank)
+    window = node.window.of if isinstance(node.window, RankWindow) else node.window
+    if isinstance(window, Session):
+        return last_batch_ms + window.gap_ms
+    assert window is not None
+    return slice_end(window, last_batch_ms)
 
 
 def _data_rows(report: Any) -> int:

@@ -25,6 +25,7 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Project,
+    Rank,
     Root,
     Scan,
     SetOperation,
@@ -98,6 +99,8 @@ class _Query:
                 return f"SELECT * FROM ({self.relation(node.input)}){count}" + (
                     f" OFFSET {node.offset}" if node.offset else ""
                 )
+            case Rank():
+                raise AssertionError(node)
             case Join():
                 return duck.join(self.relation(node.left), self.relation(node.right), node)
             case SetOperation():

@@ -30,6 +30,7 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Project,
+    Rank,
     Root,
     Scan,
     SetOperation,
@@ -157,7 +158,14 @@ class MemoryPipeline:
                 return self._build(node.left)
             case WindowTableFunction() if not is_stateful(node):
                 return self._build(node.input)
-            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | OverAggregate() | ChangelogNormalize():
+            case (
+                WindowTableFunction()
+                | WindowAggregate()
+                | GroupAggregate()
+                | OverAggregate()
+                | Rank()
+                | ChangelogNormalize()
+            ):
                 splits = self._build(node.input)
                 processing = runs_on_arrival(node)
                 clock = ClockSpec(
@@ -253,7 +261,14 @@ class _Batch:
                 below = self.stream(node.input)
                 below.relation = duck.assign_windows(below.relation, node, below.hidden)
                 return below
-            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | OverAggregate() | ChangelogNormalize():
+            case (
+                WindowTableFunction()
+                | WindowAggregate()
+                | GroupAggregate()
+                | OverAggregate()
+                | Rank()
+                | ChangelogNormalize()
+            ):
                 return self._step(node, self.stream(node.input))
             case Join():
                 below = self.stream(node.left)
@@ -318,7 +333,7 @@ class _Batch:
     def _prepared(self, node: Plan, below: _Stream, operator: Operator) -> pl.DataFrame:
         """The columns that the operator wants of its input; `kind` and `seq` if it asks for them."""
         assert isinstance(
-            node, WindowTableFunction | WindowAggregate | GroupAggregate | OverAggregate | ChangelogNormalize
+            node, WindowTableFunction | WindowAggregate | GroupAggregate | OverAggregate | Rank | ChangelogNormalize
         )
         duck, columns = self.duck, [physical(at) for at in range(len(node.input.schema))]
         made = []

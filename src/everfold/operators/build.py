@@ -9,6 +9,8 @@ from everfold.plan.nodes import (
     GroupAggregate,
     OverAggregate,
     Plan,
+    Rank,
+    RankWindow,
     WindowAggregate,
     WindowTableFunction,
 )
@@ -48,6 +50,21 @@ def operator_of(node: Plan, name: str, clock: ClockSpec, epoch: int = 0, updatin
             from everfold.operators.over import OverOperator
 
             return OverOperator(name, node, clock, epoch)
+        case Rank(window=RankWindow() as window):
+            from everfold.operators.window_rank import WindowRankOperator
+
+            if updating:
+                raise UnsupportedFeature.of(
+                    "unsupported-in-stream",
+                    "the first rows of windows over a table whose rows change are not supported",
+                    node.span,
+                    help="aggregate first: GROUP BY window_start, window_end, … gives rows that stay",
+                )
+            return WindowRankOperator(name, node, window, clock, epoch)
+        case Rank():
+            from everfold.operators.rank import RankOperator
+
+            return RankOperator(name, node, clock, epoch, updating)
         case ChangelogNormalize():
             from everfold.operators.normalize import NormalizeOperator
 

@@ -17,6 +17,7 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Project,
+    Rank,
     Scan,
     SetOperation,
     Sort,
@@ -49,6 +50,14 @@ def over_text(call: AggCall, plan: OverAggregate) -> str:
     keys = [text_of(key, names) for key in plan.partition]
     order = [text_of(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order]
     return f"{call_text(call, plan.input)} OVER ([{', '.join(keys)}] [{', '.join(order)}] {frame_text(plan.frame)})"
+
+
+def rank_text(plan: Rank) -> str:
+    """Canonical text of the number that a row has in its partition."""
+    names = column_texts(plan.input)
+    keys = [text_of(key, names) for key in plan.partition]
+    order = [text_of(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order]
+    return f"ROW_NUMBER() OVER ([{', '.join(keys)}] [{', '.join(order)}])"
 
 
 def frame_text(frame: Frame) -> str:
@@ -89,6 +98,9 @@ def column_texts(plan: Plan) -> tuple[str, ...]:
             return (*_aggregated(plan), "window_start", "window_end", "window_time")
         case GroupAggregate():
             return _aggregated(plan)
+        case Rank():
+            number = (rank_text(plan),) if plan.numbered else ()
+            return (*column_texts(plan.input), *number)
         case OverAggregate():
             return (*column_texts(plan.input), *(over_text(call, plan) for call in plan.calls))
         case Join():

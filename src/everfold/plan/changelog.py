@@ -47,6 +47,12 @@ def changelog_of(plan: Plan) -> ChangelogMode:
             return plan.table.changelog
         case nodes.Values() | nodes.WindowAggregate():
             return ChangelogMode.INSERT_ONLY
+        case nodes.Rank(window=None):
+            # Of rows that stay, the first to arrive stay the first.
+            stays = plan.by_arrival and not is_updating(plan.input)
+            return ChangelogMode.INSERT_ONLY if stays else ChangelogMode.ALL
+        case nodes.Rank():
+            return ChangelogMode.INSERT_ONLY
         case nodes.ChangelogNormalize():
             return ChangelogMode.ALL
         case nodes.GroupAggregate():

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from everfold.plan.canonical import frame_text
-from everfold.plan.changelog import ChangelogMode, changelog_of
+from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.nodes import (
     AggCall,
@@ -20,11 +20,13 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Project,
+    Rank,
     Root,
     Scan,
     SetOperation,
     Sink,
     Sort,
+    SortKey,
     TimeKind,
     Union,
     Unnest,
@@ -67,6 +69,8 @@ def _deletes(node: Plan) -> bool:
     """Whether rows may leave again: where some table's do, or where an aggregate of changing rows can become empty."""
     below = children(node)
     if not below or isinstance(node, ChangelogNormalize):
+        return changelog_of(node) is not ChangelogMode.INSERT_ONLY
+    if isinstance(node, Rank) and not node.numbered and node.first < node.last:
         return changelog_of(node) is not ChangelogMode.INSERT_ONLY
     if isinstance(node, GroupAggregate):
         return any(changelog_of(child) is not ChangelogMode.INSERT_ONLY for child in below)
@@ -124,10 +128,10 @@ def _node(node: Plan) -> str:
             return f"GroupAggregate({_grouping(node).removeprefix(', ')})"
         case OverAggregate():
             return f"OverAggregate({_over(node)})"
+        case Rank():
+            return f"Rank({_rank(node)})"
         case Sort():
-            names = node.input.schema.names
-            keys = _names(expr_sql(key.expression, names) + (" DESC" if key.descending else "") for key in node.keys)
-            return f"Sort({keys})"
+            return f"Sort({_order(node.keys, node.input.schema.names)})"
         case Limit():
             return f"Limit(count=[{'all' if node.count is None else node.count}], offset=[{node.offset}])"
         case Join():
@@ -172,9 +176,21 @@ def _grouping(node: WindowAggregate | GroupAggregate) -> str:
 def _over(node: OverAggregate) -> str:
     names = node.input.schema.names
     keys = f"partition=[{_names(expr_sql(key, names) for key in node.partition)}], " if node.partition else ""
-    order = _names(expr_sql(key.expression, names) + (" DESC" if key.descending else "") for key in node.order)
+    order = _order(node.order, names)
     calls = _names(_call(call, names) for call in node.calls)
     return f"{keys}order=[{order}], frame=[{frame_text(node.frame)}], calls=[{calls}]"
+
+
+def _rank(node: Rank) -> str:
+    names = node.input.schema.names
+    keys = f", partition=[{_names(expr_sql(key, names) for key in node.partition)}]" if node.partition else ""
+    order = f", order=[{_order(node.order, names)}]" if node.order else ""
+    window = "" if node.window is None else f", window=[{names[node.window.end]}]"
+    return f"rows=[{node.first} to {node.last}]{keys}{order}{window}{', numbered' if node.numbered else ''}"
+
+
+def _order(keys: Iterable[SortKey], names: tuple[str, ...]) -> str:
+    return _names(expr_sql(key.expression, names) + (" DESC" if key.descending else "") for key in keys)
 
 
 def _call(call: AggCall, names: tuple[str, ...]) -> str:
@@ -224,6 +240,8 @@ def state_of(node: Plan) -> str | None:
             return f"accumulators{_per(node.keys)}, for ever"
         case OverAggregate():
             return _over_state(node)
+        case Rank():
+            return _rank_state(node)
         case _:
             return None
 
@@ -236,6 +254,17 @@ def _over_state(node: OverAggregate) -> str:
     if node.frame.rows:
         return f"{waiting}the last {max(-node.frame.first, 1)} rows{per}, for ever"
     return f"{waiting}the rows of {-node.frame.first * 3 // 2} ms"
+
+
+def _rank_state(node: Rank) -> str:
+    per = " per partition" if node.partition else ""
+    if node.window is not None:
+        return f"the first {node.last} rows{per}, until the window has ended"
+    if is_updating(node.input):
+        return f"all rows{per}, for ever"
+    if node.by_arrival:
+        return f"how many rows have come{per}, for ever"
+    return f"the first {node.last} rows{per}, for ever"
 
 
 def _per(keys: tuple[Expr, ...]) -> str:

@@ -33,12 +33,25 @@ def unique_key(plan: nodes.Plan) -> tuple[int, ...] | None:
             return plan.keys
         case nodes.Filter() | nodes.WatermarkAssigner() | nodes.OverAggregate() | nodes.Sort() | nodes.Limit():
             return unique_key(plan.input)
+        case nodes.Rank():
+            return _ranked(plan)
         case nodes.Project():
             return _projected(plan)
         case nodes.Join():
             return _joined(plan)
         case _:
             return None
+
+
+def _ranked(plan: nodes.Rank) -> tuple[int, ...] | None:
+    """A partition has one row of each number, and changes come by number; without numbers they come by the input's key."""
+    single = plan.first == plan.last
+    if not single and not plan.numbered:
+        return unique_key(plan.input)
+    if not all(isinstance(each, InputRef) for each in plan.partition):
+        return None
+    columns = [each.position for each in plan.partition if isinstance(each, InputRef)]
+    return tuple(columns) if single else (*columns, len(plan.input.schema))
 
 
 def _projected(plan: nodes.Project) -> tuple[int, ...] | None:

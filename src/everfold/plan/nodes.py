@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
-from everfold.errors import Span
+from everfold.errors import Span, SqlError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.windows import Session, Window
@@ -347,7 +347,7 @@ class OverAggregate(PlanNode):
 
     Columns: the input's, the calls. In a stream the order is one time attribute, ascending, and nothing lies behind the current row: a row comes out
     once, when the watermark has passed it (`time` ROWTIME), or at once (PROCTIME). Rows of one time are in the order of their arrival.
-    A partition that was not touched for `ttl_ms` is forgotten (0: never).
+    A partition that was not touched for `ttl_ms` is forgotten (0: never). refused: why no stream runs it as it is; it may become a `Rank`.
     """
 
     input: Plan
@@ -357,6 +357,7 @@ class OverAggregate(PlanNode):
     calls: tuple[AggCall, ...]
     time: TimeKind
     ttl_ms: int = field(default=0, compare=False)
+    refused: SqlError | None = field(default=None, compare=False, repr=False)
 
     @property
     def schema(self) -> Schema:
@@ -366,6 +367,48 @@ class OverAggregate(PlanNode):
                 *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
             )
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWindow:
+    """The windows that a Rank's partitions lie in. end: the column that says when a row's window ends. `zone` as in WindowTableFunction."""
+
+    of: Window
+    end: int
+    time: TimeKind
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank(PlanNode):
+    """Top-N and deduplication (streaming): of each partition, sorted by `order`, the rows from the `first` to the `last`, counted from 1.
+
+    Columns: the input's; if `numbered` the row's number. Equal rows are in the order of their arrival, and so are all if the order is
+    processing time. With `window`, whose columns are among those of the partition, rows come once, when time has passed their window. Else the
+    result follows every change of the input. A partition that was not touched for `ttl_ms` is forgotten (0: never).
+    """
+
+    input: Plan
+    partition: tuple[Expr, ...]
+    order: tuple[SortKey, ...]
+    first: int
+    last: int
+    numbered: bool = True
+    window: RankWindow | None = None
+    ttl_ms: int = field(default=0, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        number = Field(name="rank", type=ROW_COUNT)
+        return Schema((*self.input.schema.fields, *([number] if self.numbered else [])))
+
+    @property
+    def by_arrival(self) -> bool:
+        """Whether rows are ranked as they come: a row that has its place keeps it."""
+        return not self.order or (self._by_proctime(self.order[0]) and not self.order[0].descending)
+
+    def _by_proctime(self, key: SortKey) -> bool:
+        return time_attribute(key.expression, self.input.schema) == "proctime"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -467,6 +510,7 @@ Plan: TypeAlias = (
     | WindowAggregate
     | GroupAggregate
     | OverAggregate
+    | Rank
     | Sort
     | Limit
     | Join
@@ -516,6 +560,7 @@ def children(node: Plan) -> tuple[Plan, ...]:
             | WindowAggregate()
             | GroupAggregate()
             | OverAggregate()
+            | Rank()
             | Sort()
             | Limit()
         ):
@@ -563,6 +608,8 @@ def read_as_batch(node: Plan) -> Iterator[Plan]:
 
 def runs_on_arrival(node: Plan) -> bool:
     """Whether a stateful node's clock is that of processing, and not that of its rows."""
+    if isinstance(node, Rank):
+        return node.window is not None and node.window.time is TimeKind.PROCTIME
     return isinstance(node, WindowTableFunction | WindowAggregate | OverAggregate) and node.time is TimeKind.PROCTIME
 
 
@@ -570,7 +617,7 @@ def is_stateful(node: Plan) -> bool:
     """Whether the node keeps state in a stream: what an operator of ours runs, not the engine's scalar part."""
     if isinstance(node, WindowTableFunction):
         return isinstance(node.window, Session)
-    return isinstance(node, WindowAggregate | GroupAggregate | OverAggregate | ChangelogNormalize)
+    return isinstance(node, WindowAggregate | GroupAggregate | OverAggregate | Rank | ChangelogNormalize)
 
 
 ROW_COUNT = BIGINT.as_nullable(False)

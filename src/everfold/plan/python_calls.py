@@ -33,6 +33,7 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Project,
+    Rank,
     Scan,
     SetOperation,
     Sort,
@@ -75,6 +76,11 @@ def split_python_calls(node: Plan) -> Plan:
             order = tuple(replace(key, expression=made) for key, made in zip(node.order, sorts, strict=True))
             made = replace(node, input=apart.plan, partition=partition, order=order, calls=calls)
             return _appended(made, node)
+        case Rank():
+            apart = _Apart(node.input)
+            partition, sorts = apart.all(node.partition), apart.all([key.expression for key in node.order])
+            order = tuple(replace(key, expression=made) for key, made in zip(node.order, sorts, strict=True))
+            return _appended(replace(node, input=apart.plan, partition=partition, order=order), node)
         case Sort():
             apart = _Apart(node.input)
             sorts = apart.all([key.expression for key in node.keys])
@@ -179,7 +185,7 @@ def _agg_call(call: AggCall, apart: _Apart) -> AggCall:
     return replace(call, args=args, filter=condition)
 
 
-def _appended(made: Unnest | OverAggregate, before: Unnest | OverAggregate) -> Plan:
+def _appended(made: Unnest | OverAggregate | Rank, before: Unnest | OverAggregate | Rank) -> Plan:
     """A node that appends columns to those of its input, without what that has more than before."""
     width, wider = len(before.input.schema), len(made.input.schema)
     if width == wider:

@@ -19,6 +19,7 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Project,
+    Rank,
     Root,
     Scan,
     SetOperation,
@@ -218,6 +219,8 @@ class _Pruning:
                 return self._group_aggregate(node, needed)
             case OverAggregate():
                 return self._over(node, needed)
+            case Rank():
+                return self._rank(node, needed)
             case Union():
                 return self._union(node, needed)
             case SetOperation():
@@ -305,6 +308,21 @@ class _Pruning:
         )
         columns = len(below.plan.schema)
         return _Pruned(made, {**below.at, **{width + at: columns + new for new, at in enumerate(kept)}})
+
+    def _rank(self, node: Rank, needed: frozenset[int]) -> _Pruned:
+        width = len(node.input.schema)
+        read = _read((*node.partition, *(key.expression for key in node.order)))
+        read |= {node.window.end} if node.window is not None else set()
+        below = self.node(node.input, frozenset(at for at in needed if at < width) | read)
+        made = replace(
+            node,
+            input=below.plan,
+            partition=tuple(below.expr(key) for key in node.partition),
+            order=tuple(replace(key, expression=below.expr(key.expression)) for key in node.order),
+            numbered=width in needed,
+            window=None if node.window is None else replace(node.window, end=below.at[node.window.end]),
+        )
+        return _Pruned(made, {**below.at, **({width: len(below.plan.schema)} if made.numbered else {})})
 
     def _group_aggregate(self, node: GroupAggregate, needed: frozenset[int]) -> _Pruned:
         keys = len(node.keys)

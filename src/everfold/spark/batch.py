@@ -21,6 +21,7 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Project,
+    Rank,
     Scan,
     SetKind,
     SetOperation,
@@ -108,6 +109,8 @@ class BatchLowering:
                 frame = self.lower(node.input)
                 frame = frame.offset(node.offset) if node.offset else frame
                 return frame if node.count is None else frame.limit(node.count)
+            case Rank():
+                raise AssertionError(node)
             case Join():
                 return self._join(node)
             case SetOperation():

@@ -27,6 +27,7 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Project,
+    Rank,
     Scan,
     SetOperation,
     Sort,
@@ -57,7 +58,9 @@ if TYPE_CHECKING:
 ORDER = "__order"
 """BIGINT: the end of the window that a row is the result of, ms, or when its group was first touched in the batch; rows for people are
 shown in this order. NULL elsewhere."""
-StatefulNode: TypeAlias = WindowAggregate | WindowTableFunction | GroupAggregate | OverAggregate | ChangelogNormalize
+StatefulNode: TypeAlias = (
+    WindowAggregate | WindowTableFunction | GroupAggregate | OverAggregate | Rank | ChangelogNormalize
+)
 """The nodes that an operator of ours runs."""
 _HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
 _MET = "__met"
@@ -169,7 +172,14 @@ class StreamLowering:
                 return below.over(frame, node.schema, guarded=True)
             case WindowTableFunction() if not is_stateful(node):
                 return self._assign_windows(node)
-            case WindowTableFunction() | WindowAggregate() | GroupAggregate() | OverAggregate() | ChangelogNormalize():
+            case (
+                WindowTableFunction()
+                | WindowAggregate()
+                | GroupAggregate()
+                | OverAggregate()
+                | Rank()
+                | ChangelogNormalize()
+            ):
                 return self._operator(node)
             case Join():
                 return self._join(node)

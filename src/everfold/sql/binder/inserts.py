@@ -10,6 +10,7 @@ from everfold.plan.nodes import Project, Sink, TableColumn
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.literals import null
 from everfold.sql.binder.queries import bind_body
+from everfold.sql.binder.topn import check_ranked
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
 from everfold.sql.statements import Insert
 from everfold.types import DataType, NullType
@@ -42,6 +43,7 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
     columns = writable(entry)
     targets = _targets(statement, entry, columns)
     plan = bind_body(statement.query, context).plan
+    check_ranked(plan)
     if len(plan.schema) != len(targets):
         raise context.error(
             "column-count",

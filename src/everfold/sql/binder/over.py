@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from everfold.aggregates.registry import Aggregate
-from everfold.errors import nearest_or_all
+from everfold.errors import SqlError, nearest_or_all
 from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Expr, InputRef, Literal, transform
 from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind
 from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.literals import bind_literal
-from everfold.types import IntegerType, IntervalType, NumericType, Schema, TemporalType, TimestampType, article
+from everfold.sql.binder.topn import can_be_ranked
+from everfold.types import IntegerType, IntervalType, NumericType, TemporalType, TimestampType, article
 
 _FAR = 1 << 20
 """Where references to calls stand until it is known what is before them: no relation has so many columns."""
@@ -100,15 +101,15 @@ def _placed(
     context: Context,
     node: exp.Window,
 ) -> OverAggregate:
-    if context.streaming and is_updating(plan):
-        raise context.unsupported(
-            "over-changes",
-            "OVER takes a stream of rows that stay, and these rows change",
-            node,
-            "compute OVER first and aggregate its result, or run in batch",
-        )
     order = tuple(replace(key, expression=moved(key.expression)) for key in window.order)
-    time = _time_kind(plan.schema, order, context, node) if context.streaming else TimeKind.BOUNDED
+    time, refused = TimeKind.BOUNDED, None
+    if context.streaming:
+        try:
+            time = _stream_time(plan, order, context, node)
+        except SqlError as error:
+            if not can_be_ranked(calls):
+                raise
+            refused = error
     return OverAggregate(
         input=plan,
         partition=tuple(map(moved, window.partition)),
@@ -124,13 +125,21 @@ def _placed(
         ),
         time=time,
         ttl_ms=context.settings.state_ttl_ms or 0,
+        refused=refused,
         span=context.span(node),
     )
 
 
-def _time_kind(schema: Schema, order: Sequence[SortKey], context: Context, node: exp.Window) -> TimeKind:
-    """Which clock a stream's window runs on. Refuses every order but that of a time attribute, ascending."""
-    ordered = node.args["order"].expressions if node.args.get("order") is not None else [node]
+def _stream_time(plan: Plan, order: Sequence[SortKey], context: Context, node: exp.Window) -> TimeKind:
+    """Which clock a stream's window runs on. Refuses rows that change, and every order but that of a time attribute, ascending."""
+    if is_updating(plan):
+        raise context.unsupported(
+            "over-changes",
+            "OVER takes a stream of rows that stay, and these rows change",
+            node,
+            "compute OVER first and aggregate its result, or run in batch",
+        )
+    schema, ordered = plan.schema, node.args["order"].expressions if node.args.get("order") is not None else [node]
     attributes = named_list(of.name for of in schema if of.time) or "none: declare a WATERMARK in CREATE TABLE"
     if len(order) != 1:
         raise context.unsupported("over-order", _ONLY_TIME, ordered[-1], f"the time attribute here is {attributes}")

@@ -14,6 +14,7 @@ from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.select import bind_select, distinct_rows, ordered, ordinal, sort_key
+from everfold.sql.binder.topn import check_ranked
 from everfold.sql.catalog import Catalog
 from everfold.types import DataType, Field, NullType
 
@@ -22,6 +23,7 @@ def bind_query(query: exp.Expression, catalog: Catalog, span: Span) -> Collect:
     """A bare query. `span` is its statement's place, whose text the query's offsets refer to."""
     context = Context.at(span, catalog)
     plan = bind_body(query, context).plan
+    check_ranked(plan)
     check_typed(plan, query, context)
     return Collect(input=renamed(plan, unique(plan.schema.names)))
 

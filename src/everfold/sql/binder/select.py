@@ -21,6 +21,7 @@ from everfold.sql.binder.python_functions import is_aggregate_call
 from everfold.sql.binder.relations import bind_from
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.subqueries import Subqueries, semi_join
+from everfold.sql.binder.topn import ranked
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, QualifiedStar
 from everfold.types import BIGINT, NullType, RowType
 
@@ -107,7 +108,8 @@ def _where(node: exp.Where, select: _Select) -> Relation:
     problems.check()
     if condition is None:
         return relation
-    kept = Filter(input=subqueries.joined(relation.plan), condition=condition, span=context.span(node))
+    found = Filter(input=subqueries.joined(relation.plan), condition=condition, span=context.span(node))
+    kept = ranked(found) if context.streaming else found
     if not subqueries.plans:
         return relation.over(kept)
     back = Project(input=kept, expressions=references(kept.schema)[:width], names=kept.schema.names[:width])

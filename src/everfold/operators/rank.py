@@ -1,0 +1,232 @@
+"""Top-N and deduplication without windows: the first rows of each partition, and every change of them.
+
+`step` puts a batch's rows among those that are kept of their partitions, and compares who stands where before and after. State, the table `rows`, by
+input: of rows that stay the first `last` of each partition, since no other can come back; of these their number alone if they are ranked by arrival, since
+none of them is given again. Of rows that change or leave all, since any may become one of the first.
+
+Changes come by number where the result has it, or a partition has one row at most; else by the key of the input; without one a row that drops out is
+-D and one that comes in +I. Source: flink 2.3 through `tests/cases/rank`. Rows that are taken back and are not there are ignored and counted, as Flink does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from everfold.operators.changes import INPUT_KIND, ORDER, changes, sign
+from everfold.operators.clock import Clock
+from everfold.operators.contract import ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.frames import PART, in_partitions
+from everfold.operators.normalize import SWEPT_PAGES
+from everfold.operators.ranking import NUMBER, RankedRows
+from everfold.plan.changelog import KIND, is_updating
+from everfold.plan.keys import unique_key
+from everfold.plan.nodes import Rank
+from everfold.state.heads import read_head, write_head
+from everfold.state.keyed import KeyedTable
+from everfold.state.store import Store
+from everfold.types import Schema, physical
+
+_HALF = 1 << 32
+_OLD, _ALIVE, _BEFORE, _NOW = "old", "alive", "before", "now"
+"""Columns of sorted rows: whether they were kept, whether they still are there, their number before and now (NULL where they had or have none)."""
+
+
+class RankOperator:
+    """The operator of a Rank without a window."""
+
+    ordered = True
+
+    def __init__(self, name: str, node: Rank, clock: ClockSpec, epoch: int = 0, updating: bool = False) -> None:
+        self._name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        self.updating = updating
+        self._rows = RankedRows(node)
+        self._schema = node.schema
+        self._counted = node.by_arrival and not updating
+        key = None if node.numbered or node.first == node.last else unique_key(node.input)
+        self._identity = None if key is None else [self._rows.columns[at] for at in key]
+
+    def __reduce__(self) -> tuple[type[RankOperator], tuple[str, Rank, ClockSpec, int, bool]]:
+        return type(self), (self._name, self._node, self._clock, self._epoch, self.updating)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def inputs(self) -> tuple[InputColumn, ...]:
+        return self._rows.inputs
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self._rows.keys
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows that may be among the first, with `sign` where they may be taken back."""
+        rows = self._rows.normalised(rows)
+        if self.updating:
+            return rows.with_columns(sign().alias("sign")).drop(INPUT_KIND)
+        first = self._rows.in_order(rows.with_columns(pl.col("seq").alias(NUMBER))).drop(NUMBER)
+        return in_partitions(first, self._rows.keys).filter(_places() <= self._node.last).drop(PART)
+
+    def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
+        """Takes a batch's rows, moves the clock, gives the changes of the first rows."""
+        head = read_head(store, self._epoch)
+        clock = Clock.decode(self._clock, head.get("clock"))
+        live = clock.advance(metas)
+        kept = _Kept(self._rows, self._node, self._counted, self._epoch, store, head.get("rows"), clock.now_ms)
+        arrived, ignored = head.get("arrived", 0), head.get("ignored", 0)
+        frames = [frame for frame in prepared if frame.height]
+        found = self._nothing()
+        if frames:
+            rows = pl.concat(frames).sort("seq").drop("seq")
+            rows = rows.with_columns(pl.int_range(arrived, arrived + pl.len(), dtype=pl.Int64).alias(NUMBER))
+            arrived += rows.height
+            rows, missed = self._ranked(rows, kept)
+            ignored += missed
+            found = self._changed(rows)
+        head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored}
+        write_head(store, self._epoch, head)
+        stats = Stats(self._name, clock.watermark, 0, kept.rows, ignored)
+        return Step(found, clock.forwarded(self._name, live, metas), stats)
+
+    def _ranked(self, rows: pl.DataFrame, kept: _Kept) -> tuple[pl.DataFrame, int]:
+        """All rows of the partitions that are touched, in order, with who they were and are; and how many could not be taken back."""
+        first = rows.group_by("hash", *self._rows.keys).agg(pl.col(NUMBER).min().alias("turn"))
+        old = kept.of(first).with_columns(pl.lit(True).alias(_OLD))
+        rows = pl.concat([old, rows.with_columns(pl.lit(False).alias(_OLD))], how="diagonal")
+        ignored = 0
+        if self.updating:
+            rows, ignored = self._taken_back(rows)
+        else:
+            rows = rows.with_columns(pl.lit(True).alias(_ALIVE))
+        rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
+        rows = rows.with_columns(_counted(_OLD).alias(_BEFORE), _counted(_ALIVE).alias(_NOW))
+        rows = rows.join(first, on=["hash", *self._rows.keys], nulls_equal=True, maintain_order="left")
+        kept.keep(rows)
+        return rows, ignored
+
+    def _taken_back(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+        """Rows that come, `alive` if none has taken them back: each that does takes the first of those that are like it in everything."""
+        like = ["hash", *self._rows.keys, *self._rows.columns]
+        rows = rows.with_columns(pl.col("sign").fill_null(1)).sort(NUMBER)
+        comes, leaves = pl.col("sign") > 0, pl.col("sign") < 0
+        rows = rows.with_columns(comes.cum_sum().over(like).alias("nth"), leaves.sum().over(like).alias("leaving"))
+        came, left = rows.filter(comes), rows.filter(leaves)
+        came = came.with_columns((pl.col("nth") > pl.col("leaving")).alias(_ALIVE))
+        return came.drop("sign", "nth", "leaving"), left.height - int((~came[_ALIVE]).sum())
+
+    # --- output -------------------------------------------------------------------------------------------------------
+
+    def _changed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The changes from the rows that were among the first to those that are."""
+        columns = [physical(at) for at in range(len(self._schema))]
+        old_columns = [f"old_{name}" for name in columns]
+        before = self._shown(rows, _BEFORE, columns)
+        now = self._shown(rows, _NOW, columns)
+        before = before.rename(dict(zip(columns, old_columns, strict=True)))
+        identity = [name for name in now.columns if name.startswith("id")]
+        pairs = now.join(before, on=identity, how="full", coalesce=True, nulls_equal=True, suffix="_before")
+        pairs = pairs.with_columns(pl.coalesce("turn", "turn_before").alias("seq"), pl.coalesce("rank", "rank_before"))
+        had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
+        found = changes(pairs.sort("seq", "rank"), columns, old_columns, had=had, has=has)
+        return found if is_updating(self._node) else found.drop(KIND)
+
+    def _shown(self, rows: pl.DataFrame, number: str, columns: Sequence[str]) -> pl.DataFrame:
+        """The rows that have a number that is wanted, as the result shows them, with what tells them apart."""
+        node = self._node
+        rows = rows.filter(pl.col(number).is_between(node.first, node.last)).with_columns(pl.col(number).alias("rank"))
+        given = [*self._rows.columns, *(["rank"] if node.numbered else [])]
+        shown = [pl.col(name).alias(column) for name, column in zip(given, columns, strict=True)]
+        flag = pl.lit(True).alias("had" if number == _BEFORE else "has")
+        return rows.select(*shown, *self._identities(), "turn", "rank", flag)
+
+    def _identities(self) -> list[pl.Expr]:
+        """By what a row is the same as one before."""
+        if self._node.numbered or self._node.first == self._node.last:
+            return [pl.col(PART).alias("id0"), pl.col("rank").alias("id1")]
+        names = self._rows.columns if self._identity is None else self._identity
+        found = [pl.col(name).alias(f"id{at}") for at, name in enumerate(names)]
+        # Equal rows without a key are told apart by their number among themselves.
+        nth = pl.int_range(pl.len()).over(PART, *names) if self._identity is None else pl.lit(0)
+        return [*found, pl.col(PART).alias("id_part"), nth.alias("id_nth")]
+
+    def _nothing(self) -> pl.DataFrame:
+        fields = {physical(at): of.type.polars for at, of in enumerate(self._schema)}
+        kind = {KIND: pl.Int8()} if is_updating(self._node) else {}
+        return pl.DataFrame(schema={**fields, **kind, ORDER: pl.Int64()})
+
+
+class _Kept:
+    """The rows that are kept, during a batch."""
+
+    def __init__(
+        self,
+        rows: RankedRows,
+        node: Rank,
+        counted: bool,
+        epoch: int,
+        store: Store,
+        known: dict[str, Any] | None,
+        now_ms: int,
+    ) -> None:
+        self._rows, self._node, self._now_ms = rows, node, now_ms
+        self._columns = list(rows.keys) if counted else list(rows.page_names)
+        keys = [*(rows.page_names[key] for key in rows.keys), NUMBER]
+        self._table = KeyedTable.decode(store, epoch, "rows", keys, known)
+        self._expired = now_ms - node.ttl_ms if node.ttl_ms else None
+
+    @property
+    def rows(self) -> int:
+        """Rows in the table."""
+        return self._table.rows
+
+    def encode(self) -> dict[str, Any]:
+        """For the head page; a few cold pages are swept before."""
+        if self._expired is not None:
+            self._table.sweep(self._expired, SWEPT_PAGES)
+        return self._table.encode()
+
+    def of(self, partitions: pl.DataFrame) -> pl.DataFrame:
+        """What is kept of partitions."""
+        fixed = {"hash": pl.Int64(), NUMBER: pl.Int64()}
+        low = pl.col("hash") // _HALF * _HALF
+        ranges = partitions.select(low.alias("low"), (low + (_HALF - 1)).alias("high"))
+        page = self._table.scan(ranges, expired_before=self._expired)
+        if page.is_empty():
+            return pl.DataFrame(schema={**fixed, **self._rows.types})
+        found = self._rows.from_page(page, list(fixed))
+        return found.join(partitions, on=["hash", *self._rows.keys], how="semi", nulls_equal=True)
+
+    def keep(self, rows: pl.DataFrame) -> None:
+        """Keeps what may be among the first later on, and lets go of the rest."""
+        stays = pl.col(_ALIVE)
+        if not is_updating(self._node.input):
+            stays &= pl.col(_NOW) <= self._node.last
+        rows = rows.with_columns(stays.alias("stays"))
+        dead = rows.filter(pl.col(_OLD) & ~pl.col("stays"))
+        # A partition is forgotten as a whole, so with a TTL all its rows are touched.
+        written = rows.filter("stays" if self._node.ttl_ms else pl.col("stays") & ~pl.col(_OLD))
+        added = rows.filter(pl.col("stays") & ~pl.col(_OLD)).height - dead.height
+        self._table.write(self._to_page(written), self._to_page(dead), added=added)
+
+    def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
+        place = pl.col("hash") // _HALF * _HALF + pl.col(NUMBER) % _HALF
+        touched = [pl.lit(self._now_ms, dtype=pl.Int64).alias("touched")] if self._node.ttl_ms else []
+        return self._rows.to_page(rows, [place.alias("h"), "hash", NUMBER, *touched], self._columns)
+
+
+def _places() -> pl.Expr:
+    """Which each row is in its partition, from 1, out of rows in order."""
+    return pl.int_range(1, pl.len() + 1).over(PART)
+
+
+def _counted(column: str) -> pl.Expr:
+    """Which each row is among those of its partition for which a column is TRUE; NULL for the others."""
+    return pl.when(column).then(pl.col(column).cast(pl.Int64).cum_sum().over(PART))

@@ -1,0 +1,84 @@
+"""The rows of a Rank: which columns they have, and how they follow one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from everfold.operators.contract import InputColumn
+from everfold.operators.layout import distinct_texts, normalised
+from everfold.plan.canonical import expr_text
+from everfold.plan.expressions import Expr, InputRef, references
+from everfold.plan.nodes import Rank, time_attribute
+from everfold.types import FloatingType
+
+NUMBER = "number"
+"""Column of rows, BIGINT: which they are by arrival."""
+
+
+class RankedRows:
+    """columns: of the node's input, `r0, …`. keys: of the partition. inputs: all that rows have. page_names: what pages call it.
+
+    A key or an order that is a column of the input is not kept twice.
+    """
+
+    def __init__(self, node: Rank) -> None:
+        below = node.input.schema
+        self.columns = tuple(f"r{at}" for at in range(len(below)))
+        self._inputs = [*map(InputColumn.of, self.columns, references(below))]
+        self._names = {name: f"column {of.name}" for name, of in zip(self.columns, below, strict=True)}
+        self._node = node
+        self.keys = tuple(self._key(at, key) for at, key in enumerate(node.partition))
+        order = [self._order(at, key.expression) for at, key in enumerate(node.order)]
+        self._by = [*order, NUMBER]
+        self._descending = [*(key.descending for key in node.order), False]
+        self._nulls_last = [*(not key.nulls_first for key in node.order), False]
+        texts = distinct_texts(list(self._names.values()))
+        self.page_names = dict(zip(self._names, texts, strict=True))
+        self.types = {each.name: each.type.polars for each in self._inputs}
+
+    @property
+    def inputs(self) -> tuple[InputColumn, ...]:
+        """What the engine computes."""
+        return tuple(self._inputs)
+
+    def normalised(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows with keys that are the same bits where they are equal."""
+        return rows.with_columns(*normalised(self._inputs, self.keys))
+
+    def in_order(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows by the order, equal ones by arrival. `rows`: with `number`."""
+        return rows.sort(self._by, descending=self._descending, nulls_last=self._nulls_last)
+
+    def to_page(self, rows: pl.DataFrame, fixed: Sequence[str | pl.Expr], names: Sequence[str]) -> pl.DataFrame:
+        """Some columns of rows as pages name them, behind others that go as they are."""
+        return rows.select(*fixed, *(pl.col(name).alias(self.page_names[name]) for name in names))
+
+    def from_page(self, page: pl.DataFrame, fixed: Sequence[str]) -> pl.DataFrame:
+        """Rows of a page; what it does not have is NULL."""
+        found = [
+            pl.col(known) if known in page.columns else pl.lit(None, dtype=self.types[name])
+            for name, known in self.page_names.items()
+        ]
+        named = [each.alias(name) for each, name in zip(found, self.page_names, strict=True)]
+        return page.select(*fixed, *named)
+
+    def _key(self, at: int, key: Expr) -> str:
+        if isinstance(key, InputRef) and not isinstance(key.type, FloatingType):
+            name = self.columns[key.position]
+            self._names[name] = self._names[name].replace("column ", "key ", 1)
+            return name
+        return self._computed(f"k{at}", key, "key")
+
+    def _order(self, at: int, expression: Expr) -> str:
+        if time_attribute(expression, self._node.input.schema) == "proctime":
+            return NUMBER
+        if isinstance(expression, InputRef):
+            return self.columns[expression.position]
+        return self._computed(f"o{at}", expression, "order")
+
+    def _computed(self, name: str, expression: Expr, what: str) -> str:
+        self._inputs.append(InputColumn.of(name, expression))
+        self._names[name] = f"{what} {expr_text(expression, self._node.input)}"
+        return name

@@ -1,0 +1,134 @@
+"""Window Top-N and window deduplication: the first rows of each partition of a window, once, when time has passed it.
+
+`prepare` and every batch keep no more than the first `last` rows of a partition. State: the rows by the end of their window, a run a batch; a window that
+has ended is read, ranked, given and removed. Rows of a window that has ended are late: dropped and counted. Source: flink 2.3 through
+`tests/cases/rank`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from everfold.operators.changes import ORDER
+from everfold.operators.clock import Clock
+from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.frames import PART, in_partitions
+from everfold.operators.ranking import NUMBER, RankedRows
+from everfold.operators.runs import Runs
+from everfold.operators.zones import closed_until
+from everfold.plan.expressions import references
+from everfold.plan.nodes import Rank, RankWindow, TimeKind
+from everfold.state.heads import read_head, write_head
+from everfold.state.store import Store
+from everfold.types import BIGINT, Schema, physical
+
+_END = "end"
+
+
+class WindowRankOperator:
+    """The operator of a Rank in windows."""
+
+    updating = False
+    ordered = True
+
+    def __init__(self, name: str, node: Rank, window: RankWindow, clock: ClockSpec, epoch: int = 0) -> None:
+        self._name, self._node, self._window, self._clock, self._epoch = name, node, window, clock, epoch
+        self._rows = RankedRows(node)
+        self._schema = node.schema
+        end = references(node.input.schema)[window.end]
+        self._end = InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True)
+
+    def __reduce__(self) -> tuple[type[WindowRankOperator], tuple[str, Rank, RankWindow, ClockSpec, int]]:
+        return type(self), (self._name, self._node, self._window, self._clock, self._epoch)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def inputs(self) -> tuple[InputColumn, ...]:
+        return (self._end, *self._rows.inputs)
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self._rows.keys
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows that may be among the first."""
+        rows = self._rows.normalised(rows).with_columns(pl.col("seq").alias(NUMBER))
+        return self._first(rows).drop(NUMBER, PART, "rank")
+
+    def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
+        """Takes a batch's rows, moves the clock, gives the first rows of the windows that have ended."""
+        head = read_head(store, self._epoch)
+        clock = Clock.decode(self._clock, head.get("clock"))
+        runs = Runs.decode(store, self._epoch, "rows", head.get("rows"))
+        since = self._ended(clock)
+        live = clock.advance(metas)
+        flush = any(meta.flush for meta in metas)
+        upto = END_OF_TIME if flush else self._ended(clock)
+
+        arrived, late = head.get("arrived", 0), head.get("late", 0)
+        rows = pl.concat([self._none(), *(frame.drop("seq") for frame in _in_turn(prepared))], how="diagonal")
+        rows = rows.with_columns(pl.int_range(arrived, arrived + pl.len(), dtype=pl.Int64).alias(NUMBER))
+        arrived += rows.height
+        if since != NO_WATERMARK and self._window.time is not TimeKind.PROCTIME:
+            kept = rows.filter(pl.col(_END) > since)
+            late, rows = late + rows.height - kept.height, kept
+        for (end,), part in rows.filter(pl.col(_END) > upto).partition_by(_END, as_dict=True).items():
+            runs.append(end, self._to_page(part))
+            runs.compact(end, self._compacted)
+        due = [rows.filter(pl.col(_END) <= upto)]
+        for end in [end for end in runs.index if end <= upto]:
+            due += map(self._from_page, runs.read(end))
+            runs.drop(end)
+        ended = self._first(pl.concat(due, how="diagonal"))
+        if flush and ended.height:
+            clock.close(int(ended[_END].max()))  # type: ignore[arg-type]
+
+        head = {"clock": clock.encode(), "rows": runs.encode(), "arrived": arrived, "late": late}
+        write_head(store, self._epoch, head)
+        stats = Stats(self._name, clock.watermark, late, runs.rows)
+        return Step(self._shown(ended), clock.forwarded(self._name, live, metas), stats)
+
+    def _ended(self, clock: Clock) -> int:
+        """The end of the last window that has ended, on the wall clock of the windows."""
+        return max(closed_until(clock.watermark, self._window.zone), clock.closed)
+
+    def _first(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows whose number in their partition is not above the last, in order, with it as `rank`."""
+        rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
+        rows = rows.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(PART).alias("rank"))
+        return rows.filter(pl.col("rank") <= self._node.last)
+
+    def _shown(self, rows: pl.DataFrame) -> pl.DataFrame:
+        rows = rows.filter(pl.col("rank") >= self._node.first).sort(_END, PART, "rank")
+        given = [*self._rows.columns, *(["rank"] if self._node.numbered else [])]
+        columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(given)]
+        return rows.select(*columns, pl.col(_END).alias(ORDER))
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
+        return self._to_page(self._first(pl.concat(map(self._from_page, pages))))
+
+    def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return self._rows.to_page(rows, ["hash", _END, NUMBER], list(self._rows.page_names))
+
+    def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
+        return self._rows.from_page(page, ["hash", _END, NUMBER])
+
+    def _none(self) -> pl.DataFrame:
+        return pl.DataFrame(schema={"hash": pl.Int64(), _END: pl.Int64(), **self._rows.types})
+
+
+def _in_turn(prepared: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """The rows of all tasks in the order of their arrival."""
+    frames = [frame for frame in prepared if frame.height]
+    return [pl.concat(frames).sort("seq")] if frames else []
