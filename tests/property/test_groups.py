@@ -12,17 +12,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from property.changelogs import Change, Changing, Folded, changelogs, cut, cuts, frozen, inserts, values
 
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Session, Submit
-from everfold.types import physical
 
 LAW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-Row = tuple[str | None, int | None]
-Change = tuple[RowKind, Row]
 Values = list[int | None]
 
 
@@ -60,94 +58,6 @@ CALLS: dict[str, Callable[[Values], Any]] = {
 ORDERED = [call for call in CALLS if call.startswith(("FIRST", "LAST", "LISTAGG", "ARRAY"))]
 
 
-class Grouping:
-    """A query over `t (k STRING, v INT)`, whose rows are inserts or any changes."""
-
-    def __init__(self, select: str, mode: ChangelogMode, *, buckets: int = 1) -> None:
-        session = Session()
-        list(session.run("CREATE TABLE t (k STRING, v INT)"))
-        entry = session.catalog.find(("t",))
-        assert isinstance(entry, CatalogTable)
-        session.catalog.replace(replace(entry, table=replace(entry.table, changelog=mode)))
-        (submit,) = session.run(select)
-        assert isinstance(submit, Submit)
-        self._columns = [column.name for table in submit.sources for column in table.columns]
-        self.pipeline = MemoryPipeline(submit.roots[0], submit.settings, buckets=buckets)
-        self._changing = mode is not ChangelogMode.INSERT_ONLY
-
-    def feed(self, changes: Sequence[Change]) -> list[tuple[RowKind, tuple[Any, ...]]]:
-        """A batch; the changes that it emits."""
-        rows = {
-            "k": pa.array([row[0] for _, row in changes], pa.string()),
-            "v": pa.array([row[1] for _, row in changes], pa.int32()),
-        }
-        table = pa.table({physical(at): rows[name] for at, name in enumerate(self._columns)})
-        if self._changing:
-            table = table.append_column(KIND, pa.array([kind.value for kind, _ in changes], pa.int8()))
-        found = self.pipeline.feed({"t": table}, now_ms=0)
-        kinds = found[KIND].to_pylist() if KIND in found.column_names else [0] * found.num_rows
-        columns = [name for name in found.column_names if name != KIND]
-        return [
-            (RowKind(kind), tuple(_frozen(row[name]) for name in columns))
-            for kind, row in zip(kinds, found.to_pylist(), strict=True)
-        ]
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-class Folded:
-    """What is left of emitted changes; what was never sent cannot be taken back, and a key has one row back and one new row a batch."""
-
-    def __init__(self) -> None:
-        self.rows: Counter[tuple[Any, ...]] = Counter()
-
-    def take(self, changes: Sequence[tuple[RowKind, tuple[Any, ...]]]) -> None:
-        per_key: Counter[tuple[Any, bool]] = Counter()
-        for kind, row in changes:
-            back = kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
-            per_key[row[0], back] += 1
-            self.rows[row] += -1 if back else 1
-            assert self.rows[row] >= 0, f"{row} is taken back and was never sent"
-            if not self.rows[row]:
-                del self.rows[row]
-        assert all(count == 1 for count in per_key.values()), per_key
-
-
-keys = st.sampled_from(["a", "b", None])
-values = st.one_of(st.none(), st.integers(-4, 4))
-
-
-@st.composite
-def changelogs(draw: st.DrawFn) -> list[Change]:
-    """Rows that come and go; what goes was there."""
-    alive: list[Row] = []
-    found: list[Change] = []
-    for choice, key, value in draw(st.lists(st.tuples(st.integers(0, 9), keys, values), max_size=40)):
-        if alive and choice >= 5:
-            gone = alive.pop(choice * 7 % len(alive))
-            if choice == 9:  # an update
-                alive.append((gone[0], value))
-                found += [(RowKind.UPDATE_BEFORE, gone), (RowKind.UPDATE_AFTER, alive[-1])]
-            else:
-                found.append((RowKind.DELETE, gone))
-        else:
-            alive.append((key, value))
-            found.append((RowKind.INSERT, alive[-1]))
-    return found
-
-
-@st.composite
-def inserts(draw: st.DrawFn) -> list[Change]:
-    return [(RowKind.INSERT, row) for row in draw(st.lists(st.tuples(keys, values), max_size=40))]
-
-
-def cut(changes: Sequence[Change], cuts: Sequence[int]) -> list[list[Change]]:
-    places = sorted({0, len(changes), *(each % (len(changes) + 1) for each in cuts)})
-    return [list(changes[start:end]) for start, end in pairwise(places)]
-
-
 def surviving(changes: Sequence[Change]) -> dict[str | None, Values]:
     """The values of each group by arrival."""
     groups: dict[str | None, Values] = {}
@@ -161,13 +71,13 @@ def surviving(changes: Sequence[Change]) -> dict[str | None, Values]:
 
 def answer(changes: Sequence[Change], calls: Sequence[str]) -> Counter[tuple[Any, ...]]:
     groups = surviving(changes)
-    return Counter((key, *(_frozen(CALLS[call](found)) for call in calls)) for key, found in groups.items())
+    return Counter((key, *(frozen(CALLS[call](found)) for call in calls)) for key, found in groups.items())
 
 
 def check(
     changes: list[Change], cuts: list[int], calls: Sequence[str], mode: ChangelogMode, buckets: int, restarts: bool
 ) -> None:
-    grouping = Grouping(f"SELECT k, {', '.join(calls)} FROM t GROUP BY k", mode, buckets=buckets)
+    grouping = Changing(f"SELECT k, {', '.join(calls)} FROM t GROUP BY k", mode, buckets=buckets)
     folded, seen = Folded(), []
     for batch in cut(changes, cuts):
         seen += batch
@@ -178,7 +88,6 @@ def check(
 
 
 some_calls = st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=4, unique=True)
-cuts = st.lists(st.integers(0, 40), max_size=6)
 
 
 @LAW
@@ -208,7 +117,7 @@ def test_every_function_follows_changes(call: str, changes: list[Change], cuts: 
 @given(changelogs(), cuts)
 def test_an_aggregate_of_an_aggregate_is_that_of_the_surviving_rows(changes: list[Change], cuts: list[int]) -> None:
     inner = "SELECT k, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY k"
-    grouping = Grouping(f"SELECT n, COUNT(*), SUM(s), MAX(s) FROM ({inner}) GROUP BY n", ChangelogMode.ALL, buckets=2)
+    grouping = Changing(f"SELECT n, COUNT(*), SUM(s), MAX(s) FROM ({inner}) GROUP BY n", ChangelogMode.ALL, buckets=2)
     folded, seen = Folded(), []
     for batch in cut(changes, cuts):
         seen += batch

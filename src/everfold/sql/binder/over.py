@@ -18,7 +18,7 @@ from everfold.plan.expressions import Expr, InputRef, Literal, transform
 from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind
 from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.literals import bind_literal
-from everfold.sql.binder.topn import can_be_ranked
+from everfold.sql.binder.topn import can_be_ranked, for_first_rows
 from everfold.types import IntegerType, IntervalType, NumericType, TemporalType, TimestampType, article
 
 _FAR = 1 << 20
@@ -107,9 +107,9 @@ def _placed(
         try:
             time = _stream_time(plan, order, context, node)
         except SqlError as error:
+            refused = for_first_rows(error, calls)
             if not can_be_ranked(calls):
-                raise
-            refused = error
+                raise refused from None
     return OverAggregate(
         input=plan,
         partition=tuple(map(moved, window.partition)),

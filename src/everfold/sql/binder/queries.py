@@ -14,7 +14,7 @@ from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.select import bind_select, distinct_rows, ordered, ordinal, sort_key
-from everfold.sql.binder.topn import check_ranked
+from everfold.sql.binder.topn import check_ranked, first_rows
 from everfold.sql.catalog import Catalog
 from everfold.types import DataType, Field, NullType
 
@@ -116,21 +116,26 @@ def _limited(relation: Relation, node: exp.Expression, context: Context) -> Rela
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if limit is None and offset is None:
         return relation
-    if context.streaming:
+    if context.streaming and limit is None:
         raise context.unsupported(
-            "streaming-limit",
-            "LIMIT and OFFSET are not supported in streaming: a stream has no first rows",
-            limit or offset,
-            "run in batch",
+            "streaming-offset",
+            "OFFSET without LIMIT is not supported in streaming: all rows would have to be kept for ever",
+            offset,
+            "add LIMIT n, or run in batch",
         )
     count = int(limit.expression.name) if limit is not None else None
     skipped = int(offset.expression.name) if offset is not None else 0
     span = context.span(limit or offset)
+
+    def limited(plan: Plan) -> Plan:
+        made = Limit(input=plan, count=count, offset=skipped, span=span)
+        return first_rows(made, context.settings.state_ttl_ms or 0) if context.streaming else made
+
     plan = relation.plan
     if isinstance(plan, Project) and isinstance(plan.input, Sort):
         # Next to the order that it takes the first rows of.
-        return relation.over(replace(plan, input=Limit(input=plan.input, count=count, offset=skipped, span=span)))
-    return relation.over(Limit(input=plan, count=count, offset=skipped, span=span))
+        return relation.over(replace(plan, input=limited(plan.input)))
+    return relation.over(limited(plan))
 
 
 # --- set operations, VALUES -------------------------------------------------------------------------------------------

@@ -46,7 +46,6 @@ class _Select:
 
 def bind_select(node: exp.Select, context: Context) -> Plan:
     """The plan of a SELECT with its ORDER BY, without LIMIT; all that is wrong in its clauses is raised together."""
-    _refuse(node, context)
     relation = bind_from(node, context)
     context = with_hints(node.args.get("hints") or (), relation, context)
     select = _Select(node, context, relation)
@@ -58,18 +57,12 @@ def bind_select(node: exp.Select, context: Context) -> Plan:
     return _plain(select)
 
 
-def _refuse(node: exp.Select, context: Context) -> None:
-    found = node.args.get("qualify")
-    if found is not None:
-        help_ = "write the condition in a query around this one: SELECT … FROM (SELECT …, f(x) OVER (…) AS y FROM t) WHERE y …"
-        raise context.unsupported("qualify", "QUALIFY is not supported", found, help_)
-
-
 def _is_grouped(node: exp.Select, context: Context) -> bool:
     if node.args.get("group") is not None or node.args.get("having") is not None:
         return True
-    order = node.args.get("order")
-    return any(_has_aggregate(each, context) for each in (*node.expressions, *(order.expressions if order else ())))
+    order, qualify = node.args.get("order"), node.args.get("qualify")
+    parts = [*node.expressions, *(order.expressions if order else ()), *([qualify.this] if qualify else ())]
+    return any(_has_aggregate(each, context) for each in parts)
 
 
 def _has_aggregate(node: exp.Expression, context: Context) -> bool:
@@ -108,12 +101,17 @@ def _where(node: exp.Where, select: _Select) -> Relation:
     problems.check()
     if condition is None:
         return relation
-    found = Filter(input=subqueries.joined(relation.plan), condition=condition, span=context.span(node))
-    kept = ranked(found) if context.streaming else found
+    kept = _kept(subqueries.joined(relation.plan), condition, node, context)
     if not subqueries.plans:
         return relation.over(kept)
     back = Project(input=kept, expressions=references(kept.schema)[:width], names=kept.schema.names[:width])
     return relation.over(back)
+
+
+def _kept(plan: Plan, condition: Expr, node: exp.Expression, context: Context) -> Plan:
+    """The rows that meet a condition; in a stream a Top-N where it bounds their number."""
+    kept = Filter(input=plan, condition=condition, span=context.span(node))
+    return ranked(kept) if context.streaming else kept
 
 
 def _conditions(node: exp.Expression) -> list[exp.Expression]:
@@ -205,18 +203,32 @@ def _plain(select: _Select) -> Plan:
     relation, context, node = select.relation, select.context, select.node
     subqueries, overs = Subqueries(len(relation.plan.schema)), _overs(node)
     items = _items(select, ExpressionBinder(relation, context, "the SELECT list", subqueries=subqueries, overs=overs))
+    aliases = {item.name: item.value for item in items}
+    qualify = _qualify(select, ExpressionBinder(relation, context, "QUALIFY", overs=overs, aliases=aliases))
     select.problems.check()
     if node.args.get("distinct") is not None:
         plan, placed = overs.over(subqueries.joined(relation.plan), _as_it_is, context)
         items = [_Item(item.name, placed(item.value)) for item in items]
+        if qualify is not None:
+            plan = _kept(plan, placed(qualify), node.args["qualify"], context)
         projected = _projected(plan, items, select)
         return _ordered_outside(distinct_rows(projected, context, node.args["distinct"]), items, select)
-    aliases = {item.name: item.value for item in items}
     keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", overs=overs, aliases=aliases))
     plan, placed = overs.over(subqueries.joined(relation.plan), _as_it_is, context)
     items = [_Item(item.name, placed(item.value)) for item in items]
+    if qualify is not None:
+        plan = _kept(plan, placed(qualify), node.args["qualify"], context)
     keys = [replace(key, expression=placed(key.expression)) for key in keys]
     return _ordered_inside(plan, items, keys, select)
+
+
+def _qualify(select: _Select, binder: ExpressionBinder) -> Expr | None:
+    """The condition over windows, if there is one."""
+    node = select.node.args.get("qualify")
+    if node is not None:
+        with select.problems:
+            return binder.condition(node.this)
+    return None
 
 
 def _overs(node: exp.Select) -> Overs:
@@ -265,6 +277,10 @@ def _grouped(select: _Select) -> Plan:
             binder = ExpressionBinder(relation, context, "HAVING", calls=calls, window=window)
             having = binder.condition(node.args["having"].this)
     aliases = {item.name: item.value for item in items}
+    over_windows = ExpressionBinder(
+        relation, context, "QUALIFY", calls=calls, overs=overs, window=window, aliases=aliases
+    )
+    qualify = _qualify(select, over_windows)
     in_order = ExpressionBinder(relation, context, "ORDER BY", calls=calls, overs=overs, window=window, aliases=aliases)
     sort_keys = _sort_keys(select, items, in_order)
     # Columns that are not grouped are found before the aggregate is chosen: a mistake goes before what is not supported.
@@ -277,7 +293,7 @@ def _grouped(select: _Select) -> Plan:
     )
     for value in (
         *(item.value for item in items),
-        *([having] if having is not None else []),
+        *(each for each in (having, qualify) if each is not None),
         *(key.expression for key in sort_keys),
         *overs.expressions,
     ):
@@ -299,6 +315,8 @@ def _grouped(select: _Select) -> Plan:
         plan = Filter(input=plan, condition=over(having), span=context.span(node.args["having"]))
     plan, placed = overs.over(plan, over, context)
     outputs = [_Item(item.name, placed(over(item.value))) for item in items]
+    if qualify is not None:
+        plan = _kept(plan, placed(over(qualify)), node.args["qualify"], context)
     if node.args.get("distinct") is not None:
         return _ordered_outside(
             distinct_rows(_projected(plan, outputs, select), context, node.args["distinct"]), outputs, select
@@ -366,13 +384,13 @@ def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Ex
 
 
 def ordered(order: exp.Order, context: Context) -> list[exp.Ordered]:
-    """The keys of ORDER BY, which only batch takes."""
-    if context.streaming:
+    """The keys of ORDER BY, which a stream takes with a LIMIT only."""
+    if context.streaming and order.parent is not None and order.parent.args.get("limit") is None:
         raise context.unsupported(
             "streaming-order-by",
             "ORDER BY is not supported in streaming: the rows never are all there",
             order,
-            "run in batch",
+            "add LIMIT n: the first n rows can be followed, or run in batch",
         )
     found: list[exp.Ordered] = order.expressions
     return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, conjuncts
 from everfold.plan.nodes import (
     AggCall,
@@ -20,14 +21,12 @@ from everfold.plan.nodes import (
     Project,
     Rank,
     RankWindow,
-    SortKey,
+    Sort,
     streamed,
     with_children,
 )
 from everfold.sql.binder.windows import END, START, unwind
 from everfold.types import BOOLEAN
-
-_NO_END = "a Top-N needs the last number too: write … <= n around it"
 
 
 def can_be_ranked(calls: Sequence[AggCall]) -> bool:
@@ -35,17 +34,22 @@ def can_be_ranked(calls: Sequence[AggCall]) -> bool:
     return [call.function for call in calls] == ["ROW_NUMBER"]
 
 
+def for_first_rows(refused: SqlError, calls: Sequence[AggCall]) -> SqlError:
+    """The error with the way out for who wants the first rows only."""
+    if not any(call.function in ("ROW_NUMBER", "RANK", "DENSE_RANK") for call in calls):
+        return refused
+    way = "bound the number" if can_be_ranked(calls) else "use ROW_NUMBER() alone and bound it"
+    found = refused.diagnostics[0]
+    return type(refused)(
+        replace(found, help=f"{found.help}; or, for the first rows only, {way}: SELECT … FROM (…) WHERE rn <= n")
+    )
+
+
 def check_ranked(plan: Plan) -> None:
     """Raises what was wrong with a window in a stream that has not become a Top-N."""
     for node in streamed(plan):
         if isinstance(node, OverAggregate) and node.refused is not None:
-            found = node.refused.diagnostics[0]
-            raise type(node.refused)(
-                replace(
-                    found,
-                    help=f"{found.help}; or, for the first rows only, bound the number: SELECT … FROM (…) WHERE rn <= n",
-                )
-            )
+            raise node.refused
 
 
 def ranked(plan: Filter) -> Plan:
@@ -61,6 +65,9 @@ def ranked(plan: Filter) -> Plan:
             wanted[at] = wanted.get(at, _Numbers()).both(numbers)
     made = plan.input
     for at, numbers in wanted.items():
+        if numbers.last is not None and numbers.last < numbers.first:
+            what = "no row is taken: rows are numbered from 1 on"
+            raise UnsupportedFeature.of("topn-range", what, plan.span, "write WHERE rn <= n, with n at least 1")
         found = None if numbers.last is None else _with_rank(made, at, numbers.first, numbers.last)
         if found is None:
             return plan
@@ -73,16 +80,18 @@ def ranked(plan: Filter) -> Plan:
     return replace(plan, input=made, condition=condition)
 
 
-def first_rows(plan: Plan, keys: tuple[SortKey, ...], limit: Limit) -> Rank:
-    """ORDER BY … LIMIT: a Top-N over all rows."""
+def first_rows(limit: Limit, ttl_ms: int) -> Rank:
+    """LIMIT in a stream: a Top-N over all rows, by their ORDER BY or as they come."""
+    below = limit.input
     assert limit.count is not None
     return Rank(
-        input=plan,
+        input=below.input if isinstance(below, Sort) else below,
         partition=(),
-        order=keys,
+        order=below.keys if isinstance(below, Sort) else (),
         first=limit.offset + 1,
         last=limit.offset + limit.count,
         numbered=False,
+        ttl_ms=ttl_ms,
         span=limit.span,
     )
 

@@ -1,0 +1,113 @@
+"""Laws of Top-N. The reference sorts the surviving rows of each partition, in the order of their arrival, in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from property.changelogs import Change, Changing, Folded, Row, changelogs, cut, cuts, inserts
+
+from everfold.plan.changelog import ChangelogMode, RowKind
+
+LAW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+ORDERS: dict[str, Callable[[Row], Any]] = {
+    "v": lambda row: (row[1] is not None, row[1] or 0),
+    "v DESC": lambda row: (row[1] is None, -(row[1] or 0)),
+    "v NULLS LAST": lambda row: (row[1] is None, row[1] or 0),
+    "ABS(v) DESC, v": lambda row: (row[1] is None, -abs(row[1] or 0), row[1] or 0),
+}
+BOUNDS = {"rn <= 1": (1, 1), "rn <= 3": (1, 3), "rn = 2": (2, 2), "rn BETWEEN 2 AND 4": (2, 4)}
+
+
+def surviving(changes: Sequence[Change]) -> list[Row]:
+    """The rows that are there, by arrival; one that is taken back is the first of its like."""
+    found: list[Row] = []
+    for kind, row in changes:
+        if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
+            found.append(row)
+        else:
+            found.remove(row)
+    return found
+
+
+def answer(changes: Sequence[Change], order: str, bounds: tuple[int, int], by_key: bool) -> Counter[tuple[Any, ...]]:
+    partitions: dict[Any, list[Row]] = {}
+    for row in surviving(changes):
+        partitions.setdefault(row[0] if by_key else 0, []).append(row)
+    first, last = bounds
+    return Counter(
+        (*row, number)
+        for rows in partitions.values()
+        for number, row in enumerate(sorted(rows, key=ORDERS[order]), 1)
+        if first <= number <= last
+    )
+
+
+def check(
+    changes: list[Change],
+    places: list[int],
+    mode: ChangelogMode,
+    order: str,
+    bound: str,
+    *,
+    by_key: bool,
+    numbered: bool,
+    buckets: int,
+) -> None:
+    partition = "PARTITION BY k " if by_key else ""
+    inner = f"SELECT k, v, ROW_NUMBER() OVER ({partition}ORDER BY {order}) AS rn FROM t"
+    query = Changing(f"SELECT k, v{', rn' * numbered} FROM ({inner}) WHERE {bound}", mode, buckets=buckets)
+    folded, seen = Folded(per_key=False), []
+    for batch in cut(changes, places):
+        seen += batch
+        folded.take(query.feed(batch))
+        wanted = answer(seen, order, BOUNDS[bound], by_key)
+        if not numbered:
+            wanted = sum((Counter({row[:2]: count}) for row, count in wanted.items()), Counter())
+        assert folded.rows == wanted
+        query.pipeline = query.pipeline.restarted()
+
+
+orders, bounds = st.sampled_from(sorted(ORDERS)), st.sampled_from(sorted(BOUNDS))
+buckets = st.sampled_from([1, 3])
+
+
+@pytest.mark.parametrize("numbered", [True, False], ids=["numbered", "rows"])
+@LAW
+@given(changes=changelogs(), cuts=cuts, order=orders, bound=bounds, by_key=st.booleans(), buckets=buckets)
+def test_after_every_batch_the_first_rows_are_those_of_the_surviving_ones(
+    numbered: bool, changes: list[Change], cuts: list[int], order: str, bound: str, by_key: bool, buckets: int
+) -> None:
+    check(changes, cuts, ChangelogMode.ALL, order, bound, by_key=by_key, numbered=numbered, buckets=buckets)
+
+
+@pytest.mark.parametrize("numbered", [True, False], ids=["numbered", "rows"])
+@LAW
+@given(changes=inserts(), cuts=cuts, order=orders, bound=bounds, by_key=st.booleans(), buckets=buckets)
+def test_after_every_batch_of_inserts_the_first_rows_are_those_of_all(
+    numbered: bool, changes: list[Change], cuts: list[int], order: str, bound: str, by_key: bool, buckets: int
+) -> None:
+    check(changes, cuts, ChangelogMode.INSERT_ONLY, order, bound, by_key=by_key, numbered=numbered, buckets=buckets)
+
+
+@LAW
+@given(changes=changelogs(), cuts=cuts, bound=bounds)
+def test_the_first_groups_are_those_of_the_surviving_ones(changes: list[Change], cuts: list[int], bound: str) -> None:
+    inner = "SELECT k, COUNT(*) AS n, COUNT(v) AS m FROM t GROUP BY k"
+    ranked = f"SELECT *, ROW_NUMBER() OVER (ORDER BY n DESC, m, k) AS rn FROM ({inner})"
+    query = Changing(f"SELECT k, n, m FROM ({ranked}) WHERE {bound}", ChangelogMode.ALL, buckets=2)
+    folded, seen = Folded(), []
+    for batch in cut(changes, cuts):
+        seen += batch
+        folded.take(query.feed(batch))
+        groups: dict[str | None, list[int | None]] = {}
+        for key, value in surviving(seen):
+            groups.setdefault(key, []).append(value)
+        rows = [(key, len(found), sum(value is not None for value in found)) for key, found in groups.items()]
+        rows.sort(key=lambda row: (-row[1], row[2], row[0] is not None, row[0] or ""))
+        first, last = BOUNDS[bound]
+        assert folded.rows == Counter(rows[first - 1 : last])
