@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from everfold.plan.expressions import Expr, InputRef, references
+from everfold.plan.expressions import Expr, InputRef, references, walk
 from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, over_groups
 from everfold.sql.binder.context import Context, Problems
@@ -16,7 +16,7 @@ from everfold.sql.binder.grouping import Grouping, grouping_of
 from everfold.sql.binder.hints import with_hints
 from everfold.sql.binder.legacy_windows import GroupWindow, bind_group_window, is_group_window
 from everfold.sql.binder.literals import text
-from everfold.sql.binder.over import Overs
+from everfold.sql.binder.over import Overs, is_call_over_window
 from everfold.sql.binder.python_functions import is_aggregate_call
 from everfold.sql.binder.relations import bind_from
 from everfold.sql.binder.scope import Relation
@@ -225,9 +225,14 @@ def _plain(select: _Select) -> Plan:
 def _qualify(select: _Select, binder: ExpressionBinder) -> Expr | None:
     """The condition over windows, if there is one."""
     node = select.node.args.get("qualify")
-    if node is not None:
-        with select.problems:
-            return binder.condition(node.this)
+    if node is None:
+        return None
+    with select.problems:
+        condition = binder.condition(node.this)
+        if not any(map(is_call_over_window, walk(condition))):
+            what = "QUALIFY is a condition over windows, and this one has none"
+            raise select.context.error("qualify-without-window", what, node, "write WHERE, or HAVING for groups")
+        return condition
     return None
 
 
