@@ -1,6 +1,6 @@
-"""Functions of windows: they need OVER with an order, and take no frame. ROW_NUMBER, RANK, DENSE_RANK, LAG.
+"""Functions of windows: they need OVER with an order, and take no frame. ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD.
 
-Each is an aggregate over all rows up to the current one. The ranks are made of the order key, which the binder gives them as their argument;
+Each is an aggregate over all rows up to the current one, LEAD from it on. The ranks are made of the order key, which the binder gives them as their argument;
 over a NULL key of their own they rank as over any other value.
 """
 
@@ -157,6 +157,30 @@ class Lag(_OfWindows):
         values, back = f"list({over.texts[0]})", _offset(of) + 1
         default = f"list({over.texts[1]})[-1]" if len(over.texts) > 1 else "NULL"
         return f"CASE WHEN COUNT(*) >= {back} THEN {values}[{-back}] ELSE {default} END"
+
+
+@aggregate("LEAD")
+class Lead(Lag):
+    """Value of the row that comes so many rows after (1 unless given, a constant); where there is none the default, NULL unless given. In batch only."""
+
+    forward = True
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return columns[0].head(_offset(of) + 1).implode(), *(column.first() for column in columns[1:])
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        kept = slots[0].explode(empty_as_null=False, keep_nulls=False).head(_offset(of) + 1)
+        return kept.implode(), *(slot.first() for slot in slots[1:])
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        values, on = slots[0], _offset(of)
+        default = slots[1] if len(slots) > 1 else pl.lit(None, dtype=of.args[0].polars)
+        return pl.when(values.list.len() > on).then(values.list.get(on, null_on_oob=True)).otherwise(default)
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        values, place = f"list({over.texts[0]})", _offset(of) + 1
+        default = f"list({over.texts[1]})[1]" if len(over.texts) > 1 else "NULL"
+        return f"CASE WHEN COUNT(*) >= {place} THEN {values}[{place}] ELSE {default} END"
 
 
 def _offset(of: Signature) -> int:

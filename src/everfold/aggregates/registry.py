@@ -94,7 +94,8 @@ class Aggregate(ABC):
     older ones, as Flink merges them. skips_nulls: a row with a NULL argument changes nothing; so FILTER is a NULL
     argument, while other functions get only the rows that FILTER keeps. adds_up: slots merge by addition, so that whole numbers among them can be
     subtracted again. over_only: the function is one of windows, not of groups; it takes no frame. by_rows: over a window it sees the rows up to its own,
-    without later peers; rows_in_batch: in a batch only. of_order: its argument is the order key of the window.
+    without later peers; rows_in_batch: in a batch only. forward: it sees its own row and those behind it, which a stream does not have. of_order: its
+    argument is the order key of the window.
     """
 
     name: ClassVar[str]
@@ -113,6 +114,7 @@ class Aggregate(ABC):
     over_only: ClassVar[bool] = False
     by_rows: ClassVar[bool] = False
     rows_in_batch: ClassVar[bool] = False
+    forward: ClassVar[bool] = False
     of_order: ClassVar[bool] = False
 
     def constant_value(self, value: object) -> object | None:

@@ -330,7 +330,7 @@ class ExpressionBinder:
             )
         assert isinstance(call, FunctionCall)
         entry = over_function(call.name) if called(call, context) is None else None
-        if entry is None:
+        if entry is None or (entry.forward and context.streaming):
             raise self._no_function_of_windows(call)
         inside = ExpressionBinder(
             self.relation, context, self.clause, calls=self.calls, subqueries=self.subqueries, window=self.window

@@ -222,6 +222,8 @@ class WindowBinder:
             if spec is not None:
                 what = f"`{entry.name}` takes no frame: it always is about all rows before"
                 raise self._context.error("over-frame", what, spec, "leave ROWS or RANGE out")
+            if entry.forward:
+                return Frame(rows=True, first=0, last=None)
             rows = entry.by_rows or (entry.rows_in_batch and not self._context.streaming)
             return Frame(rows=rows, first=None, last=0)
         if spec is None:
