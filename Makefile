@@ -18,9 +18,10 @@ $(READY): pyproject.toml requirements.lock .ci/setup
 	@.ci/setup $(VENV)
 	@touch $@
 
-demo: $(READY) # run the main job: the window tables of six bids
+demo: $(READY) # run the main jobs: windows of six bids, OVER and group windows of eight orders
 	@$(BIN)/everfold check-setup --quiet
 	@$(BIN)/everfold run examples/bids/demo.sql
+	@$(BIN)/everfold run examples/orders/demo.sql
 
 test: $(READY) # check everything that takes minutes: style, types, layers, every case in memory, some on Spark and Kafka
 	@$(BIN)/everfold check-setup --quiet

@@ -116,6 +116,35 @@ def test_the_demo_prints_the_tables_of_flinks_documentation() -> None:
     assert len(cube) == 18
 
 
+# Flink 2.3's answers to the queries of its documentation of OVER and group windows, over the example's orders.
+ONE_HOUR = [
+    ("1", "3", "3"),
+    ("2", "2", "2"),
+    ("3", "4", "7"),
+    ("4", "1", "8"),
+    ("5", "2", "7"),
+    ("6", "5", "5"),
+    ("7", "6", "6"),
+    ("8", "1", "1"),
+]
+MEANS = ["3", "2", "3", "2", "2", "5", "6", "1"]
+DAYS = [("1", "15", "12"), ("1", "16", "1"), ("2", "15", "4"), ("3", "15", "1"), ("3", "16", "6")]
+
+
+@pytest.mark.slow
+def test_the_demo_of_orders_prints_what_flink_answers() -> None:
+    job = start("run", "examples/orders/demo.sql", cwd=ROOT)
+    out, err = job.communicate(timeout=PATIENCE_S)
+    assert job.returncode == 0, err
+    lines = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in out.splitlines() if "|" in line]
+    rows = [line for line in lines if line[0].isdecimal()]
+    assert [(row[0], *row[2:]) for row in rows[:8]] == ONE_HOUR
+    assert [(row[0], *row[2:]) for row in rows[8:16]] == [
+        (*row, mean) for row, mean in zip(ONE_HOUR, MEANS, strict=True)
+    ]
+    assert sorted((row[0], row[1][8:10], row[2]) for row in rows[16:]) == DAYS
+
+
 def test_ctrl_c_stops_a_job_and_the_same_command_goes_on(tmp_path: Path) -> None:
     (tmp_path / "totals.sql").write_text(SCRIPT)
     add_bids(tmp_path / "bids", "1.json", {"08:05": 4, "08:07": 2, "08:11": 3})
