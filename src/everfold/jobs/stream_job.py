@@ -19,12 +19,14 @@ from everfold.jobs.routing import Router, Target, tagged
 from everfold.jobs.soundness import newest
 from everfold.jobs.sources import Sources
 from everfold.plan.nodes import (
+    GroupAggregate,
+    InWindow,
     OverAggregate,
     Rank,
-    RankWindow,
     Root,
     TimeKind,
     WindowAggregate,
+    WindowEmit,
     WindowTableFunction,
     runs_on_arrival,
 )
@@ -248,15 +250,20 @@ def _leaves_open(node: StatefulNode) -> bool:
         return node.time is not TimeKind.PROCTIME
     if isinstance(node, Rank):
         return node.window is not None
+    if isinstance(node, WindowEmit):
+        return True
     return isinstance(node, WindowTableFunction | WindowAggregate)
 
 
 def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
     """When the first processing-time window may be over that could be open after a batch at that time."""
+    if isinstance(node, WindowEmit):
+        waits = [each for each in (node.early_ms, node.late_ms) if each]
+        return min((last_batch_ms + each for each in waits), default=float("inf"))
     if isinstance(node, OverAggregate) or not runs_on_arrival(node):
         return float("inf")
-    assert isinstance(node, WindowTableFunction | WindowAggregate | Rank)
-    window = node.window.of if isinstance(node.window, RankWindow) else node.window
+    assert isinstance(node, WindowTableFunction | WindowAggregate | GroupAggregate | Rank)
+    window = node.window.of if isinstance(node.window, InWindow) else node.window
     if isinstance(window, Session):
         return last_batch_ms + window.gap_ms
     assert window is not None

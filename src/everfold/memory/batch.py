@@ -35,6 +35,7 @@ from everfold.plan.nodes import (
     Values,
     WatermarkAssigner,
     WindowAggregate,
+    WindowEmit,
     WindowTableFunction,
 )
 from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
@@ -99,7 +100,7 @@ class _Query:
                 return f"SELECT * FROM ({self.relation(node.input)}){count}" + (
                     f" OFFSET {node.offset}" if node.offset else ""
                 )
-            case Rank():
+            case Rank() | WindowEmit():
                 raise AssertionError(node)
             case Join():
                 return duck.join(self.relation(node.left), self.relation(node.right), node)

@@ -40,6 +40,7 @@ from everfold.plan.nodes import (
     Values,
     WatermarkAssigner,
     WindowAggregate,
+    WindowEmit,
     WindowTableFunction,
     is_stateful,
     runs_on_arrival,
@@ -162,6 +163,7 @@ class MemoryPipeline:
                 WindowTableFunction()
                 | WindowAggregate()
                 | GroupAggregate()
+                | WindowEmit()
                 | OverAggregate()
                 | Rank()
                 | ChangelogNormalize()
@@ -265,6 +267,7 @@ class _Batch:
                 WindowTableFunction()
                 | WindowAggregate()
                 | GroupAggregate()
+                | WindowEmit()
                 | OverAggregate()
                 | Rank()
                 | ChangelogNormalize()
@@ -333,7 +336,14 @@ class _Batch:
     def _prepared(self, node: Plan, below: _Stream, operator: Operator) -> pl.DataFrame:
         """The columns that the operator wants of its input; `kind` and `seq` if it asks for them."""
         assert isinstance(
-            node, WindowTableFunction | WindowAggregate | GroupAggregate | OverAggregate | Rank | ChangelogNormalize
+            node,
+            WindowTableFunction
+            | WindowAggregate
+            | GroupAggregate
+            | WindowEmit
+            | OverAggregate
+            | Rank
+            | ChangelogNormalize,
         )
         duck, columns = self.duck, [physical(at) for at in range(len(node.input.schema))]
         made = []

@@ -7,11 +7,12 @@ from everfold.operators.contract import ClockSpec, Operator
 from everfold.plan.nodes import (
     ChangelogNormalize,
     GroupAggregate,
+    InWindow,
     OverAggregate,
     Plan,
     Rank,
-    RankWindow,
     WindowAggregate,
+    WindowEmit,
     WindowTableFunction,
 )
 from everfold.plan.windows import Session
@@ -24,9 +25,10 @@ def operator_of(node: Plan, name: str, clock: ClockSpec, epoch: int = 0, updatin
     """
     match node:
         case WindowAggregate(window=Session()):
-            from everfold.operators.session import SessionOperator
+            from everfold.operators.session import GrowingSessionOperator, SessionOperator
 
-            return SessionOperator(name, node, clock, epoch, updating)
+            made = SessionOperator if node.lateness_ms is None else GrowingSessionOperator
+            return made(name, node, clock, epoch, updating)
         case WindowAggregate():
             from everfold.operators.window import WindowOperator
 
@@ -46,11 +48,15 @@ def operator_of(node: Plan, name: str, clock: ClockSpec, epoch: int = 0, updatin
             from everfold.operators.group import GroupOperator
 
             return GroupOperator(name, node, clock, epoch, updating)
+        case WindowEmit():
+            from everfold.operators.emit import EmitOperator
+
+            return EmitOperator(name, node, clock, epoch)
         case OverAggregate():
             from everfold.operators.over import OverOperator
 
             return OverOperator(name, node, clock, epoch)
-        case Rank(window=RankWindow() as window):
+        case Rank(window=InWindow() as window):
             from everfold.operators.window_rank import WindowRankOperator
 
             if updating:

@@ -18,12 +18,13 @@ import polars as pl
 from everfold.aggregates.folding import Fold, compacted, fold_rows, fold_slots, results, settle
 from everfold.operators.changes import ORDER, changes, sign
 from everfold.operators.clock import Clock
-from everfold.operators.contract import ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.contract import NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.grouping import Count, ValueTable, group_layout
 from everfold.operators.layout import normalised
 from everfold.operators.normalize import SWEPT_PAGES
+from everfold.operators.zones import closed_until
 from everfold.plan.changelog import KIND
-from everfold.plan.nodes import GroupAggregate
+from everfold.plan.nodes import GroupAggregate, InWindow, TimeKind
 from everfold.state.heads import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.store import Store
@@ -104,17 +105,26 @@ class GroupOperator:
         """Merges a batch's groups with their state and gives the changes of their results."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
+        closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
         live = clock.advance(metas)
-        state = _State(self, store, head, clock.now_ms)
-        frames = [frame for frame in prepared if frame.height]
+        state = _State(self, store, head, clock.now_ms, closed)
+        frames = [kept for frame in prepared if (kept := self._not_late(frame, closed, state)).height]
         if frames:
             rows = self._taken(pl.concat(frames, how="diagonal").sort("seq"), state)
         else:
             rows = self._nothing()
         head = {"clock": clock.encode(), **state.encode()}
         write_head(store, self._epoch, head)
-        stats = Stats(self._name, clock.watermark, 0, state.rows, state.ignored)
+        stats = Stats(self._name, clock.watermark, state.late, state.rows, state.ignored)
         return Step(rows, clock.forwarded(self._name, live, metas), stats)
+
+    def _not_late(self, rows: pl.DataFrame, closed: int | None, state: _State) -> pl.DataFrame:
+        """The rows whose windows still take some; the others are counted. closed: the end of the last window that has ended."""
+        if closed is None or self._node.window is None or self._node.window.time is TimeKind.PROCTIME:
+            return rows
+        late = _until(self._node.window) <= closed
+        state.late += int(rows.filter(late & (pl.col(_TABLE) == 0))["n"].sum())
+        return rows.filter(~late)
 
     def _taken(self, prepared: pl.DataFrame, state: _State) -> pl.DataFrame:
         """Merges prepared rows into the state; the changes of results."""
@@ -230,11 +240,17 @@ class GroupOperator:
 class _State:
     """The tables of a bucket during a batch."""
 
-    def __init__(self, operator: GroupOperator, store: Store, head: Mapping[str, Any], now_ms: int) -> None:
+    def __init__(
+        self, operator: GroupOperator, store: Store, head: Mapping[str, Any], now_ms: int, closed: int | None
+    ) -> None:
         self._layout, self._updating = operator._layout, operator.updating
-        ttl_ms = operator._node.ttl_ms
+        ttl_ms, window = operator._node.ttl_ms, operator._node.window
         self._expired = now_ms - ttl_ms if ttl_ms else None
         self._touched = [pl.lit(now_ms, dtype=pl.Int64).alias("touched")] if ttl_ms else []
+        if window is not None and closed is not None:
+            # A group is as old as the time up to which its window takes rows.
+            self._expired = closed + 1 if closed != NO_WATERMARK else None
+            self._touched = [_until(window).alias("touched")]
         epoch = operator._epoch
         self._names = {key: self._layout.page_names[key] for key in self._layout.keys}
         self._groups = KeyedTable.decode(store, epoch, "groups", list(self._names.values()), head.get("groups"))
@@ -244,6 +260,7 @@ class _State:
             for table in operator._tables
         ]
         self.ignored: int = head.get("ignored", 0)
+        self.late: int = head.get("late", 0)
 
     def encode(self) -> dict[str, Any]:
         """For the head page; a few cold pages are swept before."""
@@ -252,7 +269,7 @@ class _State:
             for table in tables:
                 table.sweep(self._expired, SWEPT_PAGES)
         values = {each.layout.name: each.table.encode() for each in self.values}
-        return {"groups": self._groups.encode(), "values": values, "ignored": self.ignored}
+        return {"groups": self._groups.encode(), "values": values, "ignored": self.ignored, "late": self.late}
 
     @property
     def rows(self) -> int:
@@ -289,9 +306,9 @@ class _State:
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         number = [pl.col("n")] if self._updating else []
-        return self._layout.to_page(rows.with_columns(pl.col("hash").alias("h")), ["h"]).with_columns(
-            *(rows["n"] for _ in number), *self._touched
-        )
+        touched = rows.select(self._touched).get_columns()
+        page = self._layout.to_page(rows.with_columns(pl.col("hash").alias("h")), ["h"])
+        return page.with_columns(*(rows["n"] for _ in number), *touched)
 
 
 class _Values:
@@ -386,6 +403,11 @@ class _Values:
             for name, known in self._names.items()
         ]
         return page.select("h", *columns)
+
+
+def _until(window: InWindow) -> pl.Expr:
+    """Up to when the window of a group takes rows."""
+    return pl.col(f"k{window.end}").dt.epoch("ms") + window.lateness_ms
 
 
 def _tagged(rows: pl.DataFrame, table: int) -> pl.DataFrame:

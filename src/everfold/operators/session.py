@@ -19,9 +19,9 @@ from typing import Any
 import polars as pl
 
 from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
-from everfold.operators.changes import sign
+from everfold.operators.changes import ORDER, changes, sign
 from everfold.operators.clock import Clock
-from everfold.operators.contract import END_OF_TIME, ClockSpec, InputColumn, Stats, Step
+from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Stats, Step
 from everfold.operators.layout import column_names, layout_of, local_zone, normalised, time_input
 from everfold.operators.output import emitted, window_values
 from everfold.operators.runs import Runs
@@ -54,6 +54,7 @@ class _Sessions(ABC):
         assert isinstance(node.window, Session), node.window
         self._name, self._node, self._clock, self._epoch = name, node, clock, epoch
         self._gap_ms = node.window.gap_ms
+        self._lateness_ms = node.lateness_ms if isinstance(node, WindowAggregate) else None
         self._keys = keys
         self._schema = node.schema
 
@@ -109,18 +110,19 @@ class _Sessions(ABC):
         since = self._complete(clock)
         live = clock.advance(metas)
         flush = any(meta.flush for meta in metas)
-        upto = END_OF_TIME if flush else self._complete(clock)
+        upto = END_OF_TIME if flush and self._lateness_ms is None else self._complete(clock)
 
         items = self._new(prepared)
         touched = {part for part, end in earliest.items() if end <= upto}
         touched.update(items.select(_part(parts).unique()).to_series().to_list())
         old = [self._from_page(page) for part in touched for page in table.read(part)]
-        done = self._empty()
+        before, done = pl.concat([self._empty(), *old]), self._empty()
         if old or items.height:
             items = self._joined(pl.concat([*old, items]) if old else items)
             lost = pl.col("end") <= since
             late += int(items.filter(lost)["n"].sum())
-            done = items.filter(~lost & (pl.col("end") <= upto))
+            items = items.filter(~lost)
+            done = items.filter(pl.col("end") <= upto)
             kept = items.filter(pl.col("end") > max(since, upto))
             columns = [*self._empty().columns, "at"]
             frames = [kept.select(columns)]
@@ -153,11 +155,16 @@ class _Sessions(ABC):
         }
         write_head(store, self._epoch, head)
         stats = Stats(self._name, clock.watermark, late, table.rows)
-        return Step(self._emitted(done), clock.forwarded(self._name, live, metas), stats)
+        return Step(self._given(before, items, done), clock.forwarded(self._name, live, metas), stats)
 
     def _complete(self, clock: Clock) -> int:
-        """End of the last window that is complete, in local milliseconds."""
-        return max(closed_until(clock.watermark, self._node.zone), clock.closed)
+        """End of the last window that takes no rows any more, in local milliseconds."""
+        closed = max(closed_until(clock.watermark, self._node.zone), clock.closed)
+        return closed if closed == NO_WATERMARK else closed - (self._lateness_ms or 0)
+
+    def _given(self, before: pl.DataFrame, items: pl.DataFrame, done: pl.DataFrame) -> pl.DataFrame:
+        """The rows of a batch. before: the sessions that were there among those that are touched; items: those that are; done: those that are complete."""
+        return self._emitted(done)
 
 
 class SessionOperator(_Sessions):
@@ -223,6 +230,26 @@ class SessionOperator(_Sessions):
 
     def _emitted(self, items: pl.DataFrame) -> pl.DataFrame:
         return emitted(items, self._layout, self._schema, self._node.zone)
+
+
+class GrowingSessionOperator(SessionOperator):
+    """As SessionOperator, but a session is given from its first row on, and what becomes of it as changes: one that grows is another one."""
+
+    def _given(self, before: pl.DataFrame, items: pl.DataFrame, done: pl.DataFrame) -> pl.DataFrame:
+        old, new = self._emitted(before), self._emitted(items)
+        names = old.columns
+        by = [*names[: len(self._keys)], *names[-3:]]
+        values = [name for name in names if name not in by]
+        old = old.rename({name: f"old_{name}" for name in values}).with_columns(pl.lit(True).alias("had"))
+        new = new.with_columns(pl.lit(True).alias("has"))
+        both = new.join(old, on=by, how="full", coalesce=True, nulls_equal=True)
+        both = both.with_columns(
+            pl.col("had", "has").fill_null(False),
+            pl.lit(0, dtype=pl.Int64).alias("seq"),
+            *(pl.col(name).alias(f"old_{name}") for name in by),
+        )
+        found = changes(both, names, [f"old_{name}" for name in names], had=pl.col("had"), has=pl.col("has"))
+        return found.drop(ORDER)
 
 
 class SessionRowsOperator(_Sessions):

@@ -19,7 +19,7 @@ from everfold.operators.ranking import NUMBER, RankedRows
 from everfold.operators.runs import Runs
 from everfold.operators.zones import closed_until
 from everfold.plan.expressions import references
-from everfold.plan.nodes import Rank, RankWindow, TimeKind
+from everfold.plan.nodes import InWindow, Rank, TimeKind
 from everfold.state.heads import read_head, write_head
 from everfold.state.store import Store
 from everfold.types import BIGINT, Schema, physical
@@ -33,14 +33,14 @@ class WindowRankOperator:
     updating = False
     ordered = True
 
-    def __init__(self, name: str, node: Rank, window: RankWindow, clock: ClockSpec, epoch: int = 0) -> None:
+    def __init__(self, name: str, node: Rank, window: InWindow, clock: ClockSpec, epoch: int = 0) -> None:
         self._name, self._node, self._window, self._clock, self._epoch = name, node, window, clock, epoch
         self._rows = RankedRows(node)
         self._schema = node.schema
         end = references(node.input.schema)[window.end]
         self._end = InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True)
 
-    def __reduce__(self) -> tuple[type[WindowRankOperator], tuple[str, Rank, RankWindow, ClockSpec, int]]:
+    def __reduce__(self) -> tuple[type[WindowRankOperator], tuple[str, Rank, InWindow, ClockSpec, int]]:
         return type(self), (self._name, self._node, self._window, self._clock, self._epoch)
 
     @property

@@ -26,6 +26,7 @@ from everfold.plan.nodes import (
     Values,
     WatermarkAssigner,
     WindowAggregate,
+    WindowEmit,
     WindowTableFunction,
 )
 
@@ -77,7 +78,7 @@ def column_texts(plan: Plan) -> tuple[str, ...]:
     match plan:
         case Scan():
             return tuple(f"{plan.table.name}.{column.name}" for column in plan.table.columns)
-        case WatermarkAssigner() | ChangelogNormalize() | Filter() | Sort() | Limit():
+        case WatermarkAssigner() | ChangelogNormalize() | Filter() | WindowEmit() | Sort() | Limit():
             return column_texts(plan.input)
         case Project():
             below = column_texts(plan.input)

@@ -45,6 +45,8 @@ def changelog_of(plan: Plan) -> ChangelogMode:
     match plan:
         case nodes.Scan():
             return plan.table.changelog
+        case nodes.WindowAggregate(lateness_ms=int()):
+            return ChangelogMode.ALL
         case nodes.Values() | nodes.WindowAggregate():
             return ChangelogMode.INSERT_ONLY
         case nodes.Rank(window=None):
@@ -53,7 +55,7 @@ def changelog_of(plan: Plan) -> ChangelogMode:
             return ChangelogMode.INSERT_ONLY if stays else ChangelogMode.ALL
         case nodes.Rank():
             return ChangelogMode.INSERT_ONLY
-        case nodes.ChangelogNormalize():
+        case nodes.ChangelogNormalize() | nodes.WindowEmit():
             return ChangelogMode.ALL
         case nodes.GroupAggregate():
             # Without calls it is DISTINCT: a row that has come once stays, unless its last copy is taken back.

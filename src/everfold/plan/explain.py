@@ -14,6 +14,7 @@ from everfold.plan.nodes import (
     Collect,
     Filter,
     GroupAggregate,
+    InWindow,
     Join,
     JoinKind,
     Limit,
@@ -33,6 +34,7 @@ from everfold.plan.nodes import (
     Values,
     WatermarkAssigner,
     WindowAggregate,
+    WindowEmit,
     WindowTableFunction,
     children,
 )
@@ -126,6 +128,8 @@ def _node(node: Plan) -> str:
             return f"WindowAggregate({window_text(node.window)}, time=[{_time(node)}]{_grouping(node)}{_zone(node)})"
         case GroupAggregate():
             return f"GroupAggregate({_grouping(node).removeprefix(', ')})"
+        case WindowEmit():
+            return f"WindowEmit({_emission(node)})"
         case OverAggregate():
             return f"OverAggregate({_over(node)})"
         case Rank():
@@ -179,6 +183,15 @@ def _over(node: OverAggregate) -> str:
     order = _order(node.order, names)
     calls = _names(_call(call, names) for call in node.calls)
     return f"{keys}order=[{order}], frame=[{frame_text(node.frame)}], calls=[{calls}]"
+
+
+def _emission(node: WindowEmit) -> str:
+    names = node.input.schema.names
+    early = "" if node.early_ms is None else f", early=[{duration(node.early_ms)}]"
+    late = (
+        "" if node.late_ms is None else f", late=[{duration(node.late_ms)} within {duration(node.window.lateness_ms)}]"
+    )
+    return f"{window_text(node.window.of)}, window=[{names[node.window.end]}]{early}{late}"
 
 
 def _rank(node: Rank) -> str:
@@ -236,8 +249,13 @@ def state_of(node: Plan) -> str | None:
             return "rows of open sessions, until the gap after the last row has passed"
         case ChangelogNormalize():
             return "the last row per key, for ever"
+        case GroupAggregate(window=InWindow() as window):
+            lateness = f" by {duration(window.lateness_ms)}" if window.lateness_ms else ""
+            return f"accumulators per window{_per(node.keys)}, until it has ended{lateness}"
         case GroupAggregate():
             return f"accumulators{_per(node.keys)}, for ever"
+        case WindowEmit():
+            return "changes that wait"
         case OverAggregate():
             return _over_state(node)
         case Rank():

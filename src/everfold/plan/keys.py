@@ -29,7 +29,7 @@ def unique_key(plan: nodes.Plan) -> tuple[int, ...] | None:
             return tuple(map(names.index, plan.table.primary_key)) or None
         case nodes.GroupAggregate():
             return tuple(range(len(plan.keys)))
-        case nodes.ChangelogNormalize():
+        case nodes.ChangelogNormalize() | nodes.WindowEmit():
             return plan.keys
         case nodes.Filter() | nodes.WatermarkAssigner() | nodes.OverAggregate() | nodes.Sort() | nodes.Limit():
             return unique_key(plan.input)

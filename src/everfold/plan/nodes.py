@@ -274,6 +274,7 @@ class WindowAggregate(PlanNode):
 
     Columns: the keys, the calls, window_start, window_end, window_time. SESSION makes its sessions by these very keys: grouped by
     others, it is a GroupAggregate over the window function. Rows are emitted once, when the watermark has passed the window.
+    lateness_ms (SESSION): sessions are given from their first row on, as changes, and take rows for so long after their end.
     """
 
     input: Plan
@@ -283,6 +284,7 @@ class WindowAggregate(PlanNode):
     keys: tuple[Expr, ...]
     calls: tuple[AggCall, ...]
     zone: str | None = None
+    lateness_ms: int | None = None
 
     @property
     def schema(self) -> Schema:
@@ -298,15 +300,29 @@ class WindowAggregate(PlanNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InWindow:
+    """The windows that rows lie in, whose bounds are columns of theirs. end: the column that says when a row's window ends. `zone` as in
+    WindowTableFunction. lateness_ms: how long a window still takes rows when it has ended."""
+
+    of: Window
+    end: int
+    time: TimeKind
+    zone: str | None = None
+    lateness_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAggregate(PlanNode):
     """Unbounded GROUP BY: the keys, then the calls. Without calls it is DISTINCT.
 
-    A group that was not touched for `ttl_ms` is forgotten (0: never).
+    A group that was not touched for `ttl_ms` is forgotten (0: never). With `window`, whose end is one of the keys, groups are forgotten when their
+    window takes no rows any more, and rows that come later are dropped.
     """
 
     input: Plan
     keys: tuple[Expr, ...]
     calls: tuple[AggCall, ...]
+    window: InWindow | None = None
     ttl_ms: int = field(default=0, compare=False)
 
     @property
@@ -317,6 +333,29 @@ class GroupAggregate(PlanNode):
                 *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
             )
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowEmit(PlanNode):
+    """Emit control (streaming): gives changes of windows' results when it is time for them.
+
+    While a window is open they wait for `early_ms`, and when it has ended for `late_ms`; 0: not at all, None: until the window ends, or for ever.
+    When the window ends all is given that waits. keys: by which a result is changed. time_column: window_time, a time attribute.
+    """
+
+    input: Plan
+    keys: tuple[int, ...]
+    window: InWindow
+    time_column: int
+    early_ms: int | None
+    late_ms: int | None
+
+    @property
+    def schema(self) -> Schema:
+        fields = list(self.input.schema.fields)
+        of = fields[self.time_column]
+        fields[self.time_column] = Field(name=of.name, type=of.type, time=self.window.time.value)
+        return Schema(tuple(fields))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,16 +409,6 @@ class OverAggregate(PlanNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankWindow:
-    """The windows that a Rank's partitions lie in. end: the column that says when a row's window ends. `zone` as in WindowTableFunction."""
-
-    of: Window
-    end: int
-    time: TimeKind
-    zone: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rank(PlanNode):
     """Top-N and deduplication (streaming): of each partition, sorted by `order`, the rows from the `first` to the `last`, counted from 1.
 
@@ -394,7 +423,7 @@ class Rank(PlanNode):
     first: int
     last: int
     numbered: bool = True
-    window: RankWindow | None = None
+    window: InWindow | None = None
     ttl_ms: int = field(default=0, compare=False)
 
     @property
@@ -509,6 +538,7 @@ Plan: TypeAlias = (
     | WindowTableFunction
     | WindowAggregate
     | GroupAggregate
+    | WindowEmit
     | OverAggregate
     | Rank
     | Sort
@@ -559,6 +589,7 @@ def children(node: Plan) -> tuple[Plan, ...]:
             | WindowTableFunction()
             | WindowAggregate()
             | GroupAggregate()
+            | WindowEmit()
             | OverAggregate()
             | Rank()
             | Sort()
@@ -608,7 +639,7 @@ def read_as_batch(node: Plan) -> Iterator[Plan]:
 
 def runs_on_arrival(node: Plan) -> bool:
     """Whether a stateful node's clock is that of processing, and not that of its rows."""
-    if isinstance(node, Rank):
+    if isinstance(node, Rank | GroupAggregate | WindowEmit):
         return node.window is not None and node.window.time is TimeKind.PROCTIME
     return isinstance(node, WindowTableFunction | WindowAggregate | OverAggregate) and node.time is TimeKind.PROCTIME
 
@@ -617,7 +648,7 @@ def is_stateful(node: Plan) -> bool:
     """Whether the node keeps state in a stream: what an operator of ours runs, not the engine's scalar part."""
     if isinstance(node, WindowTableFunction):
         return isinstance(node.window, Session)
-    return isinstance(node, WindowAggregate | GroupAggregate | OverAggregate | Rank | ChangelogNormalize)
+    return isinstance(node, WindowAggregate | GroupAggregate | WindowEmit | OverAggregate | Rank | ChangelogNormalize)
 
 
 ROW_COUNT = BIGINT.as_nullable(False)

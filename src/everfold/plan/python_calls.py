@@ -42,6 +42,7 @@ from everfold.plan.nodes import (
     Values,
     WatermarkAssigner,
     WindowAggregate,
+    WindowEmit,
     WindowTableFunction,
     children,
     with_children,
@@ -90,7 +91,7 @@ def split_python_calls(node: Plan) -> Plan:
             return _join(node)
         case Values():
             return _values(node)
-        case Scan() | ChangelogNormalize() | Union() | WindowTableFunction() | Limit() | SetOperation():
+        case Scan() | ChangelogNormalize() | Union() | WindowTableFunction() | WindowEmit() | Limit() | SetOperation():
             return node
         case _:
             assert_never(node)

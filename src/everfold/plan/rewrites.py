@@ -31,6 +31,7 @@ from everfold.plan.nodes import (
     Values,
     WatermarkAssigner,
     WindowAggregate,
+    WindowEmit,
     WindowTableFunction,
     children,
     tables_of,
@@ -217,6 +218,16 @@ class _Pruning:
                 return self._window_aggregate(node, needed)
             case GroupAggregate():
                 return self._group_aggregate(node, needed)
+            case WindowEmit():
+                below = self.node(node.input, needed | {*node.keys, node.window.end, node.time_column})
+                made_emit = replace(
+                    node,
+                    input=below.plan,
+                    keys=tuple(below.at[at] for at in node.keys),
+                    window=replace(node.window, end=below.at[node.window.end]),
+                    time_column=below.at[node.time_column],
+                )
+                return _Pruned(made_emit, below.at)
             case OverAggregate():
                 return self._over(node, needed)
             case Rank():

@@ -32,6 +32,7 @@ from everfold.plan.nodes import (
     Values,
     WatermarkAssigner,
     WindowAggregate,
+    WindowEmit,
     WindowTableFunction,
     streamed,
     tables_of,
@@ -109,7 +110,7 @@ class BatchLowering:
                 frame = self.lower(node.input)
                 frame = frame.offset(node.offset) if node.offset else frame
                 return frame if node.count is None else frame.limit(node.count)
-            case Rank():
+            case Rank() | WindowEmit():
                 raise AssertionError(node)
             case Join():
                 return self._join(node)

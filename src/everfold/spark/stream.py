@@ -37,6 +37,7 @@ from everfold.plan.nodes import (
     Values,
     WatermarkAssigner,
     WindowAggregate,
+    WindowEmit,
     WindowTableFunction,
     is_stateful,
     runs_on_arrival,
@@ -59,7 +60,7 @@ ORDER = "__order"
 """BIGINT: the end of the window that a row is the result of, ms, or when its group was first touched in the batch; rows for people are
 shown in this order. NULL elsewhere."""
 StatefulNode: TypeAlias = (
-    WindowAggregate | WindowTableFunction | GroupAggregate | OverAggregate | Rank | ChangelogNormalize
+    WindowAggregate | WindowTableFunction | GroupAggregate | WindowEmit | OverAggregate | Rank | ChangelogNormalize
 )
 """The nodes that an operator of ours runs."""
 _HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
@@ -176,6 +177,7 @@ class StreamLowering:
                 WindowTableFunction()
                 | WindowAggregate()
                 | GroupAggregate()
+                | WindowEmit()
                 | OverAggregate()
                 | Rank()
                 | ChangelogNormalize()

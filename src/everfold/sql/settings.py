@@ -130,7 +130,6 @@ class Option:
 
 
 _COMMITS = "everfold commits every micro-batch"
-_EMIT = "everfold emits a window once, when it is complete"
 _PLAN = "everfold plans aggregates in its own way"
 _CLIENT = "results are shown in one form"
 
@@ -153,12 +152,16 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
         Option(key="everfold.dialect", read=_choice("flink"), default="flink",
                meaning="the SQL dialect of the statements that follow"),
         Option(key="table.sql-dialect", read=_choice("default"), default="default", meaning="Flink's own dialect"),
-        Option(key="table.exec.emit.early-fire.enabled", read=_truth, only=False, why=_EMIT),
-        Option(key="table.exec.emit.early-fire.delay", read=parse_duration, why=_EMIT),
-        Option(key="table.exec.emit.late-fire.enabled", read=_truth, only=False, why=_EMIT),
-        Option(key="table.exec.emit.late-fire.delay", read=parse_duration, why=_EMIT),
-        Option(key="table.exec.emit.allow-lateness", read=parse_duration, only=0,
-               why="everfold drops a row that comes after its last window; a later watermark waits longer"),
+        Option(key="table.exec.emit.early-fire.enabled", read=_truth, default="false",
+               meaning="whether windows give results before they are complete, and changes of these"),
+        Option(key="table.exec.emit.early-fire.delay", read=parse_duration,
+               meaning="how long a change of an open window waits; 0 gives every batch's changes"),
+        Option(key="table.exec.emit.late-fire.enabled", read=_truth, default="false",
+               meaning="whether windows that have ended take late rows, and give the changes"),
+        Option(key="table.exec.emit.late-fire.delay", read=parse_duration, default="0 ms",
+               meaning="how long a change by late rows waits"),
+        Option(key="table.exec.emit.allow-lateness", read=parse_duration, default="0 ms",
+               meaning="how long windows take late rows, with late-fire"),
         Option(key="table.exec.mini-batch.enabled", read=_truth, default="false",
                meaning="whether the two options that follow count; everfold always works in micro-batches"),
         Option(key="table.exec.mini-batch.allow-latency", read=parse_duration, default="0 ms",
@@ -311,6 +314,32 @@ class Settings:
     def state_ttl_ms(self) -> int | None:
         """How long unbounded state is kept; None: for ever."""
         return self._duration("table.exec.state.ttl")
+
+    @property
+    def early_fire(self) -> bool:
+        """Whether windows give results before they are complete."""
+        return bool(self._read("table.exec.emit.early-fire.enabled"))
+
+    @property
+    def early_delay_ms(self) -> int | None:
+        """How long a change of an open window waits; None when nobody said."""
+        value = self._read("table.exec.emit.early-fire.delay")
+        return value if isinstance(value, int) else None
+
+    @property
+    def late_fire(self) -> bool:
+        """Whether windows that have ended take late rows."""
+        return bool(self._read("table.exec.emit.late-fire.enabled"))
+
+    @property
+    def late_delay_ms(self) -> int:
+        """How long a change by late rows waits."""
+        return self._duration("table.exec.emit.late-fire.delay") or 0
+
+    @property
+    def lateness_ms(self) -> int:
+        """How long windows take late rows."""
+        return self._duration("table.exec.emit.allow-lateness") or 0
 
     @property
     def batch_latency_ms(self) -> int | None:

@@ -22,6 +22,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session, SlicedWindow, Tumble
 from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.emission import emitting
 from everfold.sql.binder.grouping import GROUPING, Grouping, expanded, grouping_value
 from everfold.sql.binder.legacy_windows import GroupWindow, part_of_window
 from everfold.sql.binder.over import is_call_over_window
@@ -111,13 +112,13 @@ def group_by_window(
 ) -> Grouped:
     """The aggregate of a plan's rows by a window that GROUP BY names, and by other keys."""
     made = window.aggregate(plan, grouping.keys, calls, context, node)
-    first = len(made.keys) + len(calls)
+    first, given = len(made.keys) + len(calls), emitting(made, context, node)
     return Grouped(
-        plan=made,
-        keys=tuple(_output(made, made.keys.index(key)) for key in grouping.keys),
-        calls=tuple(_output(made, len(made.keys) + at) for at in range(len(calls))),
+        plan=given,
+        keys=tuple(_output(given, made.keys.index(key)) for key in grouping.keys),
+        calls=tuple(_output(given, len(made.keys) + at) for at in range(len(calls))),
         grouping=grouping,
-        window=tuple(_output(made, first + at) for at in range(3)),
+        window=tuple(_output(given, first + at) for at in range(3)),
     )
 
 
@@ -183,7 +184,7 @@ def _window_group(
         zone=source.zone,
         span=context.span(node),
     )
-    return _windowed(made, unwound, over, made.keys, len(calls))
+    return _windowed(emitting(made, context, node), unwound, over, made.keys, len(calls))
 
 
 def _parts(call: AggCall) -> tuple[Expr, ...]:
@@ -212,13 +213,11 @@ def _own_sessions(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> bool:
     return set(_row_keys(unwound, over)) == partition
 
 
-def _windowed(
-    made: WindowAggregate, unwound: Unwound, over: Sequence[Expr], row_keys: tuple[Expr, ...], calls: int
-) -> Grouped:
+def _windowed(made: Plan, unwound: Unwound, over: Sequence[Expr], row_keys: tuple[Expr, ...], calls: int) -> Grouped:
     """Keys and calls over a window aggregate; above it the conditions that were asked of the window alone."""
     first = len(row_keys) + calls
     window = tuple(_output(made, first + at) for at in range(3))
-    plan: Plan = made
+    plan = made
     for condition in unwound.late:
         plan = Filter(input=plan, condition=_of_window(condition, unwound, window))
     results = tuple(

@@ -15,12 +15,12 @@ from everfold.plan.expressions import Call, Expr, InputRef, Literal, conjuncts
 from everfold.plan.nodes import (
     AggCall,
     Filter,
+    InWindow,
     Limit,
     OverAggregate,
     Plan,
     Project,
     Rank,
-    RankWindow,
     Sort,
     streamed,
     with_children,
@@ -182,7 +182,7 @@ def _rank(node: OverAggregate, first: int, last: int) -> Rank:
     )
 
 
-def _window(node: OverAggregate) -> RankWindow | None:
+def _window(node: OverAggregate) -> InWindow | None:
     """The windows that the partitions lie in: both their start and their end are among the keys."""
     origin = unwind(node.input)
     if origin is None:
@@ -194,4 +194,4 @@ def _window(node: OverAggregate) -> RankWindow | None:
     }
     if START not in kinds or END not in kinds:
         return None
-    return RankWindow(of=origin.source.window, end=kinds[END], time=origin.source.time, zone=origin.source.zone)
+    return InWindow(of=origin.source.window, end=kinds[END], time=origin.source.time, zone=origin.source.zone)
