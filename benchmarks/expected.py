@@ -32,6 +32,10 @@ RESULTS = {
         )
         SELECT max(t) + 2000 AS e, count(*) AS x FROM numbered GROUP BY a, session
     """,
+    "cascade": "SELECT t // 60000 * 60000 + 60000 AS e, sum(c) AS x FROM src GROUP BY e",
+    "over_range": "SELECT 0 AS e, sum(c) OVER (PARTITION BY a ORDER BY t RANGE BETWEEN 60000 PRECEDING AND CURRENT ROW) AS x FROM src",
+    "over_rows": "SELECT 0 AS e, sum(c) OVER (PARTITION BY a ORDER BY t ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS x FROM src",
+    "over_all": "SELECT 0 AS e, sum(c) OVER (PARTITION BY a ORDER BY t) AS x FROM src",
     "group": "SELECT 0 AS e, sum(c) AS x FROM src GROUP BY a",
     "count_distinct": "SELECT 0 AS e, count(DISTINCT a) AS x FROM src GROUP BY b",
     "retract": """

@@ -25,6 +25,15 @@ class Query:
         return f"SELECT COUNT(*) AS n, SUM({self.checksum}) AS s FROM ({self.select})"
 
 
+def _over(name: str, frame: str) -> Query:
+    return Query(
+        name=name,
+        columns="a BIGINT, ts TIMESTAMP(3), s BIGINT, n BIGINT",
+        checksum="s",
+        select=f"SELECT a, ts, SUM(c) OVER w, COUNT(*) OVER w FROM src WINDOW w AS (PARTITION BY a ORDER BY ts {frame})",
+    )
+
+
 QUERIES = {
     query.name: query
     for query in (
@@ -58,6 +67,17 @@ QUERIES = {
             select="SELECT window_start, a, COUNT(*) FROM SESSION(TABLE src PARTITION BY a, DESCRIPTOR(ts), INTERVAL '2' SECONDS) "
             "GROUP BY window_start, window_end, a",
         ),
+        Query(
+            name="cascade",
+            columns="ws TIMESTAMP(3), s BIGINT, m BIGINT",
+            checksum="s",
+            select="SELECT window_start, SUM(s), MAX(s) FROM TUMBLE((SELECT s, wt FROM ("
+            "SELECT window_time AS wt, SUM(c) AS s FROM TUMBLE(TABLE src, DESCRIPTOR(ts), INTERVAL '10' SECONDS) "
+            "GROUP BY window_start, window_end, window_time, a)), DESCRIPTOR(wt), INTERVAL '60' SECONDS) GROUP BY window_start, window_end",
+        ),
+        _over("over_range", "RANGE BETWEEN INTERVAL '60' SECOND PRECEDING AND CURRENT ROW"),
+        _over("over_rows", "ROWS BETWEEN 10 PRECEDING AND CURRENT ROW"),
+        _over("over_all", "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"),
         Query(
             name="group",
             columns="a BIGINT, s BIGINT, m BIGINT, n BIGINT",

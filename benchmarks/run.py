@@ -40,12 +40,15 @@ DATA_SETS = (
         name="1k-keys",
         rows=10_000_000,
         keys=1000,
-        queries=("tumble", "hop", "cumulate", "session", "group", "count_distinct", "retract"),
+        queries=(
+            *("tumble", "hop", "cumulate", "session", "cascade", "over_range", "over_rows", "over_all"),
+            *("group", "count_distinct", "retract"),
+        ),
     ),
     DataSet(name="1m-keys", rows=5_000_000, keys=1_000_000, queries=("tumble", "session", "group", "retract")),
     DataSet(name="20m-keys", rows=20_000_000, keys=20_000_000, queries=("group",)),
 )
-NOT_IN_SPARK = ("cumulate", "count_distinct", "retract")
+NOT_IN_SPARK = ("cumulate", "cascade", "over_range", "over_rows", "over_all", "count_distinct", "retract")
 GROUPS = ("group", "count_distinct", "retract")
 """What Flink has a mini-batch mode for."""
 

@@ -299,7 +299,7 @@ class _State:
             )
             alive = alive.join(before, on="g", maintain_order="left").filter(changed)
         added = int(alive.select((~pl.col("had")).sum()).item()) - dead.height
-        self._groups.write(self._to_page(alive), self._to_page(dead), added=added)
+        self._groups.write(self._to_page(alive), self._to_page(dead), added=added, expired_before=self._expired)
         if dead.height:
             for values in self.values:
                 values.forget(dead)
@@ -389,7 +389,8 @@ class _Values:
 
     def _write(self, rows: pl.DataFrame, dead: pl.DataFrame) -> None:
         added = rows.height - int(rows["there"].sum()) if "there" in rows.columns else 0
-        self.table.write(self._renamed(rows), self._renamed(dead), added=added - dead.height)
+        rows, dead, added = self._renamed(rows), self._renamed(dead), added - dead.height
+        self.table.write(rows, dead, added=added, expired_before=self._expired)
 
     def _renamed(self, rows: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._names.items() if name in rows.columns]

@@ -101,7 +101,8 @@ class NormalizeOperator:
         has = pl.col(INPUT_KIND).is_in([RowKind.INSERT.value, RowKind.UPDATE_AFTER.value])
         alive, dead = rows.filter(has), rows.filter(had & ~has)
         added = int(alive.select((~had).sum()).item()) - dead.height
-        table.write(self._to_page(alive, now_ms), self._to_page(dead, now_ms), added=added)
+        alive_page, dead_page = self._to_page(alive, now_ms), self._to_page(dead, now_ms)
+        table.write(alive_page, dead_page, added=added, expired_before=expired)
         found = changes(rows, self._values, [_OLD + name for name in self._values], had=had, has=has)
         return found.rename({name: physical(at) for at, name in enumerate(self._values)})
 

@@ -117,7 +117,7 @@ class OverOperator:
         else:
             rows, late = past.not_late(rows, since)
             due = self._due(rows, waiting, since, upto)
-        out = self._computed(due, past)
+        out = self._computed(due, past, since if flush else upto)
         if flush and due.height:
             clock.close(int(due[_TIME].max()))  # type: ignore[arg-type]
 
@@ -161,8 +161,8 @@ class OverOperator:
                 waiting.compact(at, pl.concat)
         return due.sort(_TIME, _NUMBER)
 
-    def _computed(self, due: pl.DataFrame, past: _Past) -> pl.DataFrame:
-        """The rows that are due with the values of their frames, by time and arrival."""
+    def _computed(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
+        """The rows that are due with the values of their frames, by time and arrival. upto: the time that all has passed by now."""
         if due.is_empty():
             return self._shown(self._none(), [])
         before = past.of(due)
@@ -178,7 +178,7 @@ class OverOperator:
         )
         wanted = rows["due"].to_numpy()
         merged = over_frames(rows, self._layout.folds, first[wanted], last[wanted])
-        past.keep(rows)
+        past.keep(rows, upto)
         back = np.argsort(rows["row"].to_numpy()[wanted])
         merged = settle(merged[back], self._layout.folds, whole=True)
         names = [physical(len(self._columns) + at) for at in range(len(self._layout.calls))]
@@ -283,8 +283,9 @@ class _Past:
         found = found.join(partitions, on=["hash", *self._keys], how="semi", nulls_equal=True)
         return found.sort(_TIME, _NUMBER)
 
-    def keep(self, rows: pl.DataFrame) -> None:
-        """Keeps what later frames reach of rows in order, with `part` and `due`; lets go of what none reaches any more."""
+    def keep(self, rows: pl.DataFrame, upto: int) -> None:
+        """Keeps what later frames reach of rows in order, with `part` and `due`; lets go of what none reaches any more. upto: see `encode`."""
+        self._since = max(self._since, upto)
         if self._unbounded:
             facts = [pl.col("hash", *self._keys).first(), (pl.col(_NUMBER) < 0).any().alias("there")]
             merged = fold_slots(rows, [PART], self._layout.folds, facts)
@@ -293,9 +294,11 @@ class _Past:
             page = self._layout.to_page(merged, ["h"])
             if self._ttl_ms:
                 page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
-            self._table.write(page, added=int((~merged["there"]).sum()))
+            self._table.write(page, added=int((~merged["there"]).sum()), expired_before=self._expired)
             return
         written, dead = rows.filter("due"), rows.clear()
+        if self._timed and not self._by_arrival and self._expired is not None:
+            written = written.filter(pl.col(_TIME) >= self._expired)
         added = written.height
         if not self._timed:
             # The last of each partition; one at least, which says what is late.
@@ -305,7 +308,7 @@ class _Past:
             # A partition is forgotten as a whole, so with a TTL all its rows are touched.
             written = rows.filter("kept" if self._ttl_ms else pl.col("due") & pl.col("kept"))
             added = rows.filter(pl.col("due") & pl.col("kept")).height - dead.height
-        self._table.write(self._to_page(written), self._to_page(dead), added=added)
+        self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         place = pl.col("hash") // _HALF * _HALF + pl.col(_NUMBER) % _HALF

@@ -214,7 +214,7 @@ class _Kept:
         # A partition is forgotten as a whole, so with a TTL all its rows are touched.
         written = rows.filter("stays" if self._node.ttl_ms else pl.col("stays") & ~pl.col(_OLD))
         added = rows.filter(pl.col("stays") & ~pl.col(_OLD)).height - dead.height
-        self._table.write(self._to_page(written), self._to_page(dead), added=added)
+        self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         place = pl.col("hash") // _HALF * _HALF + pl.col(NUMBER) % _HALF

@@ -1,6 +1,6 @@
 """Draws what `growth.py` measured: the time of a batch over the size of the state, one panel a load, everfold beside Spark's own aggregation.
 
-    python plot.py ../scratch/bench/growth.jsonl --out growth.svg
+    python plot_growth.py ../scratch/bench/growth.jsonl --out growth.svg
 
 Needs matplotlib, which `make bench` installs: it is no dependency of everfold's.
 """

@@ -1,0 +1,80 @@
+"""Runs OVER with a RANGE of 60 s over 50 million rows, and notes how large the state is after each batch: it must not grow.
+
+    python flat_state.py --out ../scratch/bench/flat_state.jsonl
+    python plot_flat_state.py ../scratch/bench/flat_state.jsonl --out flat_state.svg
+
+One JSON line for each report of the job: `rows` taken so far, `state_rows` that are kept, and `mb`, how much disk the job's folder takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import make_stream
+from queries import QUERIES, sink_ddl, source_ddl
+
+SCRATCH = Path(__file__).resolve().parent.parent / "scratch" / "bench"
+KEYS = 1000
+FILE_ROWS = 1_000_000
+_REPORT = re.compile(r"batch \d+ · ([\d,]+) rows? .* · ([\d,]+) state rows?")
+
+
+def reports(script: Path, state: Path) -> Iterator[dict[str, Any]]:
+    """Runs a script as a job; what it says after its batches."""
+    command = [sys.executable, "-m", "everfold", "run", str(script), "--state", str(state), "--master", "local[2]"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as job:
+        assert job.stderr is not None
+        for line in job.stderr:
+            found = _REPORT.search(line)
+            if found is not None:
+                rows, state_rows = (int(each.replace(",", "")) for each in found.groups())
+                yield {"rows": rows, "state_rows": state_rows, "mb": round(size_of(state) / 1e6, 1)}
+            elif "error" in line:
+                sys.stderr.write(line)
+    if job.returncode:
+        raise SystemExit(f"the job ended with {job.returncode}")
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files; some may go while they are counted."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Note the size of OVER's state over an endless stream.")
+    parser.add_argument("--rows", type=float, default=50e6)
+    parser.add_argument("--query", default="over_range", choices=[name for name in QUERIES if name.startswith("over")])
+    parser.add_argument("--out", type=Path, default=SCRATCH / "flat_state.jsonl")
+    options = parser.parse_args(arguments)
+    rows = int(options.rows)
+    data = SCRATCH / f"flat-{rows // 1000}k-rows"
+    if not (data / "files").exists():
+        files = max(rows // FILE_ROWS, 1)
+        make_stream.main(["--out", str(data), "--rows", str(rows), "--keys", str(KEYS), "--files", str(files)])
+    query = QUERIES[options.query]
+    with tempfile.TemporaryDirectory() as folder, options.out.open("w") as file:
+        script = Path(folder, "flat.sql")
+        source = source_ddl(data / "files").replace("'format'", "'scan.max-files-per-batch' = '1', 'format'")
+        script.write_text(f"{source};\n{sink_ddl(query, None)};\nINSERT INTO snk {query.select};\n")
+        for report in reports(script, Path(folder, "job")):
+            print(json.dumps(report), flush=True)
+            file.write(json.dumps(report) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
