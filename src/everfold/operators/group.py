@@ -306,7 +306,7 @@ class _State:
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         number = [pl.col("n")] if self._updating else []
-        touched = rows.select(self._touched).get_columns()
+        touched = [rows.with_columns(each).get_column("touched") for each in self._touched]
         page = self._layout.to_page(rows.with_columns(pl.col("hash").alias("h")), ["h"])
         return page.with_columns(*(rows["n"] for _ in number), *touched)
 
