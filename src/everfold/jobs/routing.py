@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.contract import Stats
-from everfold.plan.changelog import RowKind
+from everfold.plan.changelog import ORDER, RowKind
 from everfold.spark.exchange import FORWARDED, STATS
-from everfold.spark.stream import ORDER, Stream
+from everfold.spark.stream import Stream
 from everfold.types import physical
 
 if TYPE_CHECKING:

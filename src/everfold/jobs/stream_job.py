@@ -24,6 +24,7 @@ from everfold.plan.nodes import (
     OverAggregate,
     Rank,
     Root,
+    StatefulNode,
     TimeKind,
     WindowAggregate,
     WindowEmit,
@@ -33,7 +34,7 @@ from everfold.plan.nodes import (
 from everfold.plan.windows import Session, slice_end
 from everfold.spark.batch import BatchLowering
 from everfold.spark.buckets import bucket_ids
-from everfold.spark.stream import StatefulNode, StreamLowering
+from everfold.spark.stream import StreamLowering
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -256,7 +257,7 @@ def _leaves_open(node: StatefulNode) -> bool:
 
 
 def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
-    """When the first processing-time window may be over that could be open after a batch at that time."""
+    """When time alone may have something to say after a batch at that time: a window of processing time is over, or a delay of emission."""
     if isinstance(node, WindowEmit):
         waits = [each for each in (node.early_ms, node.late_ms) if each]
         return min((last_batch_ms + each for each in waits), default=float("inf"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
@@ -18,32 +18,26 @@ import pyarrow.compute as pc
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
-from everfold.operators.build import operator_of
-from everfold.operators.contract import NO_WATERMARK, ClockSpec, Meta, Operator, Stats
+from everfold.operators.build import clock_of, operator_of
+from everfold.operators.contract import NO_WATERMARK, Meta, Operator, Stats
 from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.nodes import (
-    ChangelogNormalize,
     Filter,
-    GroupAggregate,
     Join,
     Limit,
-    OverAggregate,
     Plan,
     Project,
-    Rank,
     Root,
     Scan,
     SetOperation,
     Sort,
+    StatefulNode,
     Union,
     Unnest,
     Values,
     WatermarkAssigner,
-    WindowAggregate,
-    WindowEmit,
     WindowTableFunction,
     is_stateful,
-    runs_on_arrival,
     streamed,
     tables_of,
 )
@@ -159,31 +153,15 @@ class MemoryPipeline:
                 return self._build(node.left)
             case WindowTableFunction() if not is_stateful(node):
                 return self._build(node.input)
-            case (
-                WindowTableFunction()
-                | WindowAggregate()
-                | GroupAggregate()
-                | WindowEmit()
-                | OverAggregate()
-                | Rank()
-                | ChangelogNormalize()
-            ):
-                splits = self._build(node.input)
-                processing = runs_on_arrival(node)
-                clock = ClockSpec(
-                    splits=() if processing else splits,
-                    idle_timeout_ms=self._settings.idle_timeout_ms,
-                    processing_time=processing,
-                )
-                name = f"w{len(self._stages) + 1}"
-                stores = [MemoryStore() for _ in range(self._buckets)]
-                self._stages.append(_Stage(operator_of(node, name, clock, updating=is_updating(node.input)), stores))
-                return (name,)
             case Sort() | Limit() | SetOperation():
                 kind = type(node).__name__
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
             case _:
-                assert_never(node)
+                clock = clock_of(node, self._build(node.input), self._settings.idle_timeout_ms)
+                name = f"w{len(self._stages) + 1}"
+                stores = [MemoryStore() for _ in range(self._buckets)]
+                self._stages.append(_Stage(operator_of(node, name, clock, updating=is_updating(node.input)), stores))
+                return (name,)
 
     def _split(self, node: Scan) -> str:
         """The name of a scan's split: the table, numbered when it is read more than once."""
@@ -263,16 +241,6 @@ class _Batch:
                 below = self.stream(node.input)
                 below.relation = duck.assign_windows(below.relation, node, below.hidden)
                 return below
-            case (
-                WindowTableFunction()
-                | WindowAggregate()
-                | GroupAggregate()
-                | WindowEmit()
-                | OverAggregate()
-                | Rank()
-                | ChangelogNormalize()
-            ):
-                return self._step(node, self.stream(node.input))
             case Join():
                 below = self.stream(node.left)
                 right = relation_of(duck, node.right, self.pipeline._beside, self.pipeline._settings)
@@ -281,7 +249,7 @@ class _Batch:
             case Sort() | Limit() | SetOperation():
                 raise AssertionError(node)
             case _:
-                assert_never(node)
+                return self._step(node, self.stream(node.input))
 
     def _scan(self, node: Scan) -> _Stream:
         split = self.pipeline._split(node)
@@ -317,7 +285,7 @@ class _Batch:
         watermarks = {split: int(highest) for split in below.splits} if highest is not None else {}
         return _Stream(relation, below.splits, watermarks, below.hidden)
 
-    def _step(self, node: Plan, below: _Stream) -> _Stream:
+    def _step(self, node: StatefulNode, below: _Stream) -> _Stream:
         stage = next(self.stages)
         operator = stage.operator
         buckets = len(stage.stores)
@@ -333,18 +301,8 @@ class _Batch:
         relation = self.duck.leaf(table, operator.schema, hidden)
         return _Stream(relation, (operator.name,), steps[0].meta.watermarks, hidden)
 
-    def _prepared(self, node: Plan, below: _Stream, operator: Operator) -> pl.DataFrame:
+    def _prepared(self, node: StatefulNode, below: _Stream, operator: Operator) -> pl.DataFrame:
         """The columns that the operator wants of its input; `kind` and `seq` if it asks for them."""
-        assert isinstance(
-            node,
-            WindowTableFunction
-            | WindowAggregate
-            | GroupAggregate
-            | WindowEmit
-            | OverAggregate
-            | Rank
-            | ChangelogNormalize,
-        )
         duck, columns = self.duck, [physical(at) for at in range(len(node.input.schema))]
         made = []
         for each in operator.inputs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from everfold.errors import UnsupportedFeature
 from everfold.operators.contract import ClockSpec, Operator
 from everfold.plan.nodes import (
@@ -9,16 +11,25 @@ from everfold.plan.nodes import (
     GroupAggregate,
     InWindow,
     OverAggregate,
-    Plan,
     Rank,
+    StatefulNode,
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
+    runs_on_arrival,
 )
 from everfold.plan.windows import Session
 
 
-def operator_of(node: Plan, name: str, clock: ClockSpec, epoch: int = 0, updating: bool = False) -> Operator:
+def clock_of(node: StatefulNode, splits: Sequence[str], idle_timeout_ms: int | None) -> ClockSpec:
+    """The clock of a stateful node. splits: of the rows that it takes."""
+    on_arrival = runs_on_arrival(node)
+    return ClockSpec(
+        splits=() if on_arrival else tuple(splits), idle_timeout_ms=idle_timeout_ms, processing_time=on_arrival
+    )
+
+
+def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0, updating: bool = False) -> Operator:
     """The operator of a stateful node; UnsupportedFeature, before anything starts, for a node that no operator runs yet.
 
     updating: whether the rows that it takes may be changes.

@@ -6,18 +6,21 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.changelog import KIND, ORDER, RowKind
+from everfold.types import Schema, physical
 
-ORDER = "__order"
-"""Column of changes, BIGINT: when the key was first touched in the batch. Rows for people are shown in this order."""
 INPUT_KIND = "kind"
 """What `prepare` calls the kind of a row."""
 
 
+def takes_back() -> pl.Expr:
+    """Whether a row takes one back that has come before."""
+    return pl.col(INPUT_KIND).is_in([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value])
+
+
 def sign() -> pl.Expr:
     """+1 for a row that comes, -1 for one that is taken back."""
-    back = pl.col(INPUT_KIND).is_in([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value])
-    return pl.when(back).then(pl.lit(-1, dtype=pl.Int64)).otherwise(pl.lit(1, dtype=pl.Int64))
+    return pl.when(takes_back()).then(pl.lit(-1, dtype=pl.Int64)).otherwise(pl.lit(1, dtype=pl.Int64))
 
 
 def changes(rows: pl.DataFrame, new: Sequence[str], old: Sequence[str], *, had: pl.Expr, has: pl.Expr) -> pl.DataFrame:
@@ -37,6 +40,12 @@ def changes(rows: pl.DataFrame, new: Sequence[str], old: Sequence[str], *, had: 
         came.select(*new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order),
     ]
     return pl.concat(parts).sort(ORDER, maintain_order=True)
+
+
+def no_changes(schema: Schema) -> pl.DataFrame:
+    """No changes of rows of a schema."""
+    fields = {physical(at): of.type.polars for at, of in enumerate(schema)}
+    return pl.DataFrame(schema={**fields, KIND: pl.Int8(), ORDER: pl.Int64()})
 
 
 def _kind(when: pl.Expr, then: RowKind, otherwise: RowKind) -> pl.Expr:

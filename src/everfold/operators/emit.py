@@ -12,21 +12,20 @@ from typing import Any
 
 import polars as pl
 
-from everfold.operators.changes import INPUT_KIND, changes
+from everfold.operators.arrival import NUMBER, numbered
+from everfold.operators.changes import INPUT_KIND, changes, takes_back
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, ClockSpec, InputColumn, Meta, Stats, Step
-from everfold.operators.layout import column_names
+from everfold.operators.layout import column_names, page_columns
 from everfold.operators.runs import Runs
 from everfold.operators.zones import closed_until
-from everfold.plan.changelog import RowKind
 from everfold.plan.expressions import references
 from everfold.plan.nodes import WindowEmit
 from everfold.state.heads import read_head, write_head
 from everfold.state.store import Store
-from everfold.types import BIGINT, Schema, physical
+from everfold.types import BIGINT, physical
 
-_END, _NUMBER = "end", "number"
-_BACK = [RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value]
+_END = "end"
 
 
 class EmitOperator:
@@ -36,37 +35,21 @@ class EmitOperator:
     ordered = True
 
     def __init__(self, name: str, node: WindowEmit, clock: ClockSpec, epoch: int = 0) -> None:
-        self._name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        self.name, self._node, self._clock, self._epoch = name, node, clock, epoch
         below = node.input.schema
-        self._schema = node.schema
+        self.schema = node.schema
         self._columns = [f"r{at}" for at in range(len(below))]
-        self._keys = [self._columns[at] for at in node.keys]
+        self.hash_columns = tuple(self._columns[at] for at in node.keys)
         end = references(below)[node.window.end]
-        self._inputs = (
+        self.inputs = (
             InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True),
             *map(InputColumn.of, self._columns, references(below)),
         )
         names = dict(zip(self._columns, column_names(below.names), strict=True))
-        self._page_names = {name: name for name in (_END, INPUT_KIND, _NUMBER)} | names
+        self._page_names = {name: name for name in (_END, INPUT_KIND, NUMBER)} | names
 
     def __reduce__(self) -> tuple[type[EmitOperator], tuple[str, WindowEmit, ClockSpec, int]]:
-        return type(self), (self._name, self._node, self._clock, self._epoch)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def inputs(self) -> tuple[InputColumn, ...]:
-        return self._inputs
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return tuple(self._keys)
-
-    @property
-    def schema(self) -> Schema:
-        return self._schema
+        return type(self), (self.name, self._node, self._clock, self._epoch)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows as they are."""
@@ -106,8 +89,8 @@ class EmitOperator:
             "arrived": arrived,
         }
         write_head(store, self._epoch, head)
-        stats = Stats(self._name, clock.watermark, 0, waiting.rows)
-        return Step(self._given(given), clock.forwarded(self._name, live, metas), stats)
+        stats = Stats(self.name, clock.watermark, 0, waiting.rows)
+        return Step(self._given(given), clock.forwarded(self.name, live, metas), stats)
 
     def _arrived(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> tuple[pl.DataFrame, int]:
         """A batch's changes, numbered on from those before."""
@@ -115,8 +98,7 @@ class EmitOperator:
         first: int = head.get("arrived", 0)
         if not frames:
             return self._none(), first
-        rows = pl.concat(frames).sort("seq").drop("seq")
-        rows = rows.with_columns(pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias(_NUMBER))
+        rows = numbered(frames, first)
         return rows.select(self._none().columns), first + rows.height
 
     def _is_due(self, end: int, waited_ms: int, since: int, upto: int) -> bool:
@@ -131,42 +113,38 @@ class EmitOperator:
         """The net change of each key."""
         pairs = self._net(pl.concat(frames))
         old = [f"old_{name}" for name in self._columns]
-        found = changes(pairs.rename({_NUMBER: "seq"}), self._columns, old, had=pl.col("had"), has=pl.col("has"))
+        found = changes(pairs.rename({NUMBER: "seq"}), self._columns, old, had=pl.col("had"), has=pl.col("has"))
         return found.rename({name: physical(at) for at, name in enumerate(self._columns)})
 
     def _net(self, rows: pl.DataFrame) -> pl.DataFrame:
         """One row a key: what it was before its first change, as `old_…`, and after its last; `had` and `has` say whether there is such."""
-        rows, back = rows.sort(_NUMBER), pl.col(INPUT_KIND).is_in(_BACK)
-        others = [name for name in self._columns if name not in self._keys]
-        found = rows.group_by(_END, *self._keys, maintain_order=True).agg(
+        rows, back = rows.sort(NUMBER), takes_back()
+        others = [name for name in self._columns if name not in self.hash_columns]
+        found = rows.group_by(_END, *self.hash_columns, maintain_order=True).agg(
             *(pl.col(name).first().alias(f"old_{name}") for name in others),
             *(pl.col(name).last() for name in others),
             back.first().alias("had"),
             (~back.last()).alias("has"),
-            pl.col(_NUMBER).first(),
+            pl.col(NUMBER).first(),
         )
-        return found.with_columns(pl.col(name).alias(f"old_{name}") for name in self._keys)
+        return found.with_columns(pl.col(name).alias(f"old_{name}") for name in self.hash_columns)
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
     def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
         """Of each key its first change and its last."""
-        rows = pl.concat(map(self._from_page, pages)).sort(_NUMBER)
-        nth = pl.int_range(pl.len()).over(_END, *self._keys)
-        return self._to_page(rows.filter((nth == 0) | (nth == pl.len().over(_END, *self._keys) - 1)))
+        rows = pl.concat(map(self._from_page, pages)).sort(NUMBER)
+        nth = pl.int_range(pl.len()).over(_END, *self.hash_columns)
+        return self._to_page(rows.filter((nth == 0) | (nth == pl.len().over(_END, *self.hash_columns) - 1)))
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.select(pl.col(name).alias(known) for name, known in self._page_names.items())
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
-        types = self._none().schema
-        return page.select(
-            pl.col(known).alias(name) if known in page.columns else pl.lit(None, dtype=types[name]).alias(name)
-            for name, known in self._page_names.items()
-        )
+        return page.select(page_columns(page, self._page_names, self._none().schema))
 
     def _none(self) -> pl.DataFrame:
-        fixed = {_END: pl.Int64(), INPUT_KIND: pl.Int8(), _NUMBER: pl.Int64()}
+        fixed = {_END: pl.Int64(), INPUT_KIND: pl.Int8(), NUMBER: pl.Int64()}
         return pl.DataFrame(
-            schema=fixed | {name: of.type.polars for name, of in zip(self._columns, self._schema, strict=True)}
+            schema=fixed | {name: of.type.polars for name, of in zip(self._columns, self.schema, strict=True)}
         )

@@ -16,23 +16,22 @@ from typing import Any
 import polars as pl
 
 from everfold.aggregates.folding import Fold, compacted, fold_rows, fold_slots, results, settle
-from everfold.operators.changes import ORDER, changes, sign
+from everfold.operators.changes import changes, no_changes, sign
 from everfold.operators.clock import Clock
-from everfold.operators.contract import NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.contract import NO_WATERMARK, ClockSpec, Meta, Stats, Step
 from everfold.operators.grouping import Count, ValueTable, group_layout
-from everfold.operators.layout import normalised
+from everfold.operators.layout import normalised, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
+from everfold.operators.partitions import low_place, place, ranges
 from everfold.operators.zones import closed_until
-from everfold.plan.changelog import KIND
 from everfold.plan.nodes import GroupAggregate, InWindow, TimeKind
 from everfold.state.heads import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.store import Store
-from everfold.types import Schema, physical
+from everfold.types import physical
 
 _TABLE = "table"
 """Column of prepared rows: 0 for those of groups, from 1 on for those of tables of values."""
-_HALF = 1 << 32
 
 
 class GroupOperator:
@@ -43,31 +42,16 @@ class GroupOperator:
     def __init__(
         self, name: str, node: GroupAggregate, clock: ClockSpec, epoch: int = 0, updating: bool = False
     ) -> None:
-        self._name, self._node, self._clock, self._epoch, self.updating = name, node, clock, epoch, updating
+        self.name, self._node, self._clock, self._epoch, self.updating = name, node, clock, epoch, updating
         found = group_layout(node, updating)
         self._layout, self._tables = found.layout, found.tables
         self._plain = [found.layout.folds[at] for at in found.plain]
-        self._schema = node.schema
+        self.schema = node.schema
+        self.inputs, self.hash_columns = self._layout.inputs, self._layout.keys
         self._types = {each.name: each.type.polars for each in self._layout.inputs}
 
     def __reduce__(self) -> tuple[type[GroupOperator], tuple[str, GroupAggregate, ClockSpec, int, bool]]:
-        return type(self), (self._name, self._node, self._clock, self._epoch, self.updating)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def inputs(self) -> tuple[InputColumn, ...]:
-        return self._layout.inputs
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self._layout.keys
-
-    @property
-    def schema(self) -> Schema:
-        return self._schema
+        return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
     # --- input --------------------------------------------------------------------------------------------------------
 
@@ -112,11 +96,11 @@ class GroupOperator:
         if frames:
             rows = self._taken(pl.concat(frames, how="diagonal").sort("seq"), state)
         else:
-            rows = self._nothing()
+            rows = no_changes(self.schema)
         head = {"clock": clock.encode(), **state.encode()}
         write_head(store, self._epoch, head)
-        stats = Stats(self._name, clock.watermark, state.late, state.rows, state.ignored)
-        return Step(rows, clock.forwarded(self._name, live, metas), stats)
+        stats = Stats(self.name, clock.watermark, state.late, state.rows, state.ignored)
+        return Step(rows, clock.forwarded(self.name, live, metas), stats)
 
     def _not_late(self, rows: pl.DataFrame, closed: int | None, state: _State) -> pl.DataFrame:
         """The rows whose windows still take some; the others are counted. closed: the end of the last window that has ended."""
@@ -231,11 +215,6 @@ class GroupOperator:
         folds = [self._layout.folds[fold] for fold in self._layout.calls]
         return groups.select("g").with_columns(results(groups, folds, names))
 
-    def _nothing(self) -> pl.DataFrame:
-        """No changes."""
-        fields = {physical(at): of.type.polars for at, of in enumerate(self._schema)}
-        return pl.DataFrame(schema={**fields, KIND: pl.Int8(), ORDER: pl.Int64()})
-
 
 class _State:
     """The tables of a bucket during a batch."""
@@ -328,7 +307,7 @@ class _Values:
         self._keys = list(keys)
         values = dict(zip(layout.columns, layout.page_names, strict=True))
         self._names = {**keys, **values, **{count.name: count.page_name for count in layout.counts}}
-        self._types = operator._types
+        self._types = operator._types | dict.fromkeys((count.name for count in layout.counts), pl.Int64())
         found = [*keys.values(), *values.values()]
         self.table = KeyedTable.decode(store, operator._epoch, layout.name, found, known)
         self._expired, self._touched = expired, list(touched)
@@ -368,11 +347,9 @@ class _Values:
 
     def of_groups(self, groups: pl.DataFrame) -> pl.DataFrame:
         """All values of groups: `g`, `h`, keys, values, counts. `groups`: `g`, `hash`, keys."""
-        low = pl.col("hash") // _HALF * _HALF
-        ranges = groups.select(low.alias("low"), (low + (_HALF - 1)).alias("high")).unique()
-        page = self._from_page(self.table.scan(ranges, expired_before=self._expired))
-        owners = groups.select("g", low.alias("low"), *self._keys)
-        page = page.with_columns((pl.col("h") // _HALF * _HALF).alias("low"))
+        page = self._from_page(self.table.scan(ranges(groups), expired_before=self._expired))
+        owners = groups.select("g", low_place().alias("low"), *self._keys)
+        page = page.with_columns(low_place("h").alias("low"))
         return page.join(owners, on=["low", *self._keys], nulls_equal=True)
 
     def forget(self, groups: pl.DataFrame) -> None:
@@ -385,7 +362,7 @@ class _Values:
         mixed = pl.col(self.layout.hashes[0])
         for name in self.layout.hashes[1:]:
             mixed = mixed * 31 + pl.col(name)
-        return pl.col("hash") // _HALF * _HALF + mixed % _HALF
+        return place(mixed)
 
     def _write(self, rows: pl.DataFrame, dead: pl.DataFrame) -> None:
         added = rows.height - int(rows["there"].sum()) if "there" in rows.columns else 0
@@ -397,13 +374,7 @@ class _Values:
         return rows.select("h", *named, *self._touched)
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
-        columns = [
-            pl.col(known).alias(name)
-            if known in page.columns
-            else pl.lit(None, dtype=self._types.get(name, pl.Int64())).alias(name)
-            for name, known in self._names.items()
-        ]
-        return page.select("h", *columns)
+        return page.select("h", *page_columns(page, self._names, self._types))
 
 
 def _until(window: InWindow) -> pl.Expr:

@@ -181,6 +181,17 @@ def time_input(node: WindowAggregate | WindowTableFunction) -> InputColumn:
     return InputColumn(name="ts", expression=column, type=BIGINT, as_ms=True, zone=node.zone)
 
 
+def page_columns(
+    page: pl.DataFrame, names: Mapping[str, str], types: Mapping[str, pl.DataType | type[pl.DataType]]
+) -> list[pl.Expr]:
+    """The columns of a page under their names in frames; one that it lacks is NULL, of the type that frames give it."""
+    there = set(page.columns)
+    return [
+        pl.col(known).alias(name) if known in there else pl.lit(None, dtype=types[name]).alias(name)
+        for name, known in names.items()
+    ]
+
+
 def normalised(inputs: Sequence[InputColumn], keys: Sequence[str]) -> list[pl.Expr]:
     """The keys such that equal ones are the same bits: -0.0 is 0.0."""
     floating = [each.name for each in inputs if each.name in keys and isinstance(each.type, FloatingType)]

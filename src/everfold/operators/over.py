@@ -23,25 +23,26 @@ import numpy as np
 import polars as pl
 
 from everfold.aggregates.folding import compacted, fold_slots, results, settle
-from everfold.operators.changes import ORDER
+from everfold.operators.arrival import NUMBER, numbered
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
-from everfold.operators.layout import Layout, column_names, distinct_texts, folds_of, normalised
+from everfold.operators.layout import Layout, column_names, distinct_texts, folds_of, normalised, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
+from everfold.operators.partitions import place, ranges
 from everfold.operators.runs import Runs
 from everfold.plan.canonical import expr_text
+from everfold.plan.changelog import ORDER
 from everfold.plan.expressions import references
 from everfold.plan.nodes import OverAggregate, TimeKind
 from everfold.state.heads import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.store import Store
-from everfold.types import BIGINT, Schema, physical
+from everfold.types import BIGINT, physical
 
-_HALF = 1 << 32
 _WAITING_PLACES = 32
 """About so many places of time the rows lie in that wait."""
-_TIME, _NUMBER = "time", "number"
+_TIME = "time"
 
 
 class OverOperator:
@@ -51,8 +52,8 @@ class OverOperator:
     ordered = True
 
     def __init__(self, name: str, node: OverAggregate, clock: ClockSpec, epoch: int = 0) -> None:
-        self._name, self._node, self._clock, self._epoch = name, node, clock, epoch
-        self._schema = node.schema
+        self.name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        self.schema = node.schema
         self._by_arrival = node.time is TimeKind.PROCTIME
         below = node.input.schema
         time = node.order[0].expression
@@ -68,26 +69,11 @@ class OverOperator:
         self._layout = Layout(
             tuple(inputs), self._keys, made.folds, made.calls, names | made.page_names, made.slot_types
         )
+        self.inputs, self.hash_columns = self._layout.inputs, self._keys
         self._types = {each.name: each.type.polars for each in inputs}
 
     def __reduce__(self) -> tuple[type[OverOperator], tuple[str, OverAggregate, ClockSpec, int]]:
-        return type(self), (self._name, self._node, self._clock, self._epoch)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def inputs(self) -> tuple[InputColumn, ...]:
-        return self._layout.inputs
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self._keys
-
-    @property
-    def schema(self) -> Schema:
-        return self._schema
+        return type(self), (self.name, self._node, self._clock, self._epoch)
 
     # --- input --------------------------------------------------------------------------------------------------------
 
@@ -129,17 +115,15 @@ class OverOperator:
             **past.encode(since if flush else upto),
         }
         write_head(store, self._epoch, head)
-        stats = Stats(self._name, clock.watermark, head["late"], waiting.rows + past.rows)
-        return Step(out, clock.forwarded(self._name, live, metas), stats)
+        stats = Stats(self.name, clock.watermark, head["late"], waiting.rows + past.rows)
+        return Step(out, clock.forwarded(self.name, live, metas), stats)
 
     def _arrived(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> pl.DataFrame:
         """A batch's rows in the order of their arrival, numbered on from those before them."""
         frames = [frame for frame in prepared if frame.height]
         if not frames:
             return self._none()
-        rows = pl.concat(frames).sort("seq").drop("seq")
-        first = head.get("arrived", 0)
-        return rows.with_columns(pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias(_NUMBER))
+        return numbered(frames, head.get("arrived", 0))
 
     def _due(self, rows: pl.DataFrame, waiting: Runs, since: int, upto: int) -> pl.DataFrame:
         """The rows that time has passed, by time and arrival; the others wait. A late row that still counts waits until time moves on."""
@@ -159,14 +143,14 @@ class OverOperator:
             for (at,), part in places.partition_by("at", as_dict=True, include_key=False).items():
                 waiting.append(at, self._to_page(part))
                 waiting.compact(at, pl.concat)
-        return due.sort(_TIME, _NUMBER)
+        return due.sort(_TIME, NUMBER)
 
     def _computed(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
         """The rows that are due with the values of their frames, by time and arrival. upto: the time that all has passed by now."""
         if due.is_empty():
             return self._shown(self._none(), [])
         before = past.of(due)
-        fixed = ["hash", _TIME, _NUMBER, *self._keys, *self._layout.slots]
+        fixed = ["hash", _TIME, NUMBER, *self._keys, *self._layout.slots]
         rows = pl.concat([before.select(fixed), due.select(fixed)])
         is_due = np.concatenate((np.zeros(before.height, dtype=bool), np.ones(due.height, dtype=bool)))
         # Rows before come sorted by partition, those that are due by time and arrival: a stable sort keeps both.
@@ -195,22 +179,19 @@ class OverOperator:
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._column_names.items()]
-        fixed = ["hash", _TIME, _NUMBER]
+        fixed = ["hash", _TIME, NUMBER]
         return rows.select(*named, *self._layout.to_page(rows, fixed).get_columns())
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
-        columns = [
-            pl.col(known).alias(name) if known in page.columns else pl.lit(None, dtype=self._types[name]).alias(name)
-            for name, known in self._column_names.items()
-        ]
-        fixed = self._layout.from_page(page, ["hash", _TIME, _NUMBER])
+        columns = page_columns(page, self._column_names, self._types)
+        fixed = self._layout.from_page(page, ["hash", _TIME, NUMBER])
         return page.select(columns).hstack(fixed).select(self._none().columns)
 
     def _none(self) -> pl.DataFrame:
         fixed = {"hash": pl.Int64(), _TIME: pl.Int64()}
         keys = {key: self._types[key] for key in self._keys}
         columns = {name: self._types[name] for name in self._columns}
-        return pl.DataFrame(schema={**fixed, **keys, **columns, **self._layout.slot_types, _NUMBER: pl.Int64()})
+        return pl.DataFrame(schema={**fixed, **keys, **columns, **self._layout.slot_types, NUMBER: pl.Int64()})
 
 
 class _Past:
@@ -222,7 +203,7 @@ class _Past:
         self._unbounded = node.frame.first is None
         self._names = {key: self._layout.page_names[key] for key in self._keys}
         name = "totals" if self._unbounded else "rows"
-        keys = [*self._names.values(), *([] if self._unbounded else [_NUMBER])]
+        keys = [*self._names.values(), *([] if self._unbounded else [NUMBER])]
         self._table = KeyedTable.decode(store, operator._epoch, name, keys, head.get(name))
         self._name = name
         # A frame of a time forgets by the rows' own time, all others by processing time, if they are told to.
@@ -272,22 +253,20 @@ class _Past:
             page = self._table.find(wanted, expired_before=self._expired)
             found = self._layout.from_page(page.with_columns(pl.col("h").alias("hash")), ["hash"])
             first = pl.lit(NO_WATERMARK, dtype=pl.Int64)
-            return found.with_columns(first.alias(_TIME), pl.lit(-1, dtype=pl.Int64).alias(_NUMBER))
-        low = pl.col("hash") // _HALF * _HALF
-        ranges = partitions.select(low.alias("low"), (low + (_HALF - 1)).alias("high"))
-        page = self._table.scan(ranges, expired_before=self._expired)
+            return found.with_columns(first.alias(_TIME), pl.lit(-1, dtype=pl.Int64).alias(NUMBER))
+        page = self._table.scan(ranges(partitions), expired_before=self._expired)
         if page.is_empty():
-            fixed = {"hash": pl.Int64(), _TIME: pl.Int64(), _NUMBER: pl.Int64()}
+            fixed = {"hash": pl.Int64(), _TIME: pl.Int64(), NUMBER: pl.Int64()}
             return self._layout.empty(fixed)
-        found = self._layout.from_page(page, ["hash", _TIME, _NUMBER])
+        found = self._layout.from_page(page, ["hash", _TIME, NUMBER])
         found = found.join(partitions, on=["hash", *self._keys], how="semi", nulls_equal=True)
-        return found.sort(_TIME, _NUMBER)
+        return found.sort(_TIME, NUMBER)
 
     def keep(self, rows: pl.DataFrame, upto: int) -> None:
         """Keeps what later frames reach of rows in order, with `part` and `due`; lets go of what none reaches any more. upto: see `encode`."""
         self._since = max(self._since, upto)
         if self._unbounded:
-            facts = [pl.col("hash", *self._keys).first(), (pl.col(_NUMBER) < 0).any().alias("there")]
+            facts = [pl.col("hash", *self._keys).first(), (pl.col(NUMBER) < 0).any().alias("there")]
             merged = fold_slots(rows, [PART], self._layout.folds, facts)
             folds = self._layout.folds
             merged = compacted(settle(merged, folds, whole=True), folds).with_columns(pl.col("hash").alias("h"))
@@ -311,8 +290,7 @@ class _Past:
         self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
-        place = pl.col("hash") // _HALF * _HALF + pl.col(_NUMBER) % _HALF
-        page = self._layout.to_page(rows.with_columns(place.alias("h")), ["h", "hash", _TIME, _NUMBER])
+        page = self._layout.to_page(rows.with_columns(place(pl.col(NUMBER)).alias("h")), ["h", "hash", _TIME, NUMBER])
         if self._timed:
             page = page.with_columns(pl.col(_TIME).alias("touched"))
         elif self._ttl_ms:

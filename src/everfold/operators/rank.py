@@ -15,21 +15,22 @@ from typing import Any
 
 import polars as pl
 
-from everfold.operators.changes import INPUT_KIND, ORDER, changes, sign
+from everfold.operators.arrival import NUMBER, numbered
+from everfold.operators.changes import INPUT_KIND, changes, no_changes, sign
 from everfold.operators.clock import Clock
-from everfold.operators.contract import ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.contract import ClockSpec, Meta, Stats, Step
 from everfold.operators.frames import PART, in_partitions
 from everfold.operators.normalize import SWEPT_PAGES
-from everfold.operators.ranking import NUMBER, RankedRows
+from everfold.operators.partitions import place, ranges
+from everfold.operators.ranking import RankedRows
 from everfold.plan.changelog import KIND, is_updating
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import Rank
 from everfold.state.heads import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.store import Store
-from everfold.types import Schema, physical
+from everfold.types import physical
 
-_HALF = 1 << 32
 _OLD, _ALIVE, _BEFORE, _NOW = "old", "alive", "before", "now"
 """Columns of sorted rows: whether they were kept, whether they still are there, their number before and now (NULL where they had or have none)."""
 
@@ -40,32 +41,17 @@ class RankOperator:
     ordered = True
 
     def __init__(self, name: str, node: Rank, clock: ClockSpec, epoch: int = 0, updating: bool = False) -> None:
-        self._name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        self.name, self._node, self._clock, self._epoch = name, node, clock, epoch
         self.updating = updating
         self._rows = RankedRows(node)
-        self._schema = node.schema
+        self.schema = node.schema
+        self.inputs, self.hash_columns = self._rows.inputs, self._rows.keys
         self._counted = node.by_arrival and not updating
         key = None if node.numbered or node.first == node.last else unique_key(node.input)
         self._identity = None if key is None else [self._rows.columns[at] for at in key]
 
     def __reduce__(self) -> tuple[type[RankOperator], tuple[str, Rank, ClockSpec, int, bool]]:
-        return type(self), (self._name, self._node, self._clock, self._epoch, self.updating)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def inputs(self) -> tuple[InputColumn, ...]:
-        return self._rows.inputs
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self._rows.keys
-
-    @property
-    def schema(self) -> Schema:
-        return self._schema
+        return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows that may be among the first, with `sign` where they may be taken back."""
@@ -83,18 +69,17 @@ class RankOperator:
         kept = _Kept(self._rows, self._node, self._counted, self._epoch, store, head.get("rows"), clock.now_ms)
         arrived, ignored = head.get("arrived", 0), head.get("ignored", 0)
         frames = [frame for frame in prepared if frame.height]
-        found = self._nothing()
+        found = self._changes_only(no_changes(self.schema))
         if frames:
-            rows = pl.concat(frames).sort("seq").drop("seq")
-            rows = rows.with_columns(pl.int_range(arrived, arrived + pl.len(), dtype=pl.Int64).alias(NUMBER))
+            rows = numbered(frames, arrived)
             arrived += rows.height
             rows, missed = self._ranked(rows, kept)
             ignored += missed
             found = self._changed(rows)
         head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored}
         write_head(store, self._epoch, head)
-        stats = Stats(self._name, clock.watermark, 0, kept.rows, ignored)
-        return Step(found, clock.forwarded(self._name, live, metas), stats)
+        stats = Stats(self.name, clock.watermark, 0, kept.rows, ignored)
+        return Step(found, clock.forwarded(self.name, live, metas), stats)
 
     def _ranked(self, rows: pl.DataFrame, kept: _Kept) -> tuple[pl.DataFrame, int]:
         """All rows of the partitions that are touched, in order, with who they were and are; and how many could not be taken back."""
@@ -126,7 +111,7 @@ class RankOperator:
 
     def _changed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The changes from the rows that were among the first to those that are."""
-        columns = [physical(at) for at in range(len(self._schema))]
+        columns = [physical(at) for at in range(len(self.schema))]
         old_columns = [f"old_{name}" for name in columns]
         before = self._shown(rows, _BEFORE, columns)
         now = self._shown(rows, _NOW, columns)
@@ -136,6 +121,10 @@ class RankOperator:
         pairs = pairs.with_columns(pl.coalesce("turn", "turn_before").alias("seq"), pl.coalesce("rank", "rank_before"))
         had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
         found = changes(pairs.sort("seq", "rank"), columns, old_columns, had=had, has=has)
+        return self._changes_only(found)
+
+    def _changes_only(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Changes, without their kinds where all of them are rows that come."""
         return found if is_updating(self._node) else found.drop(KIND)
 
     def _shown(self, rows: pl.DataFrame, number: str, columns: Sequence[str]) -> pl.DataFrame:
@@ -156,11 +145,6 @@ class RankOperator:
         # Equal rows without a key are told apart by their number among themselves.
         nth = pl.int_range(pl.len()).over(PART, *names) if self._identity is None else pl.lit(0)
         return [*found, pl.col(PART).alias("id_part"), nth.alias("id_nth")]
-
-    def _nothing(self) -> pl.DataFrame:
-        fields = {physical(at): of.type.polars for at, of in enumerate(self._schema)}
-        kind = {KIND: pl.Int8()} if is_updating(self._node) else {}
-        return pl.DataFrame(schema={**fields, **kind, ORDER: pl.Int64()})
 
 
 class _Kept:
@@ -196,9 +180,7 @@ class _Kept:
     def of(self, partitions: pl.DataFrame) -> pl.DataFrame:
         """What is kept of partitions."""
         fixed = {"hash": pl.Int64(), NUMBER: pl.Int64()}
-        low = pl.col("hash") // _HALF * _HALF
-        ranges = partitions.select(low.alias("low"), (low + (_HALF - 1)).alias("high"))
-        page = self._table.scan(ranges, expired_before=self._expired)
+        page = self._table.scan(ranges(partitions), expired_before=self._expired)
         if page.is_empty():
             return pl.DataFrame(schema={**fixed, **self._rows.types})
         found = self._rows.from_page(page, list(fixed))
@@ -217,9 +199,8 @@ class _Kept:
         self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
-        place = pl.col("hash") // _HALF * _HALF + pl.col(NUMBER) % _HALF
         touched = [pl.lit(self._now_ms, dtype=pl.Int64).alias("touched")] if self._node.ttl_ms else []
-        return self._rows.to_page(rows, [place.alias("h"), "hash", NUMBER, *touched], self._columns)
+        return self._rows.to_page(rows, [place(pl.col(NUMBER)).alias("h"), "hash", NUMBER, *touched], self._columns)
 
 
 def _places() -> pl.Expr:

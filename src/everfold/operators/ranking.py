@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from everfold.operators.arrival import NUMBER
 from everfold.operators.contract import InputColumn
-from everfold.operators.layout import distinct_texts, normalised
+from everfold.operators.layout import distinct_texts, normalised, page_columns
 from everfold.plan.canonical import expr_text
 from everfold.plan.expressions import Expr, InputRef, references
 from everfold.plan.nodes import Rank, time_attribute
 from everfold.types import FloatingType
-
-NUMBER = "number"
-"""Column of rows, BIGINT: which they are by arrival."""
 
 
 class RankedRows:
@@ -34,14 +32,11 @@ class RankedRows:
         self._by = [*order, NUMBER]
         self._descending = [*(key.descending for key in node.order), False]
         self._nulls_last = [*(not key.nulls_first for key in node.order), False]
+        self.inputs = tuple(self._inputs)
+        """What the engine computes."""
         texts = distinct_texts(list(self._names.values()))
         self.page_names = dict(zip(self._names, texts, strict=True))
         self.types = {each.name: each.type.polars for each in self._inputs}
-
-    @property
-    def inputs(self) -> tuple[InputColumn, ...]:
-        """What the engine computes."""
-        return tuple(self._inputs)
 
     def normalised(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows with keys that are the same bits where they are equal."""
@@ -57,12 +52,7 @@ class RankedRows:
 
     def from_page(self, page: pl.DataFrame, fixed: Sequence[str]) -> pl.DataFrame:
         """Rows of a page; what it does not have is NULL."""
-        found = [
-            pl.col(known) if known in page.columns else pl.lit(None, dtype=self.types[name])
-            for name, known in self.page_names.items()
-        ]
-        named = [each.alias(name) for each, name in zip(found, self.page_names, strict=True)]
-        return page.select(*fixed, *named)
+        return page.select(*fixed, *page_columns(page, self.page_names, self.types))
 
     def _key(self, at: int, key: Expr) -> str:
         if isinstance(key, InputRef) and not isinstance(key.type, FloatingType):

@@ -19,19 +19,20 @@ from typing import Any
 import polars as pl
 
 from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
-from everfold.operators.changes import ORDER, changes, sign
+from everfold.operators.changes import changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Stats, Step
 from everfold.operators.layout import column_names, layout_of, local_zone, normalised, time_input
 from everfold.operators.output import emitted, window_values
 from everfold.operators.runs import Runs
 from everfold.operators.zones import closed_until
+from everfold.plan.changelog import ORDER
 from everfold.plan.expressions import references
 from everfold.plan.nodes import WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session
 from everfold.state.heads import read_head, write_head
 from everfold.state.store import Store
-from everfold.types import Schema, physical
+from everfold.types import physical
 
 PART_ROWS = 8192
 """Parts double when they would hold more rows than that on average."""
@@ -52,26 +53,14 @@ class _Sessions(ABC):
         keys: tuple[str, ...],
     ) -> None:
         assert isinstance(node.window, Session), node.window
-        self._name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        self.name, self._node, self._clock, self._epoch = name, node, clock, epoch
         self._gap_ms = node.window.gap_ms
         self._lateness_ms = node.lateness_ms if isinstance(node, WindowAggregate) else None
-        self._keys = keys
-        self._schema = node.schema
+        self._keys = self.hash_columns = keys
+        self.schema = node.schema
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._name, self._node, self._clock, self._epoch)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self._keys
-
-    @property
-    def schema(self) -> Schema:
-        return self._schema
+        return type(self), (self.name, self._node, self._clock, self._epoch)
 
     def _new(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """A batch's items."""
@@ -154,8 +143,8 @@ class _Sessions(ABC):
             "late": late,
         }
         write_head(store, self._epoch, head)
-        stats = Stats(self._name, clock.watermark, late, table.rows)
-        return Step(self._given(before, items, done), clock.forwarded(self._name, live, metas), stats)
+        stats = Stats(self.name, clock.watermark, late, table.rows)
+        return Step(self._given(before, items, done), clock.forwarded(self.name, live, metas), stats)
 
     def _complete(self, clock: Clock) -> int:
         """End of the last window that takes no rows any more, in local milliseconds."""
@@ -175,15 +164,12 @@ class SessionOperator(_Sessions):
     ) -> None:
         self._layout, self.updating = layout_of(node, updating), updating
         super().__init__(name, node, clock, epoch, self._layout.keys)
+        self.inputs = self._layout.inputs
         self._slots = self._layout.slots
         self.ordered = self._layout.ordered
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._name, self._node, self._clock, self._epoch, self.updating)
-
-    @property
-    def inputs(self) -> tuple[InputColumn, ...]:
-        return self._layout.inputs
+        return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """One row a session of the task's own rows: `hash`, keys, `start`, `end`, `n`, slots; `seq` of the first of them, if their order matters."""
@@ -229,7 +215,7 @@ class SessionOperator(_Sessions):
         return self._layout.empty(fixed).select("hash", *self._keys, "start", "end", "n", *self._slots)
 
     def _emitted(self, items: pl.DataFrame) -> pl.DataFrame:
-        return emitted(items, self._layout, self._schema, self._node.zone)
+        return emitted(items, self._layout, self.schema, self._node.zone)
 
 
 class GrowingSessionOperator(SessionOperator):
@@ -264,20 +250,16 @@ class SessionRowsOperator(_Sessions):
         super().__init__(name, node, clock, epoch, keys)
         columns = references(below)
         self._columns = tuple(f"r{at}" for at in range(len(below)))
-        self._inputs = (
+        self.inputs = (
             time_input(node),
             *map(InputColumn.of, keys, (columns[position] for position in node.partition_keys)),
             *map(InputColumn.of, self._columns, columns),
         )
         self._page_names = dict(zip(self._columns, column_names(below.names), strict=True))
 
-    @property
-    def inputs(self) -> tuple[InputColumn, ...]:
-        return self._inputs
-
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows as they are: `hash`, keys, `start`, `end`, `n`, columns."""
-        rows = rows.with_columns(*normalised(self._inputs, self._keys)).rename({"ts": "start"})
+        rows = rows.with_columns(*normalised(self.inputs, self._keys)).rename({"ts": "start"})
         return rows.with_columns(
             (pl.col("start") + self._gap_ms).alias("end"), pl.lit(1, dtype=pl.Int64).alias("n")
         ).select(self._empty().columns)
@@ -305,7 +287,7 @@ class SessionRowsOperator(_Sessions):
         )
 
     def _empty(self) -> pl.DataFrame:
-        types = {each.name: each.type.polars for each in self._inputs}
+        types = {each.name: each.type.polars for each in self.inputs}
         fixed = dict.fromkeys(("start", "end", "n"), pl.Int64())
         keys = {key: types[key] for key in self._keys}
         return pl.DataFrame(
@@ -317,7 +299,7 @@ class SessionRowsOperator(_Sessions):
             items = items.sort("end", "start", *self._keys, "at", maintain_order=True)
         columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
         return items.select(
-            *columns, *window_values(items["end"], self._schema, self._node.zone, local_zone(self._schema))
+            *columns, *window_values(items["end"], self.schema, self._node.zone, local_zone(self.schema))
         )
 
 

@@ -22,7 +22,7 @@ from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
 from everfold.operators import expand
 from everfold.operators.changes import sign
 from everfold.operators.clock import Clock
-from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, Meta, Stats, Step
 from everfold.operators.layout import layout_of, normalised
 from everfold.operators.output import emitted
 from everfold.operators.runs import Runs
@@ -31,7 +31,6 @@ from everfold.plan.nodes import TimeKind, WindowAggregate
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble, last_window_end, slice_end, window_start
 from everfold.state.heads import read_head, write_head
 from everfold.state.store import Store
-from everfold.types import Schema
 
 _FEW_ROWS = 4096
 _DISTINCT = 0.75
@@ -45,31 +44,16 @@ class WindowOperator:
         self, name: str, node: WindowAggregate, clock: ClockSpec, epoch: int = 0, updating: bool = False
     ) -> None:
         assert isinstance(node.window, Tumble | Hop | Cumulate), node.window
-        self._name, self._node, self._clock, self._epoch, self.updating = name, node, clock, epoch, updating
+        self.name, self._node, self._clock, self._epoch, self.updating = name, node, clock, epoch, updating
         self._window: SlicedWindow = node.window
         self._layout = layout_of(node, updating)
         self.ordered = self._layout.ordered
-        self._schema = node.schema
+        self.inputs, self.hash_columns = self._layout.inputs, self._layout.keys
+        self.schema = node.schema
         self._by = ("slice", *self._layout.keys)
 
     def __reduce__(self) -> tuple[type[WindowOperator], tuple[str, WindowAggregate, ClockSpec, int, bool]]:
-        return type(self), (self._name, self._node, self._clock, self._epoch, self.updating)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def inputs(self) -> tuple[InputColumn, ...]:
-        return self._layout.inputs
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self._layout.keys
-
-    @property
-    def schema(self) -> Schema:
-        return self._schema
+        return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """One row a slice and key: `hash`, `slice` (its end), keys, slots and `n`, how many rows it stands for; `seq` of the first of them, if
@@ -107,8 +91,8 @@ class WindowOperator:
 
         head = {"clock": clock.encode(), "slices": slices.encode(), "totals": totals.encode(), "late": late}
         write_head(store, self._epoch, head)
-        stats = Stats(self._name, clock.watermark, late, slices.rows + totals.rows)
-        return Step(self._emitted(results), clock.forwarded(self._name, live, metas), stats)
+        stats = Stats(self.name, clock.watermark, late, slices.rows + totals.rows)
+        return Step(self._emitted(results), clock.forwarded(self.name, live, metas), stats)
 
     # Input
 
@@ -239,4 +223,4 @@ class WindowOperator:
             start = end - 1 - (end - 1 - window.offset_ms) % window.size_ms
         else:
             start = end - window.size_ms
-        return emitted(results.with_columns(start.alias("start")), self._layout, self._schema, self._node.zone)
+        return emitted(results.with_columns(start.alias("start")), self._layout, self.schema, self._node.zone)

@@ -11,18 +11,19 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from everfold.operators.changes import ORDER
+from everfold.operators.arrival import NUMBER, numbered
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.frames import PART, in_partitions
-from everfold.operators.ranking import NUMBER, RankedRows
+from everfold.operators.ranking import RankedRows
 from everfold.operators.runs import Runs
 from everfold.operators.zones import closed_until
+from everfold.plan.changelog import ORDER
 from everfold.plan.expressions import references
 from everfold.plan.nodes import InWindow, Rank, TimeKind
 from everfold.state.heads import read_head, write_head
 from everfold.state.store import Store
-from everfold.types import BIGINT, Schema, physical
+from everfold.types import BIGINT, physical
 
 _END = "end"
 
@@ -34,30 +35,15 @@ class WindowRankOperator:
     ordered = True
 
     def __init__(self, name: str, node: Rank, window: InWindow, clock: ClockSpec, epoch: int = 0) -> None:
-        self._name, self._node, self._window, self._clock, self._epoch = name, node, window, clock, epoch
+        self.name, self._node, self._window, self._clock, self._epoch = name, node, window, clock, epoch
         self._rows = RankedRows(node)
-        self._schema = node.schema
+        self.schema = node.schema
         end = references(node.input.schema)[window.end]
-        self._end = InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True)
+        self.inputs = (InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True), *self._rows.inputs)
+        self.hash_columns = self._rows.keys
 
     def __reduce__(self) -> tuple[type[WindowRankOperator], tuple[str, Rank, InWindow, ClockSpec, int]]:
-        return type(self), (self._name, self._node, self._window, self._clock, self._epoch)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def inputs(self) -> tuple[InputColumn, ...]:
-        return (self._end, *self._rows.inputs)
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self._rows.keys
-
-    @property
-    def schema(self) -> Schema:
-        return self._schema
+        return type(self), (self.name, self._node, self._window, self._clock, self._epoch)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows that may be among the first."""
@@ -75,8 +61,8 @@ class WindowRankOperator:
         upto = END_OF_TIME if flush else self._ended(clock)
 
         arrived, late = head.get("arrived", 0), head.get("late", 0)
-        rows = pl.concat([self._none(), *(frame.drop("seq") for frame in _in_turn(prepared))], how="diagonal")
-        rows = rows.with_columns(pl.int_range(arrived, arrived + pl.len(), dtype=pl.Int64).alias(NUMBER))
+        frames = [frame for frame in prepared if frame.height]
+        rows = numbered(frames, arrived) if frames else self._none()
         arrived += rows.height
         if since != NO_WATERMARK and self._window.time is not TimeKind.PROCTIME:
             kept = rows.filter(pl.col(_END) > since)
@@ -94,8 +80,8 @@ class WindowRankOperator:
 
         head = {"clock": clock.encode(), "rows": runs.encode(), "arrived": arrived, "late": late}
         write_head(store, self._epoch, head)
-        stats = Stats(self._name, clock.watermark, late, runs.rows)
-        return Step(self._shown(ended), clock.forwarded(self._name, live, metas), stats)
+        stats = Stats(self.name, clock.watermark, late, runs.rows)
+        return Step(self._shown(ended), clock.forwarded(self.name, live, metas), stats)
 
     def _ended(self, clock: Clock) -> int:
         """The end of the last window that has ended, on the wall clock of the windows."""
@@ -125,10 +111,5 @@ class WindowRankOperator:
         return self._rows.from_page(page, ["hash", _END, NUMBER])
 
     def _none(self) -> pl.DataFrame:
-        return pl.DataFrame(schema={"hash": pl.Int64(), _END: pl.Int64(), **self._rows.types})
-
-
-def _in_turn(prepared: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """The rows of all tasks in the order of their arrival."""
-    frames = [frame for frame in prepared if frame.height]
-    return [pl.concat(frames).sort("seq")] if frames else []
+        fixed = {"hash": pl.Int64(), _END: pl.Int64()}
+        return pl.DataFrame(schema={**fixed, **self._rows.types, NUMBER: pl.Int64()})

@@ -47,18 +47,20 @@ def call_text(call: AggCall, input_plan: Plan) -> str:
 
 def over_text(call: AggCall, plan: OverAggregate) -> str:
     """Canonical text of a call over a window: what it is computed of, and over which rows."""
-    names = column_texts(plan.input)
-    keys = [text_of(key, names) for key in plan.partition]
-    order = [text_of(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order]
-    return f"{call_text(call, plan.input)} OVER ([{', '.join(keys)}] [{', '.join(order)}] {frame_text(plan.frame)})"
+    return f"{call_text(call, plan.input)} OVER ({_partition_text(plan)} {frame_text(plan.frame)})"
 
 
 def rank_text(plan: Rank) -> str:
     """Canonical text of the number that a row has in its partition."""
+    return f"ROW_NUMBER() OVER ({_partition_text(plan)})"
+
+
+def _partition_text(plan: OverAggregate | Rank) -> str:
+    """What rows are apart by, and in which order."""
     names = column_texts(plan.input)
     keys = [text_of(key, names) for key in plan.partition]
     order = [text_of(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order]
-    return f"ROW_NUMBER() OVER ([{', '.join(keys)}] [{', '.join(order)}])"
+    return f"[{', '.join(keys)}] [{', '.join(order)}]"
 
 
 def frame_text(frame: Frame) -> str:

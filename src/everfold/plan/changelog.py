@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 KIND = "__kind"
 """Column of rows that may be changes: their `RowKind`, TINYINT. Rows without it are all +I."""
+ORDER = "__order"
+"""Column of rows that an operator gives, BIGINT: the end of their window or their time, ms, or when their key was first touched in the batch. Rows for
+people are shown in this order. NULL for rows that come from no operator."""
 
 
 class RowKind(IntEnum):

@@ -6,12 +6,12 @@ positions, so a plan does not change when somebody renames a column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from everfold.errors import Span
-from everfold.types import DataType, Schema
+from everfold.types import BOOLEAN, DataType, Schema
 from everfold.udf.function import PythonFunction
 
 
@@ -93,6 +93,14 @@ def conjuncts(condition: Expr) -> Iterator[Expr]:
             waiting += reversed(each.args)
         else:
             yield each
+
+
+def conjunction(conditions: Sequence[Expr]) -> Expr:
+    """The conditions, one at least, joined by AND."""
+    first, *others = conditions
+    for other in others:
+        first = Call(type=BOOLEAN, function="AND", args=(first, other))
+    return first
 
 
 def inputs_of(expr: Expr) -> frozenset[int]:

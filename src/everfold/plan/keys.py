@@ -60,13 +60,13 @@ def _projected(plan: nodes.Project) -> tuple[int, ...] | None:
         return None
     kept: dict[int, int] = {}
     for at, each in enumerate(plan.expressions):
-        of = _apart(each)
+        of = told_apart(each)
         if isinstance(of, InputRef):
             kept.setdefault(of.position, at)
     return tuple(kept[at] for at in below) if all(at in kept for at in below) else None
 
 
-def _apart(expr: Expr) -> Expr:
+def told_apart(expr: Expr) -> Expr:
     """What an expression converts, if that makes no two values one."""
     while isinstance(expr, Call) and expr.function == "CAST" and _tells_apart(expr.args[0].type, expr.type):
         expr = expr.args[0]
@@ -123,7 +123,7 @@ def _fixed_by_left(condition: Expr | None, width: int) -> set[int]:
         if not (isinstance(part, Call) and part.function == "="):
             continue
         for one, other in (part.args, part.args[::-1]):
-            of = _apart(one)
+            of = told_apart(one)
             if isinstance(of, InputRef) and of.position >= width and all(at < width for at in inputs_of(other)):
                 found.add(of.position - width)
     return found

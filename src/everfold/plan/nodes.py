@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeAlias, assert_never
+from typing import TypeAlias, TypeGuard, assert_never
 
 from everfold.errors import Span, SqlError
 from everfold.plan.changelog import ChangelogMode
@@ -546,6 +546,10 @@ Plan: TypeAlias = (
     | Join
     | SetOperation
 )
+StatefulNode: TypeAlias = (
+    WindowTableFunction | WindowAggregate | GroupAggregate | WindowEmit | OverAggregate | Rank | ChangelogNormalize
+)
+"""The nodes that an operator of ours runs in a stream: those of which `is_stateful` says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -637,18 +641,18 @@ def read_as_batch(node: Plan) -> Iterator[Plan]:
     return (each.right for each in streamed(node) if isinstance(each, Join))
 
 
-def runs_on_arrival(node: Plan) -> bool:
+def runs_on_arrival(node: StatefulNode) -> bool:
     """Whether a stateful node's clock is that of processing, and not that of its rows."""
     if isinstance(node, Rank | GroupAggregate | WindowEmit):
         return node.window is not None and node.window.time is TimeKind.PROCTIME
     return isinstance(node, WindowTableFunction | WindowAggregate | OverAggregate) and node.time is TimeKind.PROCTIME
 
 
-def is_stateful(node: Plan) -> bool:
+def is_stateful(node: Plan) -> TypeGuard[StatefulNode]:
     """Whether the node keeps state in a stream: what an operator of ours runs, not the engine's scalar part."""
     if isinstance(node, WindowTableFunction):
         return isinstance(node.window, Session)
-    return isinstance(node, WindowAggregate | GroupAggregate | WindowEmit | OverAggregate | Rank | ChangelogNormalize)
+    return isinstance(node, StatefulNode)
 
 
 ROW_COUNT = BIGINT.as_nullable(False)

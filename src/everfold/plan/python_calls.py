@@ -12,11 +12,11 @@ from typing import assert_never
 
 from everfold.errors import UnsupportedFeature
 from everfold.plan.expressions import (
-    Call,
     Expr,
     InputRef,
     Literal,
     PythonCall,
+    conjunction,
     conjuncts,
     inputs_of,
     references,
@@ -47,7 +47,7 @@ from everfold.plan.nodes import (
     children,
     with_children,
 )
-from everfold.types import BOOLEAN, INT, Field, Schema
+from everfold.types import INT, Field, Schema
 
 
 def split_python_calls(node: Plan) -> Plan:
@@ -161,16 +161,9 @@ def _filter(node: Filter) -> Plan:
         (calling if calls_python(part) else plain).append(part)
     if not calling:
         return node
-    apart = _Apart(replace(node, condition=_both(plain)) if plain else node.input)
-    condition = _both(apart.all(calling))
+    apart = _Apart(replace(node, condition=conjunction(plain)) if plain else node.input)
+    condition = conjunction(apart.all(calling))
     return _first_columns(replace(node, input=apart.plan, condition=condition), node.schema)
-
-
-def _both(conditions: Sequence[Expr]) -> Expr:
-    first, *others = conditions
-    for other in others:
-        first = Call(type=BOOLEAN, function="AND", args=(first, other))
-    return first
 
 
 def _project(node: Project) -> Project:

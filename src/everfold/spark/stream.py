@@ -8,39 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING
 
 from everfold.connectors.left_out import count_timeless
 from everfold.connectors.timeless import PLACE, raise_timeless
 from everfold.errors import UnsupportedFeature
-from everfold.operators.build import operator_of
-from everfold.operators.contract import ClockSpec, Operator
-from everfold.plan.changelog import KIND, ChangelogMode, RowKind, changelog_of, is_updating
+from everfold.operators.build import clock_of, operator_of
+from everfold.operators.contract import Operator
+from everfold.plan.changelog import KIND, ORDER, ChangelogMode, RowKind, changelog_of, is_updating
 from everfold.plan.expressions import inputs_of
 from everfold.plan.nodes import (
-    ChangelogNormalize,
     Filter,
-    GroupAggregate,
     Join,
     JoinKind,
     Limit,
-    OverAggregate,
     Plan,
     Project,
-    Rank,
     Scan,
     SetOperation,
     Sort,
+    StatefulNode,
     Table,
     Union,
     Unnest,
     Values,
     WatermarkAssigner,
     WindowAggregate,
-    WindowEmit,
     WindowTableFunction,
     is_stateful,
-    runs_on_arrival,
     streamed,
     tables_of,
 )
@@ -56,13 +51,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-ORDER = "__order"
-"""BIGINT: the end of the window that a row is the result of, ms, or when its group was first touched in the batch; rows for people are
-shown in this order. NULL elsewhere."""
-StatefulNode: TypeAlias = (
-    WindowAggregate | WindowTableFunction | GroupAggregate | WindowEmit | OverAggregate | Rank | ChangelogNormalize
-)
-"""The nodes that an operator of ours runs."""
 _HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
 _MET = "__met"
 _NO_SPLIT = f"CAST(NULL AS STRING) AS {SPLIT}"
@@ -173,23 +161,13 @@ class StreamLowering:
                 return below.over(frame, node.schema, guarded=True)
             case WindowTableFunction() if not is_stateful(node):
                 return self._assign_windows(node)
-            case (
-                WindowTableFunction()
-                | WindowAggregate()
-                | GroupAggregate()
-                | WindowEmit()
-                | OverAggregate()
-                | Rank()
-                | ChangelogNormalize()
-            ):
-                return self._operator(node)
             case Join():
                 return self._join(node)
             case Values() | Sort() | Limit() | SetOperation():
                 kind = type(node).__name__
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
             case _:
-                assert_never(node)
+                return self._operator(node)
 
     @staticmethod
     def _data(schema: Schema) -> list[str]:
@@ -292,12 +270,7 @@ class StreamLowering:
         below = self.lower(node.input)
         name = f"w{len(self.operators) + 1}"
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
-        processing_time = runs_on_arrival(node)
-        clock = ClockSpec(
-            splits=() if processing_time else below.splits,
-            idle_timeout_ms=self.idle_timeout_ms,
-            processing_time=processing_time,
-        )
+        clock = clock_of(node, below.splits, self.idle_timeout_ms)
         operator = operator_of(node, name, clock, self.epochs.get(name, 0), updating=below.changes)
         self.operators.append(node)
         split = below.splits[0] if len(below.splits) == 1 else ""

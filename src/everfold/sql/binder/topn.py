@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from everfold.errors import SqlError, UnsupportedFeature
-from everfold.plan.expressions import Call, Expr, InputRef, Literal, conjuncts
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, conjunction, conjuncts
+from everfold.plan.keys import told_apart
 from everfold.plan.nodes import (
     AggCall,
     Filter,
@@ -26,7 +27,6 @@ from everfold.plan.nodes import (
     with_children,
 )
 from everfold.sql.binder.windows import END, START, unwind
-from everfold.types import BOOLEAN
 
 
 def can_be_ranked(calls: Sequence[AggCall]) -> bool:
@@ -74,10 +74,7 @@ def ranked(plan: Filter) -> Plan:
         made = found
     if not wanted or not rest:
         return made if wanted else plan
-    condition = rest[0]
-    for part in rest[1:]:
-        condition = Call(type=BOOLEAN, function="AND", args=(condition, part))
-    return replace(plan, input=made, condition=condition)
+    return replace(plan, input=made, condition=conjunction(rest))
 
 
 def first_rows(limit: Limit, ttl_ms: int) -> Rank:
@@ -120,7 +117,7 @@ def _bound(part: Expr) -> tuple[int, _Numbers] | None:
         return None if low is None or high is None else (low[0], low[1].both(high[1]))
     if part.function not in _TURNED or len(part.args) != 2:
         return None
-    function, (one, other) = part.function, map(_apart, part.args)
+    function, (one, other) = part.function, map(told_apart, part.args)
     if isinstance(one, Literal):
         function, one, other = _TURNED[function], other, one
     if not isinstance(one, InputRef) or not isinstance(other, Literal) or type(other.value) is not int:
@@ -141,12 +138,6 @@ def _bound(part: Expr) -> tuple[int, _Numbers] | None:
 
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """Comparisons, and what they are with their sides exchanged."""
-
-
-def _apart(expr: Expr) -> Expr:
-    while isinstance(expr, Call) and expr.function == "CAST":
-        expr = expr.args[0]
-    return expr
 
 
 def _numbers(node: Plan, at: int) -> bool:
