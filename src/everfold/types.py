@@ -132,6 +132,15 @@ class NullType(_Simple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnyType(DataType):
+    """The type of a column of which nothing is known, in a query that is judged and never run: every function takes it, and answers with it."""
+
+    @property
+    def sql(self) -> str:
+        return "ANY"
+
+
+@dataclass(frozen=True, kw_only=True)
 class BooleanType(_Simple):
     """TRUE, FALSE."""
 
@@ -448,6 +457,7 @@ class RowType(DataType):
         return pa.struct([pa.field(field.name, field.type.arrow) for field in self.fields])
 
 
+ANY = AnyType()
 BOOLEAN = BooleanType()
 TINYINT = TinyIntType()
 SMALLINT = SmallIntType()

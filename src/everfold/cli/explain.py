@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 
 from everfold.cli.run import RunOptions, Script, note, session_of
+from everfold.errors import UsageError, nearest
+
+_CODE = re.compile(r"[A-Za-z]{3}\d{3}")
+
+
+def is_rule(name: str) -> bool:
+    """Whether a name is the code of a rule and not that of a script."""
+    return _CODE.fullmatch(name) is not None and not Path(name).exists()
+
+
+def explain_rule(code: str) -> None:
+    """Prints the page of a rule of state compatibility. UsageError `unknown-rule` if there is none of that code."""
+    from everfold.compat.rules import all_rules, named
+
+    rule = named(code)
+    if rule is None:
+        near = nearest(code.upper(), [each.code for each in all_rules()])
+        raise UsageError.of("unknown-rule", f"no rule has the code {code}", help=near)
+    sys.stdout.write(f"{rule.code}: {rule.verdict.value}\n\n{rule.page}\n")
 
 
 def explain(script: Script, options: RunOptions) -> None:

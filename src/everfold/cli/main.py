@@ -28,6 +28,7 @@ def everfold() -> None:
     everfold check-setup              what is missing on this machine
     everfold run orders.sql           run a script to the end of its input, or until Ctrl-C
     everfold explain orders.sql       show its plan
+    everfold check old.sql new.sql    what a job keeps of its state when its query changes
     everfold test tests/              run case files
 
     \b
@@ -129,14 +130,51 @@ def explain(
 ) -> None:
     """Show the plan of each query of SCRIPT, with watermark, changelog mode and state per operator. Nothing is run.
 
+    With the code of a rule, as `everfold check` names them, show what the rule means.
+
     \b
     everfold explain orders.sql
+    everfold explain AGG006
     """
     from everfold.cli import explain as command
     from everfold.cli.run import RunOptions, Script, pairs
 
+    if script is not None and command.is_rule(script):
+        command.explain_rule(script)
+        return
     options = RunOptions(batch=batch, conf=pairs(conf, "--conf"), variables=pairs(variables, "--var"), dialect=dialect)
     command.explain(Script.read(script, text), options)
+
+
+@everfold.command()
+@click.argument("old", type=click.Path(dir_okay=False))
+@click.argument("new", type=click.Path(dir_okay=False))
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json", "github"]),
+    default="text",
+    show_default=True,
+    help="How the judgement is printed; github: as annotations of a pull request.",
+)
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, for both scripts.")
+@click.option("--dialect", type=click.Choice(["flink"]), default="flink", help="The SQL dialect.")
+def check(old: str, new: str, format_: Any, conf: tuple[str, ...], dialect: str) -> None:
+    """Say what a job by the script OLD would keep of its state when it goes on by the script NEW. Nothing is run, no table need be declared.
+
+    \b
+    Exit codes: 0 fully compatible, 3 partially compatible, 4 unknown, 5 incompatible.
+
+    \b
+    everfold check orders.sql orders-new.sql
+    everfold check orders.sql orders-new.sql --format json
+    everfold explain AGG006
+    """
+    from everfold.cli import check as command
+    from everfold.cli.run import RunOptions, Script, pairs
+
+    options = RunOptions(conf=pairs(conf, "--conf"), dialect=dialect)
+    sys.exit(command.check(Script.read(old, None), Script.read(new, None), options, format_))
 
 
 @everfold.command()

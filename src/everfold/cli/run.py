@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from everfold.cli.output import Output
     from everfold.sql.planner import Session, Submit
-    from everfold.sql.settings import Settings
+    from everfold.sql.settings import Note, Settings
 
 STATE_FOLDER = ".everfold"
 """Where INSERT jobs live, beside the script, unless `--state` names another folder."""
@@ -82,8 +82,8 @@ class RunOptions:
     dialect: str = "flink"
 
 
-def session_of(options: RunOptions, folder: Path) -> Session:
-    """A session for a script in a folder, with the options of the command line; `spark.*` options are not its business."""
+def session_of(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
+    """A session for a script in a folder, with the options of the command line; `spark.*` options are not its business. lenient: as in Session."""
     from everfold.connectors.registry import connected
     from everfold.sql.planner import Session
 
@@ -96,9 +96,10 @@ def session_of(options: RunOptions, folder: Path) -> Session:
         options=settings,
         variables=options.variables,
         environment=os.environ,
-        notes=note,
+        notes=notes or note,
         connected=connected,
         folder=folder,
+        lenient=lenient,
     )
 
 

@@ -58,9 +58,9 @@ def rank_text(plan: Rank) -> str:
 def _partition_text(plan: OverAggregate | Rank) -> str:
     """What rows are apart by, and in which order."""
     names = column_texts(plan.input)
-    keys = [text_of(key, names) for key in plan.partition]
-    order = [text_of(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order]
-    return f"[{', '.join(keys)}] [{', '.join(order)}]"
+    keys = ", ".join(text_of(key, names) for key in plan.partition)
+    order = ", ".join(text_of(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order)
+    return " ".join([*([f"PARTITION BY {keys}"] if keys else []), *([f"ORDER BY {order}"] if order else [])])
 
 
 def frame_text(frame: Frame) -> str:
@@ -121,6 +121,8 @@ def _aggregated(plan: WindowAggregate | GroupAggregate) -> tuple[str, ...]:
 
 
 def _either(sides: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """The columns of rows that come from one side or another, whichever stands first."""
     return tuple(
-        texts[0] if len(set(texts)) == 1 else "(" + " | ".join(texts) + ")" for texts in zip(*sides, strict=True)
+        texts[0] if len(set(texts)) == 1 else "(" + " | ".join(sorted(texts)) + ")"
+        for texts in zip(*sides, strict=True)
     )

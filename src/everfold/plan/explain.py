@@ -173,7 +173,7 @@ def _zone(node: WindowTableFunction | WindowAggregate) -> str:
 def _grouping(node: WindowAggregate | GroupAggregate) -> str:
     names = node.input.schema.names
     keys = f", keys=[{_names(expr_sql(key, names) for key in node.keys)}]" if node.keys else ""
-    calls = f", calls=[{_names(_call(call, names) for call in node.calls)}]" if node.calls else ""
+    calls = f", calls=[{_names(call_sql(call, names) for call in node.calls)}]" if node.calls else ""
     return keys + calls
 
 
@@ -181,7 +181,7 @@ def _over(node: OverAggregate) -> str:
     names = node.input.schema.names
     keys = f"partition=[{_names(expr_sql(key, names) for key in node.partition)}], " if node.partition else ""
     order = _order(node.order, names)
-    calls = _names(_call(call, names) for call in node.calls)
+    calls = _names(call_sql(call, names) for call in node.calls)
     return f"{keys}order=[{order}], frame=[{frame_text(node.frame)}], calls=[{calls}]"
 
 
@@ -206,7 +206,8 @@ def _order(keys: Iterable[SortKey], names: tuple[str, ...]) -> str:
     return _names(expr_sql(key.expression, names) + (" DESC" if key.descending else "") for key in keys)
 
 
-def _call(call: AggCall, names: tuple[str, ...]) -> str:
+def call_sql(call: AggCall, names: tuple[str, ...]) -> str:
+    """An aggregate call for people: near to SQL."""
     args = _names(expr_sql(arg, names) for arg in call.args) if call.args else "*"
     distinct = "DISTINCT " if call.distinct else ""
     condition = f" FILTER (WHERE {expr_sql(call.filter, names)})" if call.filter is not None else ""

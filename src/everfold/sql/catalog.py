@@ -154,7 +154,7 @@ def unconnected(table: Table) -> Table:
 
 
 class Catalog:
-    """Tables, views, functions and options of one session."""
+    """Tables, views, functions and options of one session. excused: what no stream could run of a script that is only judged; None: it is run."""
 
     def __init__(
         self,
@@ -170,6 +170,7 @@ class Catalog:
         self._permanent: dict[str, Entry] = {}
         self._temporary: dict[str, Entry] = {}
         self.functions = UserFunctions()
+        self.excused: list[SqlError] | None = None
 
     # --- options ---
 

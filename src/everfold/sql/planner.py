@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, assert_never
 
-from everfold.errors import Span, UnsupportedFeature
+from everfold.errors import Span, SqlError, UnsupportedFeature
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Collect, Root, Table
+from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.python_aggregates import check_streamed
 from everfold.plan.rewrites import rewrite, tables_read
-from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_query, show
+from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
 from everfold.sql.catalog import Catalog, Connected, local_name, unconnected
 from everfold.sql.python_modules import load
 from everfold.sql.script import parse_script, resolve_variables
@@ -86,7 +86,8 @@ class Session:
 
     `options` are set before the first statement (`--conf`), `variables` and `environment` fill `${name}` and `${env:NAME}` in option
     values, `notes` takes sentences about what has no effect, `connected` knows what connectors' rows are. Modules of Python functions are looked for
-    in `folder` first: the script's.
+    in `folder` first: the script's. lenient: scripts are judged and never run, so that what nobody declares is known by its use, and what no stream could
+    run is noted.
     """
 
     def __init__(
@@ -97,11 +98,17 @@ class Session:
         notes: Note | None = None,
         connected: Connected = unconnected,
         folder: Path = Path(),
+        *,
+        lenient: bool = False,
     ) -> None:
         self.folder = folder
+        self.lenient = lenient
         self.variables = dict(variables or {})
         self.environment = dict(environment or {})
         self.catalog = Catalog(options, notes, self._resolve, connected)
+        self._note: Note = notes or (lambda _: None)
+        if lenient:
+            self.catalog.excused = []
 
     @property
     def settings(self) -> Settings:
@@ -110,7 +117,10 @@ class Session:
 
     def run(self, text: str, source: str = "<sql>") -> Iterator[Action]:
         """The actions of a script, statement by statement: the next one is read when the last has been dealt with."""
-        for statement in parse_script(text, source, self.settings.dialect):
+        statements = parse_script(text, source, self.settings.dialect)
+        if self.lenient:
+            self._complete(statements)
+        for statement in statements:
             yield self.execute(statement)
 
     def execute(self, statement: Statement) -> Action:
@@ -170,7 +180,31 @@ class Session:
 
     # --- statements ---
 
+    def _complete(self, statements: tuple[Statement, ...]) -> None:
+        """Declares what a script uses and does not declare."""
+        from everfold.sql.completion import complete
+
+        at_hand = [each.name[-1] for each in statements if isinstance(each, CreateFunction) and self._loads(each)]
+        tables = (entry.name for entry in self.catalog.entries())
+        found = complete(statements, tables, [*at_hand, *(each.name for each in self.catalog.functions)])
+        for entry in found.entries():
+            self.catalog.add(entry)
+        for function in found.functions():
+            self.catalog.functions.add(function, Kind.TEMPORARY)
+        for each in found.notes:
+            self._note(each)
+
+    def _loads(self, statement: CreateFunction) -> bool:
+        """Whether a function is at hand; of one that is not, only its use is known."""
+        try:
+            load(statement.identifier, self.folder, statement.identifier_span)
+        except SqlError:
+            return False
+        return True
+
     def _resolve(self, value: str, span: Span | None) -> str:
+        if self.lenient:  # no value of an option says what a query means
+            return value
         return resolve_variables(value, self.variables, self.environment, span)
 
     def _option(self, statement: SetOption | ResetOption) -> Action:
@@ -205,6 +239,8 @@ class Session:
                 "write it in Python and add LANGUAGE PYTHON, which is not the default",
             )
         name = self._function_name(statement.name, statement.name_span)
+        if self.lenient and not self._loads(statement):
+            return Done(message=f"Function {name} is not at hand.")
         kind = Kind.of(temporary=statement.temporary, system=statement.system)
         if statement.if_not_exists and self.catalog.functions.has(name, kind):
             return Done(message=f"Function {name} exists already.")
@@ -235,7 +271,7 @@ class Session:
 
     def _planned(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
         roots = rewrite(self._bound(statement))
-        if self.settings.streaming:
+        if self.settings.streaming and not self.lenient:
             check_streamed(roots)
         return roots
 
@@ -244,9 +280,13 @@ class Session:
             case Query():
                 return (bind_query(statement.query, self.catalog, statement.span),)
             case Insert():
-                return (bind_insert(statement, self.catalog),)
+                return (self._insert(statement),)
             case StatementSet():
-                return tuple(bind_insert(each, self.catalog) for each in statement.inserts)
+                return tuple(map(self._insert, statement.inserts))
+
+    def _insert(self, statement: Insert) -> Sink:
+        open_ = self.lenient and self.catalog.find(statement.target) is None
+        return (bind_open_insert if open_ else bind_insert)(statement, self.catalog)
 
     def _explain(self, statement: Explain) -> Show:
         for detail in statement.details:

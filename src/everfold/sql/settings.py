@@ -149,6 +149,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
                meaning="how many tasks run side by side"),
         Option(key="everfold.null-rowtime", read=_choice("error", "drop"), default="error",
                meaning="what a NULL time attribute does: stop the job, or drop the row and count it"),
+        Option(key="everfold.compat.ignore-filter", read=_truth, default="false",
+               meaning="whether a changed WHERE below an aggregate leaves its state usable: what was kept stays, though the old condition chose it"),
         Option(key="everfold.dialect", read=_choice("flink"), default="flink",
                meaning="the SQL dialect of the statements that follow"),
         Option(key="table.sql-dialect", read=_choice("default"), default="default", meaning="Flink's own dialect"),
@@ -360,6 +362,11 @@ class Settings:
     def null_rowtime(self) -> str:
         """`error` or `drop`."""
         return str(self._read("everfold.null-rowtime"))
+
+    @property
+    def ignore_filter(self) -> bool:
+        """Whether a WHERE below an operator may change though its state was chosen by the old one."""
+        return bool(self._read("everfold.compat.ignore-filter"))
 
     @property
     def dialect(self) -> str:

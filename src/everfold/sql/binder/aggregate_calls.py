@@ -12,7 +12,7 @@ from everfold.plan.nodes import AggCall
 from everfold.sql.binder.context import Context
 from everfold.sql.dialects.nodes import FunctionCall
 from everfold.sql.functions import build
-from everfold.types import DOUBLE, STRING, ArrayType, BytesType
+from everfold.types import ANY, DOUBLE, STRING, AnyType, ArrayType, BytesType
 
 _JSON = ("JSON_OBJECT", "JSON_ARRAY")
 """Functions whose text is JSON already."""
@@ -52,7 +52,7 @@ def bind_call(
     constants = _constants(node, entry, given, context)
     args = tuple(each for at, each in enumerate(given) if at != entry.constant)
     of = Signature(tuple(each.type for each in args), tuple(each.value for each in constants))
-    result = entry.result_type(of)
+    result = ANY if any(isinstance(each, AnyType) for each in of.args) else entry.result_type(of)
     if result is None:
         shown = ", ".join(each.type.sql for each in given)
         raise context.error("wrong-arguments", f"`{name}` does not take {shown}", node)

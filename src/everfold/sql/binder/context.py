@@ -69,6 +69,12 @@ class Context:
         """Something at a node that everfold does not do."""
         return UnsupportedFeature(Diagnostic(code, message, self.span(node), help))
 
+    def refuse(self, error: SqlError) -> None:
+        """Raises what no stream can run; in a script that is judged and not run it is only noted."""
+        if self.catalog.excused is None:
+            raise error from None
+        self.catalog.excused.append(error)
+
     def with_ctes(self, more: Mapping[str, Relation]) -> Context:
         """Inside a query that has these relations in WITH."""
         return replace(self, ctes={**self.ctes, **more})

@@ -26,13 +26,14 @@ from everfold.sql.binder.names import (
 from everfold.sql.binder.python_functions import called, is_aggregate_call, python_aggregate, python_call
 from everfold.sql.binder.scope import Relation, check_field, resolve
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FlinkCast, FunctionCall, QualifiedStar
-from everfold.types import BooleanType, NullType, article
+from everfold.types import AnyType, BooleanType, NullType, article
 
 if TYPE_CHECKING:
     from everfold.sql.binder.aggregates import Calls
     from everfold.sql.binder.legacy_windows import GroupWindow
     from everfold.sql.binder.over import Overs
     from everfold.sql.binder.subqueries import Subqueries
+    from everfold.sql.user_functions import UserFunction
 
 _INFIX: dict[type[exp.Expression], str] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.DPipe: "||",
@@ -86,7 +87,7 @@ class ExpressionBinder:
         bound = self.bind(node)
         if isinstance(bound.type, NullType):
             return null(truth(False).type)
-        if not isinstance(bound.type, BooleanType):
+        if not isinstance(bound.type, BooleanType | AnyType):
             raise self.context.error(
                 "not-a-condition",
                 f"{self.clause} takes a condition, and `{self.context.sql(node)}` is {article(bound.type)}",
@@ -329,7 +330,10 @@ class ExpressionBinder:
                 "compute it in a subquery: SELECT … FROM (SELECT …, f(x) OVER (…) AS y FROM t)",
             )
         assert isinstance(call, FunctionCall)
-        entry = over_function(call.name) if called(call, context) is None else None
+        function = called(call, context)
+        entry = over_function(call.name) if function is None else None
+        if function is not None and function.aggregate:
+            return self._python_over(node, call, function)
         if entry is None or (entry.forward and context.streaming):
             raise self._no_function_of_windows(call)
         inside = ExpressionBinder(
@@ -338,6 +342,19 @@ class ExpressionBinder:
         window, parts = WindowBinder(context, self.overs, inside.bind).window(node, entry)
         order = tuple(key.expression for key in window.order) if entry.of_order else ()
         made = bind_call(call, entry, inside.bind, inside.condition, context, order)
+        return self.overs.reference(window, made, parts)
+
+    def _python_over(self, node: exp.Window, call: FunctionCall, function: UserFunction) -> Expr:
+        """An aggregate function of the user's over a window: of a query that is only judged."""
+        from everfold.sql.binder.over import WindowBinder
+
+        assert self.overs is not None
+        self.context.refuse(self._no_function_of_windows(call))
+        inside = ExpressionBinder(self.relation, self.context, self.clause, calls=self.calls, window=self.window)
+        like = over_function("MAX")
+        assert like is not None
+        window, parts = WindowBinder(self.context, self.overs, inside.bind).window(node, like)
+        made = python_aggregate(function, call, inside.bind, inside.condition, self.context)
         return self.overs.reference(window, made, parts)
 
     def _no_function_of_windows(self, call: FunctionCall) -> SqlError:

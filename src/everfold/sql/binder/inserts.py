@@ -6,10 +6,10 @@ from sqlglot import exp
 
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
 from everfold.plan.expressions import Expr, Literal, references
-from everfold.plan.nodes import Project, Sink, TableColumn
+from everfold.plan.nodes import Project, Sink, Table, TableColumn
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.literals import null
-from everfold.sql.binder.queries import bind_body
+from everfold.sql.binder.queries import bind_body, renamed, unique
 from everfold.sql.binder.topn import check_ranked
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
 from everfold.sql.statements import Insert
@@ -43,7 +43,7 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
     columns = writable(entry)
     targets = _targets(statement, entry, columns)
     plan = bind_body(statement.query, context).plan
-    check_ranked(plan)
+    check_ranked(plan, context)
     if len(plan.schema) != len(targets):
         raise context.error(
             "column-count",
@@ -69,6 +69,16 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
         input=plan, expressions=tuple(expressions), names=tuple(column.name for column in columns), span=statement.span
     )
     return Sink(table=entry.table, input=project, span=statement.span)
+
+
+def bind_open_insert(statement: Insert, catalog: Catalog) -> Sink:
+    """An INSERT into a table that nobody declared: it has the columns of the query."""
+    context = Context.at(statement.span, catalog)
+    plan = bind_body(statement.query, context).plan
+    check_ranked(plan, context)
+    plan = renamed(plan, unique(statement.columns or plan.schema.names))
+    columns = tuple(TableColumn(name=of.name, type=of.type) for of in plan.schema)
+    return Sink(table=Table(name=statement.target[-1], columns=columns), input=plan, span=statement.span)
 
 
 def _targets(statement: Insert, entry: CatalogTable, columns: tuple[TableColumn, ...]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ def bind_query(query: exp.Expression, catalog: Catalog, span: Span) -> Collect:
     """A bare query. `span` is its statement's place, whose text the query's offsets refer to."""
     context = Context.at(span, catalog)
     plan = bind_body(query, context).plan
-    check_ranked(plan)
+    check_ranked(plan, context)
     check_typed(plan, query, context)
     return Collect(input=renamed(plan, unique(plan.schema.names)))
 

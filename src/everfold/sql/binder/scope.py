@@ -11,7 +11,7 @@ from everfold.plan.nodes import Plan
 from everfold.sql import functions
 from everfold.sql.binder.literals import text
 from everfold.sql.catalog import CATALOG, DATABASE
-from everfold.types import BOOLEAN, RowType, article
+from everfold.types import BOOLEAN, AnyType, RowType, article
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +166,8 @@ def _fields(value: Expr, names: Iterable[str], span: Span | None) -> Expr:
 
 def check_field(value: Expr, name: str, span: Span | None) -> None:
     """SqlError `unknown-field` unless the value is a ROW with a field of that name."""
+    if isinstance(value.type, AnyType):
+        return
     if not isinstance(value.type, RowType):
         raise SqlError(
             Diagnostic("unknown-field", f"no field `{name}`: the value is {article(value.type)}, not a ROW", span)

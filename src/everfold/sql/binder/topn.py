@@ -26,6 +26,7 @@ from everfold.plan.nodes import (
     streamed,
     with_children,
 )
+from everfold.sql.binder.context import Context
 from everfold.sql.binder.windows import END, START, unwind
 
 
@@ -45,11 +46,11 @@ def for_first_rows(refused: SqlError, calls: Sequence[AggCall]) -> SqlError:
     )
 
 
-def check_ranked(plan: Plan) -> None:
-    """Raises what was wrong with a window in a stream that has not become a Top-N."""
+def check_ranked(plan: Plan, context: Context) -> None:
+    """Refuses what was wrong with a window in a stream that has not become a Top-N."""
     for node in streamed(plan):
-        if isinstance(node, OverAggregate) and node.refused is not None:
-            raise node.refused
+        if isinstance(node, OverAggregate) and node.refused is not None and can_be_ranked(node.calls):
+            context.refuse(node.refused)
 
 
 def ranked(plan: Filter) -> Plan:

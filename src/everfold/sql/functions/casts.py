@@ -16,6 +16,7 @@ from everfold.sql.functions.coercion import kind
 from everfold.sql.functions.entry import Function
 from everfold.sql.functions.render import Writer
 from everfold.types import (
+    AnyType,
     ArrayType,
     BytesType,
     DataType,
@@ -59,7 +60,7 @@ _HELP = {
 
 def castable(source: DataType, target: DataType) -> bool:
     """Whether Flink converts the one into the other when asked."""
-    if source.same_as(target) or kind(source) == "null":
+    if source.same_as(target) or kind(source) == "null" or isinstance(source, AnyType):
         return True
     if kind(target) not in ALLOWED.get(kind(source), ()):
         return False

@@ -18,6 +18,7 @@ from everfold.types import (
     MAX_DECIMAL_PRECISION,
     MAX_VARCHAR,
     NULL,
+    AnyType,
     ArrayType,
     BooleanType,
     BytesType,
@@ -184,6 +185,8 @@ def _all(types: Iterable[DataType], calcite: bool) -> DataType | None:
     common: DataType | None = NULL
     nullable = False
     for each in types:
+        if isinstance(each, AnyType):
+            return each
         nullable = nullable or each.nullable
         common = common and _pair(common, each, calcite)
     return common.as_nullable(nullable) if common is not None else None
@@ -207,7 +210,7 @@ def fits_implicitly(source: DataType, target: DataType) -> bool:
     if source.same_as(target):
         return True
     match source, target:
-        case (NullType(), _):
+        case (NullType() | AnyType(), _) | (_, AnyType()):
             return True
         case (IntegerType(), IntegerType()):
             return source.bits <= target.bits
@@ -232,7 +235,7 @@ def fits_implicitly(source: DataType, target: DataType) -> bool:
 
 def converted(expr: Expr, type: DataType) -> Expr:
     """The expression as a value of a type into which its own fits; constants are converted here and now, where that is exact."""
-    if expr.type.same_as(type):
+    if expr.type.same_as(type) or isinstance(type, AnyType):
         return expr
     if isinstance(expr, Literal):
         folded = _folded(expr, type)

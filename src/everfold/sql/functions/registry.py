@@ -22,6 +22,7 @@ from everfold.sql.functions import (
 )
 from everfold.sql.functions.casts import FUNCTIONS as CASTS
 from everfold.sql.functions.entry import Function
+from everfold.types import ANY, AnyType
 
 _FAMILIES = (
     arithmetic.FUNCTIONS,
@@ -82,6 +83,8 @@ def build(name: str, args: tuple[Expr, ...], span: Span | None = None) -> Expr:
     entry = lookup(name)
     if entry is None:
         raise SqlError.of("unknown-function", f"no function is named `{name}`", span, nearest(name, names()))
+    if any(isinstance(arg.type, AnyType) for arg in args):
+        return Call(function=entry.name, args=args, type=ANY, span=span)
     typed = entry.rule(args)
     if typed is None:
         shown = ", ".join(_shown(arg) for arg in args)

@@ -1,0 +1,63 @@
+"""`everfold check`: what the state of an old query is worth to a new one, without running either."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from everfold.cli.run import RunOptions, Script, session_of
+from everfold.errors import SqlError, UsageError
+
+if TYPE_CHECKING:
+    from everfold.compat import QueryShape
+
+CheckFormat: TypeAlias = Literal["text", "json", "github"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a script runs. notes: what no stream could run of it, and what was made of it."""
+
+    shapes: tuple[QueryShape, ...]
+    notes: tuple[str, ...]
+    ignore_filter: bool
+
+
+def check(old: Script, new: Script, options: RunOptions, format_: CheckFormat) -> int:
+    """Prints the judgement on two scripts; its exit code. UsageError `nothing-to-check` for a script without a query."""
+    from everfold.compat import judge, report
+
+    before, after = _read(old, options), _read(new, options)
+    judgement = judge(before.shapes, after.shapes, ignore_filter=after.ignore_filter)
+    notes = tuple(dict.fromkeys((*before.notes, *after.notes)))
+    match format_:
+        case "json":
+            text = report.as_json(judgement, notes)
+        case "github":
+            text = report.as_github(judgement)
+        case _:
+            text = report.as_text(judgement, notes)
+    sys.stdout.write(text + "\n")
+    return judgement.verdict.exit_code
+
+
+def _read(script: Script, options: RunOptions) -> _Read:
+    from everfold.compat import shape_of
+    from everfold.sql.planner import Submit
+
+    notes: list[str] = []
+    session = session_of(options, script.folder, lenient=True, notes=notes.append)
+    submits = [each for each in session.run(script.text, source=script.source) if isinstance(each, Submit)]
+    if not submits:
+        raise UsageError.of(
+            "nothing-to-check", f"`{script.source}` has no query", help="it takes a SELECT or an INSERT"
+        )
+    notes += _refused(session.catalog.excused or ())
+    shapes = tuple(shape_of(root) for each in submits for root in each.roots)
+    return _Read(shapes, tuple(f"{script.source}: {each}" for each in notes), session.settings.ignore_filter)
+
+
+def _refused(errors: Sequence[SqlError]) -> list[str]:
+    return [f"`everfold run` refuses it: {each.diagnostics[0].message}" for each in errors]

@@ -1,0 +1,9 @@
+"""State compatibility: what the state of an old query is worth to a new one, told before anything starts."""
+
+from __future__ import annotations
+
+from everfold.compat.judgement import Finding, Judgement, OperatorJudgement, judge
+from everfold.compat.shape import QueryShape, shape_of
+from everfold.compat.verdict import Verdict
+
+__all__ = ["Finding", "Judgement", "OperatorJudgement", "QueryShape", "Verdict", "judge", "shape_of"]

@@ -1,0 +1,154 @@
+"""The judgement on a change of a query: a verdict, with its reasons by operator and what becomes of each column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from everfold.compat.matching import Matching, matched
+from everfold.compat.rules import OF_KIND, Change, Rule
+from everfold.compat.rules.rule import Said
+from everfold.compat.rules.topology import new_operator, operator_gone, other_kind
+from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape
+from everfold.compat.verdict import Verdict
+from everfold.errors import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a rule says of a change. span: the place in the new text; None where it speaks of what is gone."""
+
+    code: str
+    verdict: Verdict
+    message: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorJudgement:
+    """What becomes of an operator: `operator` names it for people. All that can be said is among the findings, the one that decides first."""
+
+    operator: str
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+
+
+class Status(StrEnum):
+    """What becomes of a column."""
+
+    KEPT = "kept"
+    STARTS = "starts at the restart"
+    DROPPED = "dropped"
+    LOST = "not reusable"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnJudgement:
+    """What becomes of a column of the result. sink: the table, `` for a bare SELECT."""
+
+    name: str
+    status: Status
+    reason: str
+    sink: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What an old job's state is worth to a new one."""
+
+    operators: tuple[OperatorJudgement, ...]
+    columns: tuple[ColumnJudgement, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its operators'."""
+        return Verdict.worst(each.verdict for each in self.operators)
+
+
+def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], *, ignore_filter: bool = False) -> Judgement:
+    """Judges a job, given as the shapes of its queries. Queries are the same that write the same table; bare ones are by their order.
+
+    A query that has not changed at all is not judged. Source: the seeds on state compatibility of group aggregates and over aggregates.
+    """
+    operators: list[OperatorJudgement] = []
+    columns: list[ColumnJudgement] = []
+    for one, other in _pairs(old, new):
+        pair = _Pair(one, other, ignore_filter)
+        operators += pair.operators
+        columns += pair.columns
+    return Judgement(tuple(operators), tuple(columns))
+
+
+_NOTHING = QueryShape("", (), ())
+
+
+def _pairs(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[tuple[QueryShape, QueryShape]]:
+    left = list(old)
+    found = []
+    for each in new:
+        twin = next((one for one in left if one.sink == each.sink), None)
+        if twin is not None:
+            left.remove(twin)
+        found.append((twin or _NOTHING, each))
+    return [*found, *((each, _NOTHING) for each in left)]
+
+
+class _Pair:
+    """An old and a new query."""
+
+    def __init__(self, old: QueryShape, new: QueryShape, ignore_filter: bool) -> None:
+        self._old, self._new, self._ignore_filter = old, new, ignore_filter
+        self._matching: Matching = matched(old, new)
+        self._verdicts: dict[int, OperatorJudgement] = {}
+        twins = self._matching.old
+        for at, operator in enumerate(new.operators):
+            self._verdicts[at] = self._judged(old.operators[twins[at]] if at in twins else None, operator)
+        known = {one for one, _ in self._matching.pairs}
+        self._gone = [self._judged(each, None) for at, each in enumerate(old.operators) if at not in known]
+
+    @property
+    def operators(self) -> list[OperatorJudgement]:
+        return [*self._verdicts.values(), *self._gone]
+
+    @property
+    def columns(self) -> list[ColumnJudgement]:
+        """The new query's columns, then those of the old one that are gone: neither their name nor their meaning is there any more."""
+        sink = self._new.sink or self._old.sink
+        found = [ColumnJudgement(each.name, *self._status(each), sink) for each in self._new.columns]
+        texts, names = {each.text for each in self._new.columns}, {each.name for each in self._new.columns}
+        gone = [each for each in self._old.columns if each.text not in texts and each.name not in names]
+        return [
+            *found,
+            *(ColumnJudgement(each.name, Status.DROPPED, "the new query has no such column", sink) for each in gone),
+        ]
+
+    def _status(self, column: ColumnShape) -> tuple[Status, str]:
+        for at, _ in column.origins:
+            if not self._verdicts[at].verdict.reuses:
+                findings = self._verdicts[at].findings
+                return Status.LOST, findings[0].message if findings else "its operator cannot go on"
+        twins = self._matching.old
+        for at, call in column.origins:
+            if call is not None and call not in {each.text for each in self._old.operators[twins[at]].calls}:
+                label = next(each.label for each in self._new.operators[at].calls if each.text == call)
+                return Status.STARTS, f"{label} is new"
+        return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
+
+    def _judged(self, old: OperatorShape | None, new: OperatorShape | None) -> OperatorJudgement:
+        if new is None:
+            assert old is not None
+            return _decided(old.label, [operator_gone], Change(old, old))
+        if old is None:
+            return _decided(new.label, [new_operator], Change(new, new))
+        if old == new:
+            return OperatorJudgement(new.label, Verdict.FULLY)
+        rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
+        return _decided(new.label, rules, Change(old, new, self._ignore_filter))
+
+
+def _decided(label: str, rules: Sequence[Rule], change: Change) -> OperatorJudgement:
+    """The verdict of the first rule that applies, with what all of them say."""
+    said: list[tuple[Rule, Said]] = [(rule, each) for rule in rules for each in rule.applies(change)]
+    findings = tuple(Finding(rule.code, rule.verdict, each.message, each.span) for rule, each in said)
+    return OperatorJudgement(label, findings[0].verdict if findings else Verdict.FULLY, findings)

@@ -1,0 +1,91 @@
+"""Which operator of a new query is which of the old one: by kind, keys and the tables below, from the sink downwards, never by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from everfold.compat.shape import OperatorShape, QueryShape
+
+
+@dataclass(slots=True)
+class Matching:
+    """pairs: places of operators that are the same one, old and new. Others have no twin."""
+
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def old(self) -> dict[int, int]:
+        """The old operator of each new one."""
+        return {new: old for old, new in self.pairs}
+
+
+def matched(old: QueryShape, new: QueryShape) -> Matching:
+    """The operators of two queries, one by one."""
+    found = Matching()
+    _match(old, new, old.tops, new.tops, found)
+    return found
+
+
+def _match(old: QueryShape, new: QueryShape, olds: Sequence[int], news: Sequence[int], found: Matching) -> None:
+    """Matches operators side by side, and what lies below each pair."""
+    left, right = list(olds), list(news)
+    while left and right:
+        score, one, other = max((_likeness(old, a, new, b), -a, -b) for a in left for b in right)
+        one, other = -one, -other
+        if not score.same and (len(left), len(right)) == (1, 1):
+            one, other = _deeper(old, one, new, other)
+        found.pairs.append((one, other))
+        left = [each for each in left if each != one and one not in _all_below(old, each)]
+        right = [each for each in right if each != other and other not in _all_below(new, each)]
+        _match(old, new, old.operators[one].below, new.operators[other].below, found)
+        if left and right and max(_likeness(old, a, new, b) for a in left for b in right).hopeless:
+            return
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Likeness:
+    """How much two operators have in common; compares from the first to the last."""
+
+    kind: bool
+    scans: bool
+    keys: bool
+    calls: float
+
+    @property
+    def same(self) -> bool:
+        """Whether they are one operator beyond doubt."""
+        return self.kind and self.scans and self.keys
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether they have nothing in common."""
+        return not self.kind and not self.scans
+
+
+def _likeness(old: QueryShape, one: int, new: QueryShape, other: int) -> _Likeness:
+    a, b = old.operators[one], new.operators[other]
+    return _Likeness(a.kind == b.kind, a.scans == b.scans, sorted(a.keys) == sorted(b.keys), _common(a, b))
+
+
+def _common(a: OperatorShape, b: OperatorShape) -> float:
+    """The part of the calls that both have."""
+    together = {*a.calls, *b.calls}
+    return len({*a.calls} & {*b.calls}) / len(together) if together else 1.0
+
+
+def _deeper(old: QueryShape, one: int, new: QueryShape, other: int) -> tuple[int, int]:
+    """The pair below two operators that are not the same, where one of them has come on top of the other or has gone from there."""
+    for below in _all_below(new, other):
+        if _likeness(old, one, new, below).same:
+            return one, below
+    for below in _all_below(old, one):
+        if _likeness(old, below, new, other).same:
+            return below, other
+    return one, other
+
+
+def _all_below(shape: QueryShape, at: int) -> Iterator[int]:
+    for each in shape.operators[at].below:
+        yield each
+        yield from _all_below(shape, each)

@@ -1,0 +1,107 @@
+"""A judgement, for people, for machines, and as annotations of a pull request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from everfold.compat.judgement import ColumnJudgement, Finding, Judgement
+from everfold.compat.verdict import Verdict
+
+_LEVELS = {
+    Verdict.FULLY: "notice",
+    Verdict.PARTIALLY: "warning",
+    Verdict.UNKNOWN: "warning",
+    Verdict.INCOMPATIBLE: "error",
+}
+
+
+def as_json(judgement: Judgement, notes: Sequence[str] = ()) -> str:
+    """The judgement as one JSON object: `verdict`, `operators`, `columns`, and `notes` if there are any."""
+    several = len({each.sink for each in judgement.columns}) > 1
+    found: dict[str, Any] = {
+        "verdict": judgement.verdict.value,
+        "operators": [
+            {
+                "operator": each.operator,
+                "verdict": each.verdict.value,
+                "findings": [_finding(one) for one in each.findings],
+            }
+            for each in judgement.operators
+        ],
+        "columns": [
+            {
+                "name": each.name,
+                "status": each.status.value,
+                "reason": each.reason,
+                **({"sink": each.sink} if several else {}),
+            }
+            for each in judgement.columns
+        ],
+    }
+    return json.dumps(found | ({"notes": list(notes)} if notes else {}), ensure_ascii=False, indent=2)
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    placed = found.span is not None and found.span.text
+    return {
+        "code": found.code,
+        "verdict": found.verdict.value,
+        "message": found.message,
+        "line": found.span.line if placed and found.span else None,
+        "column": found.span.column if placed and found.span else None,
+    }
+
+
+def as_github(judgement: Judgement) -> str:
+    """The judgement as workflow commands: an annotation a finding, and one for the whole."""
+    lines = [f"::{_LEVELS[judgement.verdict]} title=everfold::{_escaped(f'the change is {_said(judgement.verdict)}')}"]
+    for operator in judgement.operators:
+        for each in operator.findings:
+            place = ""
+            if each.span is not None and each.span.text:
+                place = f"file={_property(each.span.source)},line={each.span.line},col={each.span.column},"
+            lines.append(
+                f"::{_LEVELS[each.verdict]} {place}title={each.code}::{_escaped(f'{operator.operator}: {each.message}')}"
+            )
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _said(verdict: Verdict) -> str:
+    return "of unknown compatibility" if verdict is Verdict.UNKNOWN else verdict.value
+
+
+def as_text(judgement: Judgement, notes: Sequence[str] = ()) -> str:
+    """The judgement as text: the verdict, what was found by operator, the columns in a table, notes."""
+    lines = [f"The change is {_said(judgement.verdict)}."]
+    for operator in judgement.operators:
+        lines += ["", f"{operator.operator}: {operator.verdict.value}"]
+        lines += [f"  {each.code}  {each.message}{_place(each)}" for each in operator.findings]
+    if judgement.columns:
+        lines += ["", *_table(judgement.columns)]
+    if notes:
+        lines += ["", *(f"note: {each}" for each in notes)]
+    return "\n".join(lines)
+
+
+def _place(found: Finding) -> str:
+    if found.span is None or not found.span.text:
+        return ""
+    return f"  ({found.span.source}:{found.span.line}:{found.span.column})"
+
+
+def _table(columns: Sequence[ColumnJudgement]) -> list[str]:
+    several = len({each.sink for each in columns}) > 1
+    rows = [("column", "state", "why")]
+    rows += [(f"{each.sink}.{each.name}" if several else each.name, each.status.value, each.reason) for each in columns]
+    widths = [max(len(row[at]) for row in rows) for at in range(2)]
+    return [f"{name:<{widths[0]}}  {status:<{widths[1]}}  {reason}" for name, status, reason in rows]

@@ -1,0 +1,36 @@
+"""The rules: one a function, each with a permanent code; its docstring is its page (`everfold explain GRP001`)."""
+
+from __future__ import annotations
+
+from everfold.compat.rules import calls, group, inputs, over, rank, topology, window
+from everfold.compat.rules.rule import Change, Rule, Said
+
+__all__ = ["OF_KIND", "Change", "Rule", "Said", "all_rules", "named"]
+
+OF_KIND = {
+    "GroupAggregate": group.RULES,
+    "WindowAggregate": window.AGGREGATE,
+    "WindowTableFunction": window.ROWS,
+    "WindowEmit": window.EMISSION,
+    "OverAggregate": over.RULES,
+    "Rank": rank.RANK,
+    "ChangelogNormalize": rank.LAST_ROWS,
+}
+"""The rules about each kind of operator, in the order in which they decide."""
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule once, by code."""
+    found = (
+        *topology.RULES,
+        *inputs.RULES,
+        calls.python_functions,
+        *calls.CALLS,
+        *(each for of in OF_KIND.values() for each in of),
+    )
+    return tuple(sorted(dict.fromkeys(found), key=lambda each: each.code))
+
+
+def named(code: str) -> Rule | None:
+    """The rule of a code, None if there is none."""
+    return next((each for each in all_rules() if each.code == code.upper()), None)

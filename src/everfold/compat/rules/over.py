@@ -1,0 +1,93 @@
+"""Rules about OVER. Source: the seed on state compatibility of over aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from everfold.compat.rules.calls import CALLS, python_functions
+from everfold.compat.rules.inputs import RULES as INPUTS
+from everfold.compat.rules.rule import Change, Said, rule, sentence_of
+from everfold.compat.verdict import Verdict
+
+
+@rule("OVR001", Verdict.INCOMPATIBLE)
+def other_partition(change: Change) -> Iterator[Said]:
+    """The set of the fields of PARTITION BY has changed.
+
+    State is kept by these fields: with others no partition can be found again. Their order does not matter.
+
+    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    """
+    if sorted(change.old.keys) != sorted(change.new.keys):
+        yield Said(
+            f"rows were partitioned by {sentence_of(change.old.keys)} and are to be by {sentence_of(change.new.keys)}",
+            change.new.span,
+        )
+
+
+@rule("OVR002", Verdict.INCOMPATIBLE)
+def other_sorting(change: Change) -> Iterator[Said]:
+    """ORDER BY has changed: another column, or another direction.
+
+    What was kept of the rows before is of another order of them.
+
+    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    """
+    if change.old.order != change.new.order:
+        yield Said(
+            f"rows were sorted by {sentence_of(change.old.order)} and are to be by {sentence_of(change.new.order)}",
+            change.new.span,
+        )
+
+
+@rule("OVR003", Verdict.INCOMPATIBLE)
+def other_frame(change: Change) -> Iterator[Said]:
+    """The frame has changed: its unit, or one of its bounds.
+
+    Of a frame with a bound rows are kept, of one without only what they add up to; a longer frame would need rows that are gone. The frame that is
+    meant when none is written is RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW.
+
+    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    """
+    if change.old.window != change.new.window:
+        yield Said(f"the frame was {change.old.window} and is to be {change.new.window}", change.new.span)
+
+
+@rule("OVR004", Verdict.INCOMPATIBLE)
+def other_columns(change: Change) -> Iterator[Said]:
+    """The columns that OVER takes in have changed: those that the query shows, and those that its windows and aggregates use.
+
+    Each row is kept with all of them until time has passed it: a new one would be missing. Their order does not matter, and a column that nobody uses
+    does not count.
+
+    Way out: run the new query with a new `--state` folder, or rebuild its state. `--rules extended` allows those that no kept aggregate uses.
+    """
+    old, new = set(change.old.columns), set(change.new.columns)
+    came, gone = tuple(sorted(new - old)), tuple(sorted(old - new))
+    if came and gone:
+        yield Said(f"its input had {sentence_of(gone)} and is to have {sentence_of(came)}", change.new.span)
+    elif came or gone:
+        yield Said(f"its input {'gets' if came else 'loses'} {sentence_of(came or gone)}", change.new.span)
+
+
+@rule("OVR005", Verdict.FULLY)
+def other_partition_order(change: Change) -> Iterator[Said]:
+    """The fields of PARTITION BY are the same, in another order.
+
+    The partitions are the same, and so is their state.
+    """
+    if change.old.keys != change.new.keys and sorted(change.old.keys) == sorted(change.new.keys):
+        yield Said("the fields of PARTITION BY are in another order", change.new.span)
+
+
+RULES = (
+    python_functions,
+    other_partition,
+    other_sorting,
+    other_frame,
+    other_columns,
+    *INPUTS,
+    *CALLS,
+    other_partition_order,
+)
+"""In the order in which they decide."""

@@ -1,0 +1,80 @@
+"""What a rule is: a permanent code, what it says about a change of one operator, and its page."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from everfold.compat.shape import CallShape, OperatorShape
+from everfold.compat.verdict import Verdict
+from everfold.errors import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An operator as it was and as it is to be. ignore_filter: whether the user takes it upon himself that a WHERE below has changed."""
+
+    old: OperatorShape
+    new: OperatorShape
+    ignore_filter: bool = False
+
+    @property
+    def kept(self) -> tuple[CallShape, ...]:
+        """Calls that both have, as the new one has them."""
+        return tuple(call for call in self.new.calls if call in self.old.calls)
+
+    @property
+    def added(self) -> tuple[CallShape, ...]:
+        """Calls that only the new one has."""
+        return tuple(call for call in self.new.calls if call not in self.old.calls)
+
+    @property
+    def dropped(self) -> tuple[CallShape, ...]:
+        """Calls that only the old one has."""
+        return tuple(call for call in self.old.calls if call not in self.new.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a rule says: a sentence, and the place in the new text that it speaks of."""
+
+    message: str
+    span: Span | None = None
+
+
+Applies: TypeAlias = Callable[[Change], Iterator[Said]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule. It applies to a change if it says anything of it."""
+
+    code: str
+    verdict: Verdict
+    applies: Applies
+
+    @property
+    def title(self) -> str:
+        """The first sentence of its page."""
+        return self.page.partition("\n\n")[0].replace("\n", " ")
+
+    @property
+    def page(self) -> str:
+        """What it means, why it is so, and what to do: the docstring of its function."""
+        return inspect.cleandoc(self.applies.__doc__ or "")
+
+
+def rule(code: str, verdict: Verdict) -> Callable[[Applies], Rule]:
+    """Makes a rule of a function whose docstring is its page."""
+
+    def made(applies: Applies) -> Rule:
+        return Rule(code, verdict, applies)
+
+    return made
+
+
+def sentence_of(texts: tuple[str, ...]) -> str:
+    """Canonical texts for a sentence."""
+    return ", ".join(f"`{text}`" for text in texts) if texts else "nothing"

@@ -1,0 +1,392 @@
+"""The shape of a query: what of it decides whether its state can be used by another query, and nothing else.
+
+Everything is told by canonical texts, which go down to the columns of tables, so two shapes can be compared without their plans, and a shape can be kept
+where a plan cannot. Texts for people (`label`, `name`) and places do not compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from everfold.errors import Span
+from everfold.plan.canonical import call_text, column_texts, expr_text, frame_text
+from everfold.plan.changelog import is_updating
+from everfold.plan.explain import call_sql, duration, window_text
+from everfold.plan.expressions import Expr, conjuncts, inputs_of
+from everfold.plan.nodes import (
+    AggCall,
+    ChangelogNormalize,
+    Filter,
+    GroupAggregate,
+    Join,
+    JoinKind,
+    Limit,
+    OverAggregate,
+    Plan,
+    Project,
+    Rank,
+    Root,
+    Scan,
+    SetOperation,
+    Sink,
+    Sort,
+    StatefulNode,
+    Union,
+    Unnest,
+    Values,
+    WatermarkAssigner,
+    WindowAggregate,
+    WindowEmit,
+    WindowTableFunction,
+    children,
+    is_stateful,
+    streamed,
+    tables_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CallShape:
+    """An aggregate call. text: what it means. python: whether it is the user's. computed: what of it is no mere column of the operator's input."""
+
+    text: str
+    distinct: bool = False
+    python: bool = False
+    computed: tuple[str, ...] = ()
+    label: str = field(default="", compare=False)
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InputShape:
+    """What an operator reads, down to the operators and tables below it. tables: each as often as it is read. filters: conditions on the way.
+    windows: window functions on the way that keep nothing. others: joins and UNNESTs. updating: whether its rows may change."""
+
+    tables: tuple[str, ...]
+    filters: tuple[str, ...]
+    windows: tuple[str, ...]
+    others: tuple[str, ...]
+    updating: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorShape:
+    """A stateful operator. kind: the name of its plan node. keys: of groups and partitions, in order. order: what rows are sorted by. window: window or
+    frame. time: the clock it runs on. columns: what it keeps of rows as they are, sorted. counted: the numbers of rows that a Top-N gives.
+    emission: when it gives what. scans: all tables below. below: its operators, by their places in the query's."""
+
+    kind: str
+    keys: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    window: str = ""
+    time: str = ""
+    columns: tuple[str, ...] = ()
+    counted: tuple[int, ...] = ()
+    numbered: bool = False
+    by_arrival: bool = False
+    emission: str = ""
+    calls: tuple[CallShape, ...] = ()
+    input: InputShape
+    scans: tuple[str, ...] = ()
+    below: tuple[int, ...] = ()
+    label: str = field(default="", compare=False)
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnShape:
+    """A column of the result. text: what it is made of. origins: whose state it comes from: an operator's place, and the text of a call of it, or None
+    for its keys and rows."""
+
+    name: str
+    text: str
+    origins: tuple[tuple[int, str | None], ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryShape:
+    """A query: `sink` is the table that it writes, `` for a bare SELECT. operators: those of the sink's side first."""
+
+    sink: str
+    operators: tuple[OperatorShape, ...]
+    columns: tuple[ColumnShape, ...]
+
+    @property
+    def tops(self) -> tuple[int, ...]:
+        """The operators above which there is none."""
+        below = {at for each in self.operators for at in each.below}
+        return tuple(at for at in range(len(self.operators)) if at not in below)
+
+
+def shape_of(root: Root) -> QueryShape:
+    """The shape of a plan."""
+    nodes = [node for node in streamed(root.input) if is_stateful(node)]
+    places = {id(node): at for at, node in enumerate(nodes)}
+    operators = tuple(_operator(node, places) for node in nodes)
+    texts, origins = column_texts(root.input), _origins(root.input, places)
+    columns = tuple(
+        ColumnShape(
+            name if not name.startswith("EXPR$") else _shown(text, operators),
+            text,
+            tuple(sorted(found, key=lambda each: (each[0], each[1] or ""))),
+        )
+        for name, text, found in zip(root.input.schema.names, texts, origins, strict=True)
+    )
+    return QueryShape(root.table.name if isinstance(root, Sink) else "", operators, columns)
+
+
+def _shown(text: str, operators: Sequence[OperatorShape]) -> str:
+    """What a column without a name is, for people."""
+    for call in sorted((call for each in operators for call in each.calls), key=lambda each: -len(each.text)):
+        text = text.replace(call.text, call.label)
+    for table in {table for each in operators for table in each.scans}:
+        text = text.replace(f"{table}.", "")
+    return text
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
+    texts = column_texts(node.input)
+    common = {
+        "kind": type(node).__name__,
+        "input": _input(_below_windows(node) if isinstance(node, OverAggregate) else node.input),
+        "scans": tuple(sorted({table.name for table in tables_of(streamed(node))})),
+        "below": tuple(places[id(each)] for each in _next(node.input)),
+        "span": node.span,
+    }
+
+    def made(**parts: object) -> OperatorShape:
+        return OperatorShape(**common, **parts)  # type: ignore[arg-type]
+
+    match node:
+        case GroupAggregate():
+            emission = (
+                "" if node.window is None else f"{window_text(node.window.of)} until {node.window.lateness_ms} ms later"
+            )
+            keys = _texts(node.keys, node.input)
+            return made(
+                keys=keys,
+                calls=_calls(node.calls, node),
+                emission=emission,
+                label=_label("GROUP BY", node.keys, node.input),
+            )
+        case WindowAggregate():
+            emission = "" if node.lateness_ms is None else f"as it grows, until {node.lateness_ms} ms later"
+            return made(
+                keys=_texts(node.keys, node.input),
+                window=window_text(node.window),
+                time=_time(node),
+                emission=emission,
+                calls=_calls(node.calls, node),
+                label=_label(f"{window_text(node.window)}, GROUP BY", node.keys, node.input),
+            )
+        case WindowTableFunction():
+            keys = tuple(texts[at] for at in node.partition_keys)
+            window = window_text(node.window)
+            return made(keys=keys, window=window, time=_time(node), columns=_set(texts), label=window)
+        case OverAggregate():
+            return made(
+                keys=_texts(node.partition, node.input),
+                order=_order(node),
+                window=frame_text(node.frame),
+                columns=_set(column_texts(_below_windows(node))),
+                calls=_calls(node.calls, node),
+                label=_label("OVER, PARTITION BY", node.partition, node.input),
+            )
+        case Rank():
+            window = "" if node.window is None else f"{window_text(node.window.of)}, {texts[node.window.end]}"
+            return made(
+                keys=_texts(node.partition, node.input),
+                order=_order(node),
+                window=window,
+                columns=_set(texts),
+                counted=(node.first, node.last),
+                numbered=node.numbered,
+                by_arrival=node.by_arrival and not is_updating(node.input),
+                label=_label(f"Top-N, rows {node.first} to {node.last}, PARTITION BY", node.partition, node.input),
+            )
+        case ChangelogNormalize():
+            keys = tuple(texts[at] for at in node.keys)
+            return made(keys=keys, columns=_set(texts), label="last row by key")
+        case WindowEmit():
+            early, late = (None if ms is None else duration(ms) for ms in (node.early_ms, node.late_ms))
+            emission = f"early {early}, late {late} within {node.window.lateness_ms} ms"
+            keys = tuple(texts[at] for at in node.keys)
+            return made(keys=keys, emission=emission, label="emission of windows")
+        case _:
+            assert_never(node)
+
+
+def _texts(expressions: Iterable[Expr], plan: Plan) -> tuple[str, ...]:
+    return tuple(expr_text(each, plan) for each in expressions)
+
+
+def _set(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(texts))
+
+
+def _order(node: OverAggregate | Rank) -> tuple[str, ...]:
+    return tuple(
+        expr_text(key.expression, node.input)
+        + (" DESC" if key.descending else "")
+        + ("" if key.nulls_first != key.descending else ", NULLs elsewhere")
+        for key in node.order
+    )
+
+
+def _time(node: WindowAggregate | WindowTableFunction) -> str:
+    """The clock that a window runs on, and the zone in which it is aligned."""
+    zone = "" if node.zone is None else f" in {node.zone}"
+    return f"{column_texts(node.input)[node.time_column]}, {node.time.value}{zone}"
+
+
+def _below_windows(node: OverAggregate) -> Plan:
+    """What the windows of a SELECT are over: one adds its calls to the rows of another, and is due with it."""
+    below = node.input
+    while isinstance(below, OverAggregate):
+        below = below.input
+    return below
+
+
+def _label(what: str, keys: Sequence[Expr], plan: Plan) -> str:
+    from everfold.plan.explain import expr_sql
+
+    names = plan.schema.names
+    return (
+        f"{what} {', '.join(expr_sql(key, names) for key in keys)}" if keys else what.rpartition(", ")[0] or "all rows"
+    )
+
+
+def _calls(calls: Iterable[AggCall], node: GroupAggregate | WindowAggregate | OverAggregate) -> tuple[CallShape, ...]:
+    """The calls, a repeated one once."""
+    from everfold.plan.expressions import InputRef
+
+    found: dict[str, CallShape] = {}
+    for call in calls:
+        text = call_text(call, node.input)
+        parts = [*call.args, *([call.filter] if call.filter is not None else [])]
+        computed = tuple(expr_text(part, node.input) for part in parts if not isinstance(part, InputRef))
+        label = call_sql(call, node.input.schema.names)
+        found.setdefault(text, CallShape(text, call.distinct, call.python is not None, computed, label, call.span))
+    return tuple(found.values())
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def _next(plan: Plan) -> Iterator[StatefulNode]:
+    """The first operators below, the plan itself among them."""
+    if is_stateful(plan):
+        yield plan
+        return
+    for child in children(plan)[: 1 if isinstance(plan, Join) else None]:
+        yield from _next(child)
+
+
+def _input(plan: Plan) -> InputShape:
+    tables: list[str] = []
+    filters: list[str] = []
+    windows: list[str] = []
+    others: list[str] = []
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        if is_stateful(node):
+            continue
+        waiting += children(node)[: 1 if isinstance(node, Join) else None]
+        match node:
+            case Scan():
+                tables.append(node.table.name)
+            case Values():
+                others.append(f"VALUES {node.rows!r}")
+            case Filter():
+                filters += [expr_text(part, node.input) for part in conjuncts(node.condition)]
+            case WindowTableFunction():
+                windows.append(f"{window_text(node.window)} of {_time(node)}")
+            case Unnest():
+                others.append(f"UNNEST {expr_text(node.collection, node.input)} {node.outer} {node.ordinality}")
+            case Join():
+                others.append(_join_text(node))
+            case SetOperation() | Limit() | Sort():
+                others.append(type(node).__name__)
+            case Project() | Union() | WatermarkAssigner():
+                pass
+            case _:
+                raise AssertionError(node)
+    return InputShape(_set(tables), _set(filters), _set(windows), _set(others), is_updating(plan))
+
+
+def _join_text(node: Join) -> str:
+    """A join with all that is beside the stream."""
+    from everfold.plan.expressions import text_of
+
+    names = (*column_texts(node.left), *column_texts(node.right))
+    on = "" if node.condition is None else text_of(node.condition, names)
+    return f"{node.kind.value} JOIN {node.right!r} ON {on}"
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+_Origins = frozenset[tuple[int, str | None]]
+_NONE: _Origins = frozenset()
+
+
+def _origins(plan: Plan, places: dict[int, int]) -> tuple[_Origins, ...]:
+    """Whose state each column of a plan comes from."""
+    match plan:
+        case Scan() | Values():
+            return (_NONE,) * len(plan.schema)
+        case Project():
+            below = _origins(plan.input, places)
+            return tuple(_read(each, below) for each in plan.expressions)
+        case Union():
+            return tuple(
+                frozenset().union(*each) for each in zip(*(_origins(each, places) for each in plan.inputs), strict=True)
+            )
+        case Join():
+            left = _origins(plan.left, places)
+            if plan.kind in (JoinKind.SEMI, JoinKind.ANTI):
+                return left
+            return (*left, *((_NONE,) * len(plan.right.schema)))
+        case SetOperation():
+            sides = (_origins(plan.left, places), _origins(plan.right, places))
+            return tuple(one | other for one, other in zip(*sides, strict=True))
+        case Unnest():
+            below = _origins(plan.input, places)
+            return (*below, *((_read(plan.collection, below),) * len(plan.fields)))
+        case _:
+            below = _origins(plan.input, places)
+    own: _Origins = frozenset({(places[id(plan)], None)}) if id(plan) in places else _NONE
+    match plan:
+        case GroupAggregate() | WindowAggregate():
+            keys = tuple(_read(key, below) | own for key in plan.keys)
+            window = (own,) * 3 if isinstance(plan, WindowAggregate) else ()
+            return (*keys, *(_of_call(call, plan, below, places) for call in plan.calls), *window)
+        case OverAggregate():
+            return (*below, *(_of_call(call, plan, below, places) for call in plan.calls))
+        case Rank():
+            return (*(each | own for each in below), *([own] if plan.numbered else []))
+        case WindowTableFunction():
+            return (*(each | own for each in below), *((below[plan.time_column] | own,) * 3))
+        case _:
+            return tuple(each | own for each in below)
+
+
+def _read(expression: Expr, below: Sequence[_Origins]) -> _Origins:
+    return frozenset().union(*(below[at] for at in inputs_of(expression)))
+
+
+def _of_call(
+    call: AggCall,
+    node: GroupAggregate | WindowAggregate | OverAggregate,
+    below: Sequence[_Origins],
+    places: dict[int, int],
+) -> _Origins:
+    parts = [*call.args, *([call.filter] if call.filter is not None else [])]
+    read = frozenset[tuple[int, str | None]]().union(*(_read(part, below) for part in parts))
+    return read | {(places[id(node)], call_text(call, node.input))}

@@ -1,0 +1,430 @@
+"""What nobody declared: the tables, columns and functions of a script that is judged and never run, known by their use.
+
+A script is completed from its end to its beginning, so that a view knows what is asked of it. A table that no CREATE TABLE declares has the columns
+that queries take from it, each of the type ANY; what a window or an OVER goes by is its time. A column that an inner query drops, though the query
+around it asks for it, is handed through. A function that is called over groups is an aggregate of the user's, any other a scalar function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from sqlglot import exp
+
+from everfold.plan.expressions import Call, InputRef
+from everfold.plan.nodes import Table, TableColumn
+from everfold.sql.binder.names import LEGACY_WINDOWS, OVER_FUNCTIONS, is_aggregate
+from everfold.sql.catalog import CatalogTable, Column, Watermark
+from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, QualifiedStar, WindowTvf
+from everfold.sql.statements import (
+    CreateTable,
+    CreateView,
+    Explain,
+    Insert,
+    Query,
+    Statement,
+    StatementSet,
+)
+from everfold.sql.user_functions import UserFunction
+from everfold.types import ANY, TimestampType
+from everfold.udf.function import PythonFunction
+from everfold.udf.interface import AggregateFunction, ScalarFunction
+
+_WINDOW = ("window_start", "window_end", "window_time")
+_REST = "*"
+"""The column that stands for all those of an undeclared table that nobody names, where a query takes `*`."""
+
+
+class Use(IntEnum):
+    """What a column is taken for; the greater one counts."""
+
+    VALUE = 0
+    TIME = 1
+
+
+class _Given(ScalarFunction):
+    """A scalar function of which nothing is known but its name."""
+
+    def eval(self, *args: object) -> object:
+        raise NotImplementedError
+
+
+class _GivenAggregate(AggregateFunction):
+    """An aggregate function of which nothing is known but its name. Whether it takes rows back is not known either."""
+
+    def create_accumulator(self) -> object:
+        raise NotImplementedError
+
+    def accumulate(self, accumulator: object, *args: object) -> None:
+        raise NotImplementedError
+
+    def retract(self, accumulator: object, *args: object) -> None:
+        raise NotImplementedError
+
+    def get_value(self, accumulator: object) -> object:
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class Completion:
+    """What a script uses and does not declare. tables: the columns of each, in the order of their use from the script's end.
+    aggregates: which functions are aggregates. notes: what was made of the script beyond that."""
+
+    tables: dict[str, dict[str, Use]] = field(default_factory=dict)
+    aggregates: dict[str, bool] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def entries(self) -> Iterator[CatalogTable]:
+        """The tables, for a catalog."""
+        return (_entry(name, columns) for name, columns in self.tables.items())
+
+    def functions(self) -> Iterator[UserFunction]:
+        """The functions, for a catalog."""
+        for name, aggregate in self.aggregates.items():
+            function = _GivenAggregate() if aggregate else _Given()
+            python = PythonFunction(
+                name=name, identifier=name, function=function, accumulator=ANY if aggregate else None
+            )
+            yield UserFunction(python=python, input_types=None, result_type=ANY)
+
+
+def complete(statements: Sequence[Statement], known: Iterable[str], functions: Iterable[str]) -> Completion:
+    """What a script leaves open. Its queries are changed in place where they have to hand a column through.
+
+    known: tables declared elsewhere. functions: those of the user's that are at hand.
+    """
+    declared = {each.name[-1] for each in statements if isinstance(each, CreateTable | CreateView)}
+    run = _Run({*known, *declared}, {each.lower() for each in functions})
+    for statement in reversed(statements):
+        match statement.statement if isinstance(statement, Explain) else statement:
+            case Query() | Insert() as one:
+                run.query(one.query, {})
+            case StatementSet(inserts=inserts):
+                for each in inserts:
+                    run.query(each.query, {})
+            case CreateView() as view:
+                wanted = run.of_views.get(view.name[-1], {})
+                if view.columns is not None:
+                    at = {name: place for place, name in enumerate(view.columns)}
+                    outputs = _outputs(view.query)
+                    wanted = {
+                        outputs[at[name]]: use
+                        for name, use in wanted.items()
+                        if at.get(name, len(outputs)) < len(outputs)
+                    }
+                run.query(view.query, wanted)
+    return run.found
+
+
+def _entry(name: str, columns: Mapping[str, Use]) -> CatalogTable:
+    """A table of the type ANY, the columns by name, so that their order says nothing."""
+    names = sorted(columns) or [_REST]
+    of_time = TimestampType(precision=3)
+    times = [each for each in names if columns.get(each) is Use.TIME]
+    rowtimes = [each for each in times if not _is_processing_time(each)]
+    table = Table(
+        name=name,
+        columns=tuple(TableColumn(name=each, type=of_time if each in rowtimes else ANY) for each in names),
+    )
+    rowtime = None
+    if rowtimes:
+        at = names.index(rowtimes[0])
+        rowtime = Watermark(
+            column=at, expression=InputRef(type=of_time, position=at, name=rowtimes[0]), text=rowtimes[0]
+        )
+    made = CatalogTable.of(table, rowtime=rowtime)
+    computed = {
+        each: Column(
+            name=each,
+            expression=Call(
+                function="PROCTIME", args=(), type=TimestampType(precision=3, local_zone=True, nullable=False)
+            ),
+            kind="computed",
+        )
+        for each in times
+        if _is_processing_time(each)
+    }
+    return replace(made, columns=tuple(computed.get(each.name, each) for each in made.columns))
+
+
+def _is_processing_time(name: str) -> bool:
+    return "proc" in name.lower()
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Run:
+    """A walk through the queries of a script."""
+
+    known: set[str]
+    functions: set[str]
+    found: Completion = field(default_factory=Completion)
+    of_views: dict[str, dict[str, Use]] = field(default_factory=dict)
+    ctes: dict[str, dict[str, Use]] = field(default_factory=dict)
+
+    def query(self, node: exp.Expression, wanted: Mapping[str, Use]) -> None:
+        """Completes a query of which columns are wanted by name."""
+        clause = node.args.get("with_")
+        outer = dict(self.ctes)
+        if clause is not None:
+            self.ctes |= {each.args["alias"].name: {} for each in clause.expressions}
+        match node:
+            case exp.Select():
+                self._select(node, wanted)
+            case exp.Subquery():
+                self.query(node.this, wanted)
+            case exp.Union() | exp.Intersect() | exp.Except():
+                names = _outputs(node)
+                for side in (node.this, node.expression):
+                    own = _outputs(side)
+                    places = {at: wanted[name] for at, name in enumerate(names) if name in wanted and at < len(own)}
+                    self.query(side, {own[at]: use for at, use in places.items()})
+        if clause is not None:
+            for each in reversed(clause.expressions):
+                self.query(each.this, self.ctes[each.args["alias"].name])
+            self.ctes = outer
+
+    def _select(self, node: exp.Select, wanted: Mapping[str, Use]) -> None:
+        items = _items(node)
+        scope = _Scope(self, node)
+        for name, use in wanted.items():
+            if name in items:
+                item = items[name]
+                if isinstance(item, ColumnPath):
+                    scope.take(item.names, use)
+            elif _has_star(node):
+                scope.take((name,), use)
+            elif name == _REST:
+                pass
+            elif node.args.get("group") is None and not any(map(self._aggregates, node.expressions)):
+                self.found.notes.append(
+                    f"`{name}` is taken from an inner query that leaves it out: it is handed through"
+                )
+                node.append("expressions", _column(name, node))
+                scope.take((name,), use)
+        if _has_star(node):
+            scope.take((_REST,), Use.VALUE)
+        self._functions(node)
+        for path, use in _uses(node, set(items)):
+            scope.take(path, use)
+        for inner in _nested(node):
+            self.query(inner, {})
+        scope.finish()
+
+    def table(self, name: str, wanted: Mapping[str, Use]) -> None:
+        """Columns that are taken of a name in FROM."""
+        if name in self.ctes:
+            _add(self.ctes[name], wanted)
+        elif name in self.known:
+            _add(self.of_views.setdefault(name, {}), wanted)
+        else:
+            _add(self.found.tables.setdefault(name, {}), wanted)
+
+    # --- functions ---
+
+    def _functions(self, node: exp.Select) -> None:
+        keys = list(node.args["group"].expressions) if node.args.get("group") is not None else []
+        grouped = bool(keys) or any(map(self._aggregates, node.expressions))
+        having = node.args.get("having")
+        for item in [*node.expressions, *([having.this] if having is not None else [])]:
+            self._calls(item, over_groups=grouped, keys=keys)
+        for name in ("where", "group", "qualify", "order"):
+            if node.args.get(name) is not None:
+                self._calls(node.args[name], over_groups=False, keys=keys)
+
+    def _calls(self, node: exp.Expression, *, over_groups: bool, keys: Sequence[exp.Expression]) -> None:
+        """The functions that nobody declared among those called. over_groups: whether a call here is one over the rows of a group."""
+        if isinstance(node, exp.Query | exp.Subquery | exp.Exists) or node in keys:
+            return
+        inside = over_groups
+        if isinstance(node, exp.Window) and isinstance(node.this, FunctionCall):
+            self._undeclared(node.this, aggregate=True)
+            inside = False
+        elif isinstance(node, FunctionCall):
+            aggregate = is_aggregate(node.name) or self._undeclared(node, aggregate=over_groups)
+            inside = over_groups and not aggregate
+        for child in node.iter_expressions():
+            self._calls(child, over_groups=inside, keys=keys)
+
+    def _undeclared(self, node: FunctionCall, *, aggregate: bool) -> bool:
+        """Whether a call is that of an aggregate that nobody declared."""
+        if node.special or _is_sqls(node.name) or node.spelled.lower() in self.functions:
+            return False
+        self.found.aggregates[node.spelled] = aggregate or self.found.aggregates.get(node.spelled, False)
+        return self.found.aggregates[node.spelled]
+
+    def _aggregates(self, node: exp.Expression) -> bool:
+        """Whether an item of a SELECT list has an aggregate function in it."""
+        if isinstance(node, exp.Query | exp.Subquery | exp.Exists | exp.Window):
+            return False
+        if isinstance(node, FunctionCall) and is_aggregate(node.name):
+            return True
+        return any(map(self._aggregates, node.iter_expressions()))
+
+
+class _Scope:
+    """The items of a FROM, and what is taken of each."""
+
+    def __init__(self, run: _Run, node: exp.Select) -> None:
+        self._run = run
+        source = node.args.get("from_")
+        items = [] if source is None else [source.this, *(join.this for join in node.args.get("joins") or ())]
+        self._items: list[tuple[exp.Expression, dict[str, Use]]] = [
+            (each, {}) for each in items if isinstance(each, exp.Table | exp.Subquery | WindowTvf)
+        ]
+
+    def take(self, path: Sequence[str], use: Use) -> None:
+        """Takes a column. A name alone is that of the first item that may have it."""
+        named = {_alias(item): wanted for item, wanted in self._items if _alias(item)}
+        if len(path) > 1 and path[0] in named:
+            _add(named[path[0]], {path[1]: use})
+            return
+        for item, wanted in self._items:
+            if self._may_have(item, path[0]):
+                _add(wanted, {path[0]: use})
+                return
+
+    def finish(self) -> None:
+        """Hands what was taken down."""
+        for item, wanted in self._items:
+            self._hand_down(item, wanted)
+
+    def _may_have(self, item: exp.Expression, name: str) -> bool:
+        """Whether an item has a column, or may have: of several, one that lists its columns without it has it not."""
+        if len(self._items) == 1:
+            return True
+        match item:
+            case exp.Subquery():
+                return name in _outputs(item.this) or name == _REST
+            case WindowTvf():
+                return name in _WINDOW or self._may_have(item.table, name)
+            case _:
+                return True
+
+    def _hand_down(self, item: exp.Expression, wanted: Mapping[str, Use]) -> None:
+        match item:
+            case WindowTvf():
+                time = {item.timecol.names[-1]: Use.TIME}
+                keys = {each.names[-1]: Use.VALUE for each in item.partition_by}
+                below = {name: use for name, use in wanted.items() if name not in _WINDOW}
+                self._hand_down(item.table, {**below, **keys, **time})
+            case exp.Subquery():
+                self._run.query(item.this, wanted)
+            case exp.Table() if item.args.get("db") is None:
+                self._run.table(item.this.name, wanted)
+            case _:
+                pass
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _items(node: exp.Select) -> dict[str, exp.Expression]:
+    """What stands behind each name of a SELECT list."""
+    found = {}
+    for each in node.expressions:
+        if isinstance(each, exp.Alias):
+            found[each.alias] = each.this
+        elif isinstance(each, ColumnPath):
+            found[each.names[-1]] = each
+    return found
+
+
+def _outputs(node: exp.Expression) -> list[str]:
+    """The names of a query's columns, as far as they are written; `` for a column without a name."""
+    match node:
+        case exp.Select():
+            return [
+                each.alias if isinstance(each, exp.Alias) else each.names[-1] if isinstance(each, ColumnPath) else ""
+                for each in node.expressions
+            ]
+        case exp.Subquery() | exp.Union() | exp.Intersect() | exp.Except():
+            return _outputs(node.this)
+        case _:
+            return []
+
+
+def _has_star(node: exp.Select) -> bool:
+    return any(isinstance(each, exp.Star | QualifiedStar) for each in node.expressions)
+
+
+def _alias(item: exp.Expression) -> str:
+    alias = item.args.get("alias")
+    if alias is not None:
+        return str(alias.name)
+    return item.this.name if isinstance(item, exp.Table) else ""
+
+
+def _column(name: str, near: exp.Expression) -> ColumnPath:
+    made = ColumnPath(parts=[exp.Identifier(this=name, quoted=False)])
+    made.meta.update({key: near.meta[key] for key in ("start", "end") if key in near.meta})
+    return made
+
+
+def _uses(node: exp.Select, outputs: set[str]) -> Iterator[tuple[tuple[str, ...], Use]]:
+    """The columns that the clauses of a SELECT take of its FROM."""
+    parts = [*node.expressions, *(node.args.get("windows") or ())]
+    parts += [node.args[name] for name in ("where", "group", "having", "qualify", "order") if node.args.get(name)]
+    parts += [join.args["on"] for join in node.args.get("joins") or () if join.args.get("on") is not None]
+    for part in parts:
+        by_alias = outputs if isinstance(part, exp.Order | exp.Qualify | exp.Having) else set()
+        yield from ((path, use) for path, use in _paths(part, Use.VALUE) if path[0] not in by_alias)
+
+
+def _paths(node: exp.Expression, use: Use) -> Iterator[tuple[tuple[str, ...], Use]]:
+    if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
+        return
+    if isinstance(node, ColumnPath):
+        yield node.names, use
+        return
+    if isinstance(node, QualifiedStar):
+        yield (*node.names, _REST), use
+        return
+    time: exp.Expression | None = None
+    if isinstance(node, exp.Window) and node.args.get("order") is not None:
+        first = node.args["order"].expressions[0].this
+        # Numbered rows may be in any order: only by its name a column is taken for processing time there.
+        if not _ranks(node) or (isinstance(first, ColumnPath) and _is_processing_time(first.names[-1])):
+            time = first
+    elif isinstance(node, FunctionCall) and node.name in LEGACY_WINDOWS and node.expressions:
+        time = node.expressions[0]
+    if isinstance(time, ColumnPath):
+        yield time.names, Use.TIME
+    for child in node.iter_expressions():
+        yield from _paths(child, use)
+
+
+def _ranks(node: exp.Window) -> bool:
+    """Whether a window numbers rows, which may be in any order."""
+    return isinstance(node.this, FunctionCall) and node.this.name in ("ROW_NUMBER", "RANK", "DENSE_RANK")
+
+
+def _nested(node: exp.Select) -> Iterator[exp.Expression]:
+    """The queries within the expressions of a SELECT."""
+    for name, part in node.args.items():
+        for each in part if isinstance(part, list) else [part]:
+            if isinstance(each, exp.Expression) and name not in ("from_", "joins", "with_"):
+                yield from _queries(each)
+
+
+def _queries(node: exp.Expression) -> Iterator[exp.Expression]:
+    if isinstance(node, exp.Query):
+        yield node
+        return
+    for child in node.iter_expressions():
+        yield from _queries(child)
+
+
+def _is_sqls(name: str) -> bool:
+    from everfold.sql.functions import lookup
+
+    return is_aggregate(name) or name in OVER_FUNCTIONS or name in LEGACY_WINDOWS or lookup(name) is not None
+
+
+def _add(to: dict[str, Use], more: Mapping[str, Use]) -> None:
+    for name, use in more.items():
+        to[name] = max(use, to.get(name, use))

@@ -1,0 +1,83 @@
+"""State compatibility: what is said of changed queries (`tests/cases/compat`), and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from everfold.compat import Judgement, judge, shape_of
+from everfold.compat.judgement import Status
+from everfold.connectors.registry import connected
+from everfold.sql.planner import Session, Submit
+
+CASES = Path(__file__).parent / "cases" / "compat"
+
+
+@dataclass(frozen=True)
+class Change:
+    """An old and a new query with what is to be said of them. codes: all that is found. columns: what becomes of each."""
+
+    file: str
+    name: str
+    old: str
+    new: str
+    verdict: str
+    codes: list[str]
+    columns: dict[str, str] = field(default_factory=dict)
+    notes: int = 0
+    tables: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.name}"
+
+
+def changes() -> Iterator[Change]:
+    for path in sorted(CASES.glob("*.compat.yaml")):
+        read: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for query in read["queries"]:
+            for change in query["changes"]:
+                tables = read.get("tables", "")
+                yield Change(file=path.name.partition(".")[0], old=query["old"], tables=tables, **change)
+
+
+ALL = list(changes())
+
+
+def judged(old: str, new: str) -> tuple[Judgement, list[str]]:
+    notes: list[str] = []
+    shapes = []
+    ignore_filter = False
+    for text in (old, new):
+        session = Session(lenient=True, notes=notes.append, connected=connected)
+        submits = [each for each in session.run(text) if isinstance(each, Submit)]
+        shapes.append([shape_of(root) for each in submits for root in each.roots])
+        notes += [each.diagnostics[0].message for each in session.catalog.excused or ()]
+        ignore_filter = session.settings.ignore_filter
+    return judge(*shapes, ignore_filter=ignore_filter), notes
+
+
+@pytest.mark.parametrize("change", ALL, ids=str)
+def test_what_is_said_of_a_change(change: Change) -> None:
+    found, notes = judged(change.tables + change.old, change.tables + change.new)
+    codes = [each.code for operator in found.operators for each in operator.findings]
+    assert (found.verdict.value, sorted(set(codes))) == (change.verdict, sorted(change.codes)), found
+    shown = {each.name: each.status.value for each in found.columns if each.name in change.columns}
+    assert shown == change.columns
+    assert len(notes) == change.notes, notes
+
+
+@pytest.mark.parametrize("change", ALL, ids=str)
+def test_a_query_that_has_not_changed_keeps_all(change: Change) -> None:
+    for text in (change.old, change.new):
+        found, _ = judged(change.tables + text, change.tables + text)
+        assert found.verdict.value == "fully compatible"
+        assert all(each.status is Status.KEPT for each in found.columns)
+
+
+def test_names_of_cases_are_unique() -> None:
+    assert len({str(each) for each in ALL}) == len(ALL)
