@@ -1,4 +1,4 @@
-"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md. `make docs` rewrites them; a test compares."""
+"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md. `make docs` rewrites them; a test compares."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from everfold.aggregates import registry as aggregates
+from everfold.compat.rules import all_rules
 from everfold.connectors import registry as connectors
 from everfold.connectors.formats import registry as formats
 from everfold.connectors.options import Option
@@ -133,7 +134,20 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
-PAGES = {"functions.md": functions_page, "options.md": options_page, "connectors.md": connectors_page}
+def rules_page() -> Iterator[str]:
+    """The rules of state compatibility."""
+    yield from ("# Rules of state compatibility", "", _MADE, "")
+    yield "What [`everfold check`](changing-queries.md) finds, by its code. `everfold explain CODE` prints the same."
+    for rule in all_rules():
+        yield from ("", f"## {rule.code}: {rule.verdict.value}", "", rule.page)
+
+
+PAGES = {
+    "functions.md": functions_page,
+    "options.md": options_page,
+    "connectors.md": connectors_page,
+    "rules.md": rules_page,
+}
 
 
 def text(page: str) -> str:

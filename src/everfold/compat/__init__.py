@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from everfold.compat.judgement import Finding, Judgement, OperatorJudgement, judge
 from everfold.compat.shape import QueryShape, shape_of
+from everfold.compat.succession import Succession, succeeding
 from everfold.compat.verdict import Verdict
 
-__all__ = ["Finding", "Judgement", "OperatorJudgement", "QueryShape", "Verdict", "judge", "shape_of"]
+__all__ = [
+    "Finding",
+    "Judgement",
+    "OperatorJudgement",
+    "QueryShape",
+    "Succession",
+    "Verdict",
+    "judge",
+    "shape_of",
+    "succeeding",
+]

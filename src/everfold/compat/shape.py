@@ -49,12 +49,14 @@ from everfold.plan.nodes import (
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """An aggregate call. text: what it means. python: whether it is the user's. computed: what of it is no mere column of the operator's input."""
+    """An aggregate call. text: what it means. python: whether it is the user's. computed: what of it is no mere column of the operator's input.
+    since: the version of the job in which its state begins."""
 
     text: str
     distinct: bool = False
     python: bool = False
     computed: tuple[str, ...] = ()
+    since: int = field(default=0, compare=False)
     label: str = field(default="", compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -272,7 +274,9 @@ def _calls(calls: Iterable[AggCall], node: GroupAggregate | WindowAggregate | Ov
         parts = [*call.args, *([call.filter] if call.filter is not None else [])]
         computed = tuple(expr_text(part, node.input) for part in parts if not isinstance(part, InputRef))
         label = call_sql(call, node.input.schema.names)
-        found.setdefault(text, CallShape(text, call.distinct, call.python is not None, computed, label, call.span))
+        found.setdefault(
+            text, CallShape(text, call.distinct, call.python is not None, computed, call.since, label, call.span)
+        )
     return tuple(found.values())
 
 

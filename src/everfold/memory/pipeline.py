@@ -15,7 +15,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everfold.errors import ConnectorError, UnsupportedFeature
+from everfold.compat import judge, shape_of, succeeding
+from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
 from everfold.operators.build import clock_of, operator_of
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 class _Stage:
     """A stateful node at work."""
 
+    node: StatefulNode
     operator: Operator
     stores: list[MemoryStore]
     stats: list[Stats] = field(default_factory=list)
@@ -110,6 +112,30 @@ class MemoryPipeline:
         again._dropped, again._started = self._dropped, self._started
         return again
 
+    def changed(self, root: Root, version: int, settings: Settings | None = None) -> MemoryPipeline:
+        """A new pipeline by another query, as that version of the job, which goes on with this one's state.
+
+        StateError `incompatible-change` where the judgement is that it cannot; this one is as it was then.
+        """
+        settings, old = settings or self._settings, shape_of(self._root)
+        judgement = judge([old], [shape_of(root)], ignore_filter=settings.ignore_filter)
+        if not judgement.verdict.reuses:
+            raise StateError.of(
+                "incompatible-change", f"the change is {judgement.verdict.value}: the state cannot go on"
+            )
+        succession = succeeding(old, root, version)
+        again = MemoryPipeline(succession.root, settings, buckets=self._buckets, beside=self._beside)
+        stages, others = again._by_place(), self._by_place()
+        for one, other in succession.matching.pairs:
+            stages[other].stores, stages[other].stats = others[one].stores, others[one].stats
+        again._dropped, again._started = self._dropped, self._started
+        return again
+
+    def _by_place(self) -> list[_Stage]:
+        """The operators in the order in which they flow, topmost first."""
+        by_node = {id(stage.node): stage for stage in self._stages}
+        return [by_node[id(node)] for node in streamed(self._root.input) if id(node) in by_node]
+
     @property
     def stats(self) -> tuple[Stats, ...]:
         """What each operator reported after the last batch, summed over its buckets."""
@@ -160,7 +186,8 @@ class MemoryPipeline:
                 clock = clock_of(node, self._build(node.input), self._settings.idle_timeout_ms)
                 name = f"w{len(self._stages) + 1}"
                 stores = [MemoryStore() for _ in range(self._buckets)]
-                self._stages.append(_Stage(operator_of(node, name, clock, updating=is_updating(node.input)), stores))
+                operator = operator_of(node, name, clock, updating=is_updating(node.input))
+                self._stages.append(_Stage(node, operator, stores))
                 return (name,)
 
     def _split(self, node: Scan) -> str:

@@ -45,7 +45,7 @@ class EmitOperator:
             InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True),
             *map(InputColumn.of, self._columns, references(below)),
         )
-        names = dict(zip(self._columns, column_names(below.names), strict=True))
+        names = dict(zip(self._columns, column_names(node.input), strict=True))
         self._page_names = {name: name for name in (_END, INPUT_KIND, NUMBER)} | names
 
     def __reduce__(self) -> tuple[type[EmitOperator], tuple[str, WindowEmit, ClockSpec, int]]:

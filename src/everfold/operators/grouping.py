@@ -14,7 +14,7 @@ import polars as pl
 from everfold.aggregates.calls import arguments_of, columns_of, entry_of, kept_condition
 from everfold.aggregates.folding import Fold
 from everfold.operators.contract import InputColumn
-from everfold.operators.layout import Layout, distinct_texts, fold_of
+from everfold.operators.layout import Layout, distinct_texts, fold_of, slot_name
 from everfold.plan.canonical import call_text, expr_text
 from everfold.plan.expressions import Call, Expr, Literal
 from everfold.plan.nodes import AggCall, GroupAggregate
@@ -113,7 +113,7 @@ class _Building:
         start = sum(len(fold.slots) for fold in self._folds)
         fold, slots = fold_of(call, columns, kept, start, retracting)
         for name, slot in zip(fold.slots, slots, strict=True):
-            self._names[name] = f"{text}|{slot.name}"
+            self._names[name] = slot_name(text, slot, call)
             self._slot_types[name] = slot.type.polars
         self._folds.append(fold)
 

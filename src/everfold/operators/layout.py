@@ -25,7 +25,7 @@ from everfold.aggregates.folding import Fold
 from everfold.aggregates.registry import Slot
 from everfold.errors import StateError, UnsupportedFeature
 from everfold.operators.contract import InputColumn
-from everfold.plan.canonical import call_text, expr_text
+from everfold.plan.canonical import call_text, column_texts, expr_text
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import ROW_COUNT, AggCall, Plan, WindowAggregate, WindowTableFunction
 from everfold.types import BIGINT, FloatingType, Schema, TimestampType, physical
@@ -144,12 +144,17 @@ def folds_of(calls: Sequence[AggCall], plan: Plan, inputs: list[InputColumn], re
             kept = None if condition is None else column(condition)
             fold, slots = fold_of(call, arguments, kept, len(slot_types), retracting, is_distinct(call))
             for name, slot in zip(fold.slots, slots, strict=True):
-                names[name] = f"{text}|{slot.name}"
+                names[name] = slot_name(text, slot, call)
                 slot_types[name] = slot.type.polars
             known[text] = len(folds)
             folds.append(fold)
         which.append(known[text])
     return Folds(tuple(folds), tuple(which), names, slot_types)
+
+
+def slot_name(text: str, slot: Slot, call: AggCall) -> str:
+    """What pages call a slot of a call: what it means, and the version in which it begins where that is not the first."""
+    return f"{text}|{slot.name}" + (f" since {call.since}" if call.since else "")
 
 
 def fold_of(
@@ -198,9 +203,9 @@ def normalised(inputs: Sequence[InputColumn], keys: Sequence[str]) -> list[pl.Ex
     return [pl.when(pl.col(key) == 0).then(pl.col(key).abs()).otherwise(pl.col(key)).alias(key) for key in floating]
 
 
-def column_names(names: Sequence[str]) -> list[str]:
-    """Names in pages of whole rows' columns."""
-    return distinct_texts([f"column {name}" for name in names])
+def column_names(plan: Plan) -> list[str]:
+    """Names in pages of whole rows' columns: what each is made of, so that another query finds it under another name."""
+    return distinct_texts([f"column {text}" for text in column_texts(plan)])
 
 
 def distinct_texts(texts: Sequence[str]) -> list[str]:

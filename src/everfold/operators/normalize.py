@@ -41,7 +41,7 @@ class NormalizeOperator:
             self.hash_columns[node.keys.index(at)] if at in node.keys else f"r{at}" for at in range(len(below))
         )
         self.inputs = tuple(map(InputColumn.of, self._values, references(below)))
-        known = dict(zip(self._values, column_names(below.names), strict=True))
+        known = dict(zip(self._values, column_names(node.input), strict=True))
         self._page_names = known | {key: known[key].replace("column ", "key ", 1) for key in self.hash_columns}
 
     def __reduce__(self) -> tuple[type[NormalizeOperator], tuple[str, ChangelogNormalize, ClockSpec, int]]:

@@ -58,14 +58,16 @@ class OverOperator:
         below = node.input.schema
         time = node.order[0].expression
         inputs = [InputColumn(name=_TIME, expression=time, type=BIGINT, as_ms=True)]
-        self._keys = tuple(f"k{at}" for at in range(len(node.partition)))
-        inputs += map(InputColumn.of, self._keys, node.partition)
+        # In an order of their own, so that the hash of a partition does not depend on how they are written.
+        partition = sorted(node.partition, key=lambda key: expr_text(key, node.input))
+        self._keys = tuple(f"k{at}" for at in range(len(partition)))
+        inputs += map(InputColumn.of, self._keys, partition)
         self._columns = tuple(f"r{at}" for at in range(len(below)))
         inputs += map(InputColumn.of, self._columns, references(below))
         made = folds_of(node.calls, node.input, inputs)
-        texts = distinct_texts([expr_text(key, node.input) for key in node.partition])
+        texts = distinct_texts([expr_text(key, node.input) for key in partition])
         names = {key: f"key {text}" for key, text in zip(self._keys, texts, strict=True)}
-        self._column_names = dict(zip(self._columns, column_names(below.names), strict=True))
+        self._column_names = dict(zip(self._columns, column_names(node.input), strict=True))
         self._layout = Layout(
             tuple(inputs), self._keys, made.folds, made.calls, names | made.page_names, made.slot_types
         )

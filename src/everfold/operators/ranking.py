@@ -8,7 +8,7 @@ import polars as pl
 
 from everfold.operators.arrival import NUMBER
 from everfold.operators.contract import InputColumn
-from everfold.operators.layout import distinct_texts, normalised, page_columns
+from everfold.operators.layout import column_names, distinct_texts, normalised, page_columns
 from everfold.plan.canonical import expr_text
 from everfold.plan.expressions import Expr, InputRef, references
 from everfold.plan.nodes import Rank, time_attribute
@@ -25,9 +25,11 @@ class RankedRows:
         below = node.input.schema
         self.columns = tuple(f"r{at}" for at in range(len(below)))
         self._inputs = [*map(InputColumn.of, self.columns, references(below))]
-        self._names = {name: f"column {of.name}" for name, of in zip(self.columns, below, strict=True)}
+        self._names = dict(zip(self.columns, column_names(node.input), strict=True))
         self._node = node
-        self.keys = tuple(self._key(at, key) for at, key in enumerate(node.partition))
+        # In an order of their own, so that the hash of a partition does not depend on how they are written.
+        partition = sorted(node.partition, key=lambda key: expr_text(key, node.input))
+        self.keys = tuple(self._key(at, key) for at, key in enumerate(partition))
         order = [self._order(at, key.expression) for at, key in enumerate(node.order)]
         self._by = [*order, NUMBER]
         self._descending = [*(key.descending for key in node.order), False]

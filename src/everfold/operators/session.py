@@ -255,7 +255,7 @@ class SessionRowsOperator(_Sessions):
             *map(InputColumn.of, keys, (columns[position] for position in node.partition_keys)),
             *map(InputColumn.of, self._columns, columns),
         )
-        self._page_names = dict(zip(self._columns, column_names(below.names), strict=True))
+        self._page_names = dict(zip(self._columns, column_names(node.input), strict=True))
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows as they are: `hash`, keys, `start`, `end`, `n`, columns."""

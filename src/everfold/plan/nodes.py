@@ -255,7 +255,8 @@ class AggCall:
     """An aggregate function over rows: `args` and `filter` are expressions over the aggregate's input.
 
     constants: parameters that are the same for all rows (LISTAGG's separator); an array's value is a tuple. python: the function, if it is the
-    user's. Equal calls mean the same, whatever they are named: the name belongs to the projection above.
+    user's. since: the version of the job in which its state begins. Equal calls mean the same, whatever they are named: the name belongs to the
+    projection above.
     """
 
     function: str
@@ -265,6 +266,7 @@ class AggCall:
     distinct: bool = False
     filter: Expr | None = None
     python: PythonFunction | None = None
+    since: int = field(default=0, compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
 

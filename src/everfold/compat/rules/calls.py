@@ -32,10 +32,9 @@ def distinct_of(calls: Sequence[CallShape]) -> tuple[CallShape, ...]:
 def other_distinct_calls(change: Change) -> Iterator[Said]:
     """A call with DISTINCT was added, dropped or changed, or such calls are in another order.
 
-    The reference keeps the values of DISTINCT calls under their number among each other, so each of these changes makes them unreadable. everfold keeps
-    them by meaning and could do more: see `--rules extended`.
+    The reference keeps the values of DISTINCT calls under their number among each other, so each of these changes makes them unreadable.
 
-    Way out: leave these calls as they were; or take a new `--state` folder, or rebuild.
+    Way out: leave these calls as they were, or take a new `--state` folder.
     """
     old, new = distinct_of(change.old.calls), distinct_of(change.new.calls)
     if old == new:
@@ -69,7 +68,7 @@ def nothing_kept(change: Change) -> Iterator[Said]:
 
     There is no state that the new query could go on with.
 
-    Way out: keep one of the old aggregates; or take a new `--state` folder, or rebuild.
+    Way out: keep one of the old aggregates, or take a new `--state` folder.
     """
     if not change.kept and (change.added or change.dropped):
         was = "it had no aggregates" if not change.old.calls else "none of its aggregates is kept"
@@ -82,7 +81,7 @@ def added_over_changes(change: Change) -> Iterator[Said]:
 
     Rows that it never took in could be taken back from it, and its result would be wrong for ever.
 
-    Way out: compute it in a job of its own; or rebuild. `--rules extended` computes it from the rows of the operator below.
+    Way out: compute it in a job of its own.
     """
     if change.kept and change.new.input.updating:
         for call in change.added:
@@ -94,8 +93,6 @@ def added(change: Change) -> Iterator[Said]:
     """An aggregate was added, or computed otherwise, which is a dropped and an added one.
 
     The others keep their state. It starts with the rows that come after the restart, and its result is of these alone.
-
-    Way out: `--on-change accept` takes it as it is, `--on-change backfill` computes it over the history too.
     """
     if change.kept and not change.new.input.updating:
         for call in change.added:

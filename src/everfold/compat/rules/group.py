@@ -16,7 +16,7 @@ def other_keys(change: Change) -> Iterator[Said]:
 
     State is kept by these fields: with others no group can be found again.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.keys != change.new.keys:
         yield Said(

@@ -14,7 +14,7 @@ def other_tables(change: Change) -> Iterator[Said]:
 
     What it has kept was computed from other rows. The order of the inputs of a UNION ALL does not matter, their set does.
 
-    Way out: run the new query with a new `--state` folder, or rebuild the state from the new tables' history.
+    Way out: run the new query with a new `--state` folder.
     """
     old, new = change.old.input.tables, change.new.input.tables
     if old != new:
@@ -48,7 +48,7 @@ def other_window_below(change: Change) -> Iterator[Said]:
 
     A plain group over the rows of a window function keeps groups of the old windows; rows that come will be in others.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     old, new = change.old.input.windows, change.new.input.windows
     if old != new:
@@ -64,7 +64,7 @@ def other_changes(change: Change) -> Iterator[Said]:
 
     Over rows that may be taken back an aggregate keeps more (how many rows there are, which values): what was kept without that is of no use.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     old, new = change.old.input.updating, change.new.input.updating
     if old != new:
@@ -80,7 +80,7 @@ def other_joins(change: Change) -> Iterator[Said]:
 
     Whether the rows that it has kept are those that the new query would have given cannot be told from the query.
 
-    Way out: if you know that they are, run with `--on-change accept`; else use a new `--state` folder, or rebuild.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.input.others != change.new.input.others:
         yield Said("a join, an UNNEST or constant rows below it have changed", change.new.span)

@@ -16,7 +16,7 @@ def other_partition(change: Change) -> Iterator[Said]:
 
     State is kept by these fields: with others no partition can be found again. Their order does not matter.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if sorted(change.old.keys) != sorted(change.new.keys):
         yield Said(
@@ -31,7 +31,7 @@ def other_sorting(change: Change) -> Iterator[Said]:
 
     What was kept of the rows before is of another order of them.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.order != change.new.order:
         yield Said(
@@ -47,7 +47,7 @@ def other_frame(change: Change) -> Iterator[Said]:
     Of a frame with a bound rows are kept, of one without only what they add up to; a longer frame would need rows that are gone. The frame that is
     meant when none is written is RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.window != change.new.window:
         yield Said(f"the frame was {change.old.window} and is to be {change.new.window}", change.new.span)
@@ -60,7 +60,7 @@ def other_columns(change: Change) -> Iterator[Said]:
     Each row is kept with all of them until time has passed it: a new one would be missing. Their order does not matter, and a column that nobody uses
     does not count.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state. `--rules extended` allows those that no kept aggregate uses.
+    Way out: run the new query with a new `--state` folder.
     """
     old, new = set(change.old.columns), set(change.new.columns)
     came, gone = tuple(sorted(new - old)), tuple(sorted(old - new))

@@ -15,7 +15,7 @@ def other_partition(change: Change) -> Iterator[Said]:
 
     Rows are kept by these fields: with others no partition can be found again. Their order does not matter.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if sorted(change.old.keys) != sorted(change.new.keys):
         yield Said(
@@ -30,7 +30,7 @@ def other_sorting(change: Change) -> Iterator[Said]:
 
     The rows that were kept are the first of another order: those that would be the first now may be gone.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.order != change.new.order:
         yield Said(
@@ -45,7 +45,7 @@ def other_numbers(change: Change) -> Iterator[Said]:
 
     No more rows were kept than were wanted: with a greater number some are missing, and with a smaller one rows that were given would have to be taken back.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.counted != change.new.counted:
         old, new = (" to ".join(map(str, each.counted)) for each in (change.old, change.new))
@@ -59,7 +59,7 @@ def other_columns(change: Change) -> Iterator[Said]:
     The rows are kept with the columns that the query uses: a new one would be missing. Deduplication that keeps the first row by processing time
     keeps no rows, and any column of it may change.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if all(each.by_arrival and each.counted == (1, 1) for each in (change.old, change.new)):
         return
@@ -77,7 +77,7 @@ def other_window(change: Change) -> Iterator[Said]:
 
     Rows of a window are kept by its end, and given once.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.window != change.new.window:
         yield Said(
@@ -114,7 +114,7 @@ def other_primary_key(change: Change) -> Iterator[Said]:
 
     The last row of each key is kept, to know what was before a change.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.keys != change.new.keys:
         yield Said(
@@ -128,7 +128,7 @@ def other_kept_columns(change: Change) -> Iterator[Said]:
 
     The last row of each key is kept with the columns that the query uses: what is new is missing in the rows that were kept.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     old, new = set(change.old.columns), set(change.new.columns)
     if old != new:

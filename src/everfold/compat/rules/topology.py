@@ -14,8 +14,7 @@ def new_operator(change: Change) -> Iterator[Said]:
 
     It would have to start without what the rows before have made of the operators around it.
 
-    Way out: compute it in a job of its own, over the old one's result; or take a new `--state` folder, or rebuild. `--rules extended` lets it
-    start empty beside those that are kept.
+    Way out: compute it in a job of its own, over the old one's result, or take a new `--state` folder.
     """
     yield Said(f"{change.new.label} is new", change.new.span)
 
@@ -26,7 +25,7 @@ def operator_gone(change: Change) -> Iterator[Said]:
 
     The operators that are left would take in other rows than before, or the result would be of another kind.
 
-    Way out: take a new `--state` folder, or rebuild.
+    Way out: take a new `--state` folder.
     """
     yield Said(f"{change.old.label} is gone")
 
@@ -37,7 +36,7 @@ def other_kind(change: Change) -> Iterator[Said]:
 
     Each kind keeps its state in a form of its own.
 
-    Way out: take a new `--state` folder, or rebuild.
+    Way out: take a new `--state` folder.
     """
     yield Said(f"{change.old.label} has become {change.new.label}", change.new.span)
 

@@ -16,7 +16,7 @@ def other_window(change: Change) -> Iterator[Said]:
 
     State is kept by pieces of the old windows, which do not make up the new ones.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.window != change.new.window:
         yield Said(f"the window was {change.old.window} and is to be {change.new.window}", change.new.span)
@@ -28,7 +28,7 @@ def other_time(change: Change) -> Iterator[Said]:
 
     The rows that were kept lie in windows of another time. Another watermark of the same column changes nothing.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.time != change.new.time:
         yield Said(f"the time was `{change.old.time}` and is to be `{change.new.time}`", change.new.span)
@@ -40,7 +40,7 @@ def other_keys(change: Change) -> Iterator[Said]:
 
     State is kept by these fields. The columns of the window itself (window_start, window_end, window_time) may come, go and change places.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     if change.old.keys != change.new.keys:
         yield Said(
@@ -88,7 +88,7 @@ def other_columns(change: Change) -> Iterator[Said]:
 
     The rows of an open session are kept with the columns that the query uses: a new one would be missing.
 
-    Way out: run the new query with a new `--state` folder, or rebuild its state.
+    Way out: run the new query with a new `--state` folder.
     """
     old, new = set(change.old.columns), set(change.new.columns)
     if old != new:
