@@ -138,4 +138,5 @@ def test_a_folder_that_is_in_use_and_one_of_another_query(tmp_path: Path) -> Non
     (tmp_path / "job.sql").write_text(script.replace("SUM(n)", "MAX(n)"))
     changed = run(tmp_path, tmp_path / "job")
     assert changed.returncode == 1
-    assert "error[changed-query]" in changed.stderr
+    assert "error[incompatible-change]" in changed.stderr
+    assert "AGG004" in changed.stderr

@@ -17,6 +17,7 @@ from everfold.jobs import Finished
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from everfold.compat import Judgement
     from everfold.jobs.progress import Progress
     from everfold.plan.nodes import Root
     from everfold.sql.settings import Settings
@@ -31,6 +32,7 @@ class JobRequest:
     name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what
     relative paths start from. suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's.
     stopping: asked after every batch, True when the user wants the job to stop. brief: whether this job and those after it have only little to read.
+    accept: whether a change of the query is wanted that keeps a part of the state only.
     """
 
     roots: Sequence[Root]
@@ -44,6 +46,7 @@ class JobRequest:
     conf: Mapping[str, str] = field(default_factory=dict)
     stopping: Callable[[], bool] = lambda: False
     brief: bool = False
+    accept: Callable[[Judgement], bool] = lambda _: False
 
 
 class Jobs(Protocol):

@@ -81,6 +81,13 @@ def _script_options(command: Any) -> Any:
     is_flag=True,
     help="Print every change of a changing result, also on a terminal (elsewhere it is so anyway).",
 )
+@click.option(
+    "--on-change",
+    type=click.Choice(["ask", "accept"]),
+    default="ask",
+    show_default=True,
+    help="When the query of a job has changed and keeps a part of its state only: ask on a terminal and else refuse, or accept it.",
+)
 def run(
     script: str | None,
     text: str | None,
@@ -94,11 +101,13 @@ def run(
     engine: Any,
     format_: Any,
     changelog: bool,
+    on_change: Any,
 ) -> None:
     """Run the statements of SCRIPT (- for standard input).
 
     Bounded input runs to its end, unbounded input until Ctrl-C, which stops after the running batch. An INSERT job started again with the
-    same command goes on where it was: without --state it lives in .everfold/<script name>/ beside the script.
+    same command goes on where it was: without --state it lives in .everfold/<script name>/ beside the script. So does one whose query has changed, as far as
+    its state is of use to the new one (`everfold check` says so in advance).
 
     \b
     everfold run orders.sql
@@ -119,6 +128,7 @@ def run(
         format=format_,
         changelog=changelog,
         dialect=dialect,
+        on_change=on_change,
     )
     command.run(command.Script.read(script, text), options)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import click
 
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from everfold.cli.output import Output
+    from everfold.compat import Judgement
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Note, Settings
 
+OnChange: TypeAlias = Literal["ask", "accept"]
 STATE_FOLDER = ".everfold"
 """Where INSERT jobs live, beside the script, unless `--state` names another folder."""
 _BRIEF_BYTES = 8 << 20
@@ -80,6 +82,7 @@ class RunOptions:
     format: Format = "text"
     changelog: bool = False
     dialect: str = "flink"
+    on_change: OnChange = "ask"
 
 
 def session_of(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
@@ -193,8 +196,23 @@ def _request(action: Submit, script: Script, options: RunOptions, folders: _Fold
         suspend=options.suspend,
         master=options.master,
         brief=brief,
+        accept=_accepting(options.on_change),
         conf={key: value for key, value in options.conf.items() if key.startswith("spark.")},
     )
+
+
+def _accepting(on_change: OnChange) -> Callable[[Judgement], bool]:
+    """Whether a change that keeps a part of the state is wanted: as the command line says, or whoever sits at the terminal."""
+
+    def accept(judgement: Judgement) -> bool:
+        from everfold.compat.report import as_text
+
+        if on_change == "ask" and sys.stdin.isatty() and sys.stderr.isatty():
+            click.echo(as_text(judgement), err=True)
+            return click.confirm("Go on with that?", err=True)
+        return on_change == "accept"
+
+    return accept
 
 
 def _run_job(engine: Jobs, request: JobRequest, options: RunOptions) -> bool:

@@ -122,6 +122,16 @@ class QueryShape:
         below = {at for each in self.operators for at in each.below}
         return tuple(at for at in range(len(self.operators)) if at not in below)
 
+    @property
+    def upwards(self) -> tuple[int, ...]:
+        """The operators, each behind those below it: the order in which they are made."""
+        return tuple(each for top in self.tops for each in self._upto(top))
+
+    def _upto(self, at: int) -> Iterator[int]:
+        for below in self.operators[at].below:
+            yield from self._upto(below)
+        yield at
+
 
 def shape_of(root: Root) -> QueryShape:
     """The shape of a plan."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from everfold.compat import Judgement
     from everfold.jobs.engine import Engine
     from everfold.jobs.progress import Progress
     from everfold.plan.nodes import Root
@@ -25,7 +26,8 @@ class Request(Protocol):
 
     name: for people and logs. state_dir: the job's folder, None for a temporary one. base_folder: what relative paths start from.
     suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's. stopping: asked again and
-    again, True when the job is to stop after its running batch. brief: whether this job and those after it have only little to read.
+    again, True when the job is to stop after its running batch. brief: whether this job and those after it have only little to read. accept: whether a change
+    of the query is wanted that keeps a part of the state only.
     """
 
     @property
@@ -46,6 +48,8 @@ class Request(Protocol):
     def stopping(self) -> Callable[[], bool]: ...
     @property
     def brief(self) -> bool: ...
+    @property
+    def accept(self) -> Callable[[Judgement], bool]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,4 +97,5 @@ def submit(
         receive=rows,
         progress=progress,
         stopping=request.stopping,
+        accept=request.accept,
     )

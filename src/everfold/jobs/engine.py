@@ -15,6 +15,7 @@ from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, Option
 from everfold.connectors.registry import connector_of
 from everfold.jobs import Finished
 from everfold.jobs.batch_job import run_batch
+from everfold.jobs.change import Accept, refuse
 from everfold.jobs.folder import JobFolder
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Target
@@ -116,17 +117,21 @@ class Engine:
         progress: Callable[[Progress], None] | None = None,
         stopping: Callable[[], bool] = lambda: False,
         note: Callable[[str], None] = lambda _: None,
+        accept: Accept = refuse,
     ) -> Finished:
         """Runs the roots as one job to its end.
 
         state_dir: the job's folder; without one it lives in a temporary folder. receive: where a bare SELECT's rows go.
-        stopping: asked again and again, True ends the job after its running batch. Raises EverfoldError.
+        stopping: asked again and again, True ends the job after its running batch. accept: asked when the query has changed and only a part of the
+        state is of use to it. Raises EverfoldError.
         """
         self.check(roots, streaming=settings.streaming, note=note)
         if state_dir is not None:
-            return self._run_in(state_dir, roots, settings, base_folder, suspend, receive, progress, stopping)
+            return self._run_in(state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, accept)
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:
-            return self._run_in(Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping)
+            return self._run_in(
+                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, accept
+            )
 
     def _run_in(
         self,
@@ -138,6 +143,7 @@ class Engine:
         receive: Receive | None,
         progress: Callable[[Progress], None] | None,
         stopping: Callable[[], bool],
+        accept: Accept,
     ) -> Finished:
         folder = JobFolder(state_dir.absolute())
         folder.lock()
@@ -149,7 +155,15 @@ class Engine:
                 plan = "\n".join(explain(root) for root in roots)
                 buckets = self.buckets(partitions)
                 zone = settings.local_time_zone
-                manifest = folder.open(roots, zone, plan, buckets=buckets, partitions=partitions)
+                manifest, roots = folder.open(
+                    roots,
+                    zone,
+                    plan,
+                    buckets=buckets,
+                    partitions=partitions,
+                    ignore_filter=settings.ignore_filter,
+                    accept=accept,
+                )
                 partitions = manifest.partitions
             spark = own_session(self.spark(folder.log_file), partitions)
             folder.lock_in_jvm(spark)

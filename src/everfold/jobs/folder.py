@@ -20,13 +20,16 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everfold.compat import QueryShape, shape_of
+from everfold.compat.keeping import from_json, to_json
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
+from everfold.jobs.change import Accept, check_finished, copied, going_on, judged, refuse
 from everfold.plan.nodes import Root, Sink
 
 if TYPE_CHECKING:
@@ -57,12 +60,21 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version of a job's query. `plan` is its explanation, for people; `fingerprint` is compared."""
+    """One version of a job's query. `plan` is its explanation, for people; `fingerprint` is compared; `shapes` are judged when the query changes
+    (`compat.keeping`), with what each aggregate counts since. number: from 0."""
 
+    number: int
     epoch: int
     fingerprint: str
+    zone: str
     plan: str
+    shapes: tuple[dict[str, Any], ...]
     created: str
+
+    @property
+    def known(self) -> list[QueryShape]:
+        """The shapes of its queries."""
+        return [from_json(each) for each in self.shapes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +114,7 @@ class Manifest:
                     help="run it with that everfold, or start with a new --state folder",
                 )
             found = _members(cls, parsed)
-            versions = tuple(Version(**_members(Version, each)) for each in found["versions"])
+            versions = tuple(_version(each) for each in found["versions"])
             return cls(**{**found, "versions": versions})
         except (ValueError, TypeError) as error:
             raise _damaged(f"`{path}` is no manifest: {error}") from error
@@ -114,6 +126,16 @@ def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
     if not isinstance(found, dict) or found.keys() != names:
         raise ValueError(f"it is no object of {', '.join(sorted(names))}")
     return found
+
+
+def _version(found: Any) -> Version:
+    members = _members(Version, found)
+    version = Version(**{**members, "shapes": tuple(members["shapes"])})
+    try:
+        list(version.known)
+    except KeyError as error:
+        raise ValueError(f"the shape of a query has no {error}") from error
+    return version
 
 
 def _damaged(message: str) -> StateError:
@@ -230,24 +252,74 @@ class JobFolder:
         with self._writing():
             write_atomically(self.manifest_path, json.dumps(asdict(manifest), indent=2) + "\n")
 
-    def open(self, roots: Sequence[Root], zone: str, plan: str, *, buckets: int, partitions: int) -> Manifest:
-        """The manifest of the job that runs this plan: made when the folder is new, else compared.
+    def open(
+        self,
+        roots: Sequence[Root],
+        zone: str,
+        plan: str,
+        *,
+        buckets: int,
+        partitions: int,
+        ignore_filter: bool = False,
+        accept: Accept = refuse,
+    ) -> tuple[Manifest, tuple[Root, ...]]:
+        """The manifest of the job that runs these plans: made when the folder is new, with a new version when the query has changed and may go on.
+        And the plans, in which each aggregate knows since when it counts.
 
-        Raises StateError `changed-query` when the folder belongs to another query.
+        Raises StateError `incompatible-change` and its like (`change.judged`), `changed-zone`, `unfinished-batch`.
         """
         mark = fingerprint(roots, zone)
         known = self.manifest()
         if known is None:
             name = hashlib.sha256(f"{self.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
-            version = Version(epoch=0, fingerprint=mark, plan=plan, created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+            version = _new_version(0, 0, mark, zone, plan, roots)
             known = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
         elif known.version.fingerprint != mark:
+            return self._changed(known, roots, zone, plan, mark, ignore_filter, accept)
+        return known, going_on(known.version.known, roots, known.version.number)
+
+    def _changed(
+        self,
+        known: Manifest,
+        roots: Sequence[Root],
+        zone: str,
+        plan: str,
+        mark: str,
+        ignore_filter: bool,
+        accept: Accept,
+    ) -> tuple[Manifest, tuple[Root, ...]]:
+        """The job with a new version, which goes on with the state of the last one."""
+        last = known.version
+        if last.zone != zone:
             raise StateError.of(
-                "changed-query",
-                f"the state in `{self.path}` belongs to another query",
-                help="run the query it was made by, or give the changed one a --state folder of its own",
+                "changed-zone",
+                f"the state in `{self.path}` was computed in the zone {last.zone}, and the session's is {zone}",
+                help=f"SET 'table.local-time-zone' = '{last.zone}', or give the query a --state folder of its own",
             )
-        return known
+        judged(self.path, last.known, roots, ignore_filter=ignore_filter, accept=accept)
+        check_finished(self.path, self.checkpoint(last.epoch))
+        number = max(each.number for each in known.versions) + 1
+        epoch = max(each.epoch for each in known.versions) + 1
+        made = going_on(last.known, roots, number)
+        with self._writing():
+            if self.checkpoint(last.epoch).exists():
+                copied(self.checkpoint(last.epoch), self.checkpoint(epoch))
+        version = _new_version(number, epoch, mark, zone, plan, made)
+        manifest = replace(known, current=epoch, versions=(*known.versions, version))
+        self.write_manifest(manifest)
+        return manifest, made
+
+
+def _new_version(number: int, epoch: int, mark: str, zone: str, plan: str, roots: Sequence[Root]) -> Version:
+    return Version(
+        number=number,
+        epoch=epoch,
+        fingerprint=mark,
+        zone=zone,
+        plan=plan,
+        shapes=tuple(to_json(shape_of(root)) for root in roots),
+        created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    )

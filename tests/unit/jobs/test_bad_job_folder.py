@@ -21,7 +21,7 @@ MANIFEST = Manifest(
     buckets=8,
     partitions=2,
     current=0,
-    versions=(Version(epoch=0, fingerprint="f", plan="p", created="now"),),
+    versions=(Version(number=0, epoch=0, fingerprint="f", zone="UTC", plan="p", shapes=(), created="now"),),
 )
 
 
@@ -44,7 +44,7 @@ def changed(folder: JobFolder, **members: Any) -> bytes:
         ({"current": 7}, "it has no version with the current epoch 7"),
         ({"buckets": 0}, "a job has buckets and partitions"),
         ({"buckets": "8"}, "is no manifest"),
-        ({"versions": [{"epoch": 0}]}, "it is no object of created, epoch, fingerprint, plan"),
+        ({"versions": [{"epoch": 0}]}, "it is no object of created, epoch, fingerprint, number, plan, shapes, zone"),
         ({"job": ...}, "it is no object of buckets, current, format, job, partitions, versions"),
         ({"more": 1}, "it is no object of"),
         ({"format": "x"}, "is no manifest"),
@@ -71,7 +71,7 @@ def test_bytes_that_are_no_manifest(folder: JobFolder, content: bytes) -> None:
 
 
 def test_a_manifest_of_a_newer_release_may_look_quite_different(folder: JobFolder) -> None:
-    folder.manifest_path.write_bytes(changed(folder, format=2, more={}, versions=...))
+    folder.manifest_path.write_bytes(changed(folder, format=99, more={}, versions=...))
     with pytest.raises(StateError, match="newer-manifest"):
         folder.manifest()
 

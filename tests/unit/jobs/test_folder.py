@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from everfold.compat import shape_of
+from everfold.compat.keeping import from_json, to_json
 from everfold.errors import StateError
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.plan.nodes import Root
@@ -21,8 +24,23 @@ def roots(query: str = QUERY) -> tuple[Root, ...]:
     return last.roots
 
 
-def opened(path: Path, query: str = QUERY, zone: str = "UTC") -> Manifest:
-    return JobFolder(path).open(roots(query), zone, "the plan", buckets=8, partitions=2)
+def opened(path: Path, query: str = QUERY, zone: str = "UTC", *, accept: bool = False) -> Manifest:
+    manifest, _ = JobFolder(path).open(roots(query), zone, "the plan", buckets=8, partitions=2, accept=lambda _: accept)
+    return manifest
+
+
+def with_checkpoint(path: Path, *, begun: int = 3, done: int = 3) -> Path:
+    """What Spark leaves behind of some batches, as far as a change looks at it."""
+    checkpoint = path / "checkpoints" / "0"
+    metadata = checkpoint / "state" / "0" / "_metadata" / "v2"
+    for folder, count in ((checkpoint / "offsets", begun), (checkpoint / "commits", done)):
+        folder.mkdir(parents=True)
+        for at in range(count + 1):
+            (folder / str(at)).write_text("v1\n{}")
+    metadata.mkdir(parents=True)
+    (metadata / "0").write_text(f'v2\n{{"path":"file:{checkpoint}/state/0/_stateSchema/default/0_x"}}')
+    (metadata / ".0.crc").write_bytes(b"crc")
+    return checkpoint
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
@@ -44,13 +62,74 @@ def test_white_space_and_aliases_are_no_change(tmp_path: Path) -> None:
     opened(tmp_path, QUERY.replace("FROM", "\n  FROM  -- the same\n"))
 
 
+MORE = QUERY.replace("SUM(n)", "SUM(n), COUNT(*)")
+
+
 @pytest.mark.parametrize(
-    ("query", "zone"), [(QUERY.replace("SUM(n)", "MAX(n)"), "UTC"), (QUERY, "Asia/Tokyo")], ids=["query", "zone"]
+    ("query", "zone", "code"),
+    [
+        (QUERY.replace("SUM(n)", "MAX(n)"), "UTC", "incompatible-change"),
+        (MORE, "UTC", "partial-change"),
+        (QUERY, "Asia/Tokyo", "changed-zone"),
+    ],
+    ids=["incompatible", "partial", "zone"],
 )
-def test_another_query_is_refused(tmp_path: Path, query: str, zone: str) -> None:
-    opened(tmp_path)
-    with pytest.raises(StateError, match="changed-query"):
+def test_a_change_that_cannot_go_on_leaves_the_job_as_it_was(tmp_path: Path, query: str, zone: str, code: str) -> None:
+    before = opened(tmp_path)
+    with pytest.raises(StateError, match=code):
         opened(tmp_path, query, zone)
+    assert opened(tmp_path) == before
+
+
+def test_a_change_is_a_new_version_with_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    opened(tmp_path)
+    old = with_checkpoint(tmp_path)
+    files = {file: file.read_bytes() for file in old.rglob("*") if file.is_file()}
+    manifest = opened(tmp_path, MORE, accept=True)
+    assert [(each.number, each.epoch) for each in manifest.versions] == [(0, 0), (1, 1)]
+    assert manifest.current == 1
+    assert opened(tmp_path, MORE) == manifest
+    new = tmp_path / "checkpoints" / "1"
+    assert (new / "commits" / "3").samefile(old / "commits" / "3")
+    assert f"file:{new}/state/0/_stateSchema" in (new / "state" / "0" / "_metadata" / "v2" / "0").read_text()
+    assert not (new / "state" / "0" / "_metadata" / "v2" / ".0.crc").exists()
+    assert {file: file.read_bytes() for file in old.rglob("*") if file.is_file()} == files
+
+
+def test_an_aggregate_that_comes_back_begins_anew(tmp_path: Path) -> None:
+    opened(tmp_path, MORE)
+    opened(tmp_path, QUERY)
+    manifest = opened(tmp_path, MORE, accept=True)
+    (operator,) = manifest.version.known[0].operators
+    assert [(call.label, call.since) for call in operator.calls] == [("SUM(n)", 0), ("COUNT(*)", 2)]
+    _, (root,) = JobFolder(tmp_path).open(roots(MORE), "UTC", "the plan", buckets=8, partitions=2)
+    (shape,) = [shape_of(root)]
+    assert [call.since for call in shape.operators[0].calls] == [0, 2]
+
+
+def test_a_copy_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with_checkpoint(tmp_path)
+    for left in (".1.new", "1"):
+        (tmp_path / "checkpoints" / left / "commits").mkdir(parents=True)
+        (tmp_path / "checkpoints" / left / "commits" / "9").write_text("junk")
+    opened(tmp_path, MORE, accept=True)
+    assert {each.name for each in (tmp_path / "checkpoints").iterdir()} == {"0", "1"}
+    assert not (tmp_path / "checkpoints" / "1" / "commits" / "9").exists()
+
+
+def test_a_batch_that_was_cut_off_belongs_to_the_old_query(tmp_path: Path) -> None:
+    before = opened(tmp_path)
+    with_checkpoint(tmp_path, begun=4, done=3)
+    with pytest.raises(StateError, match=r"unfinished-batch.*\n.*run the old query once more"):
+        opened(tmp_path, MORE, accept=True)
+    assert opened(tmp_path) == before
+
+
+@pytest.mark.parametrize("query", [QUERY, MORE, "SELECT n, COUNT(DISTINCT ts) FROM t WHERE n > 0 GROUP BY n"])
+def test_shapes_come_out_of_the_manifest_as_they_went_in(query: str) -> None:
+    (shape,) = map(shape_of, roots(query))
+    assert from_json(json.loads(json.dumps(to_json(shape)))) == shape
 
 
 def test_a_damaged_manifest_is_said_so(tmp_path: Path) -> None:

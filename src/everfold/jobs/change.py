@@ -1,0 +1,121 @@
+"""A changed query goes on with its job's state: judged, then given a checkpoint of its own, which begins as the old one's last.
+
+The new checkpoint is the old one by hard links: Spark's files are written once and never changed, so a copy costs nothing and the old one stays as it is,
+whatever becomes of the new one. Only files that name their own place are written anew. The manifest names the checkpoint in use, so the change is
+carried out by one atomic write: a process that is killed before it leaves the old version, one that is killed after it the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from everfold.compat import Judgement, QueryShape, Verdict, judge, shape_of, succeeding
+from everfold.compat.report import as_text
+from everfold.errors import StateError
+from everfold.jobs.soundness import newest
+from everfold.plan.nodes import Root, Sink
+
+Accept: TypeAlias = Callable[[Judgement], bool]
+"""Whether a change that keeps a part only is wanted."""
+_NEW_FOLDER = "give the new query a --state folder of its own, or run the old one again"
+_SCHEMA_PATH = re.compile(r'"[^"]*?/state/(\d+)/_stateSchema')
+
+
+def refuse(_: Judgement) -> bool:
+    """Wants no change that keeps a part only."""
+    return False
+
+
+def judged(
+    folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, ignore_filter: bool, accept: Accept
+) -> Judgement:
+    """The judgement on a changed job that may go on.
+
+    StateError `incompatible-change`, `unknown-change`, `partial-change` (not accepted), `reshaped-query`, with all that was found.
+    """
+    new = [shape_of(root) for root in roots]
+    judgement = judge(old, new, ignore_filter=ignore_filter)
+    said = f"the query has changed, and the state in `{folder}`"
+    match judgement.verdict:
+        case Verdict.INCOMPATIBLE:
+            raise _refused("incompatible-change", f"{said} is of no use to the new one", judgement, _NEW_FOLDER)
+        case Verdict.UNKNOWN:
+            raise _refused("unknown-change", f"{said} may mean something else to the new one", judgement, _NEW_FOLDER)
+        case Verdict.PARTIALLY if not accept(judgement):
+            way = "accept that with --on-change accept; or " + _NEW_FOLDER
+            raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
+    if _lowered(old) != _lowered(new):
+        what = f"{said} could go on, but its operators run in another order now, which is not carried out yet"
+        raise _refused("reshaped-query", what, judgement, _NEW_FOLDER)
+    return judgement
+
+
+def _refused(code: str, message: str, judgement: Judgement, help_: str) -> StateError:
+    return StateError.of(code, f"{message}\n\n{as_text(judgement)}\n", help=help_)
+
+
+def _lowered(shapes: Sequence[QueryShape]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """The operators in the order in which they are made, the lowest first: by it their state is found."""
+    return [
+        (shape.sink, operator.kind, tuple(sorted(operator.keys)))
+        for shape in shapes
+        for operator in (shape.operators[at] for at in shape.upwards)
+    ]
+
+
+def going_on(old: Sequence[QueryShape], roots: Sequence[Root], version: int) -> tuple[Root, ...]:
+    """The plans in which each aggregate knows since when it counts: kept ones since they did, others since this version."""
+    left = list(old)
+    made = []
+    for root in roots:
+        sink = root.table.name if isinstance(root, Sink) else ""
+        twin = next((each for each in left if each.sink == sink), QueryShape(sink, (), ()))
+        if twin in left:
+            left.remove(twin)
+        made.append(succeeding(twin, root, version).root)
+    return tuple(made)
+
+
+def check_finished(folder: Path, checkpoint: Path) -> None:
+    """StateError `unfinished-batch` if the last batch was begun and is not done: it belongs to the old query."""
+    begun, done = (newest(checkpoint / log) for log in ("offsets", "commits"))
+    if begun is not None and (done is None or int(begun.name) > int(done.name)):
+        raise StateError.of(
+            "unfinished-batch",
+            f"the job in `{folder}` was cut off in a batch, which the query has to end that began it",
+            help="run the old query once more, stop it, and then change it",
+        )
+
+
+def copied(old: Path, new: Path) -> None:
+    """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced."""
+    part = new.with_name(f".{new.name}.new")
+    for left in (part, new):
+        shutil.rmtree(left, ignore_errors=True)
+    shutil.copytree(old, part, copy_function=_linked)
+    for file in part.glob("state/*/_metadata/v2/[0-9]*"):
+        text = file.read_text(encoding="utf-8")
+        moved = _SCHEMA_PATH.sub(lambda found: json.dumps(f"file:{new}/state/{found[1]}/_stateSchema")[:-1], text)
+        _replace(file, moved)
+    os.rename(part, new)
+
+
+def _linked(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copy2(source, target)
+
+
+def _replace(file: Path, text: str) -> None:
+    """Writes a file anew: it may be one with another checkpoint's. Its checksum is not its own any more."""
+    fresh = file.with_name(f".{file.name}.new")
+    fresh.write_text(text, encoding="utf-8")
+    os.replace(fresh, file)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)

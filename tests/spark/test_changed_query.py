@@ -1,0 +1,86 @@
+"""A job whose query changes goes on with its state: on Spark, from files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+TABLE = (
+    "CREATE TABLE t (k STRING, x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) "
+    "WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json');\n"
+)
+
+
+def put(folder: Path, name: str, rows: list[tuple[str, int, str]]) -> None:
+    (folder / "in").mkdir(exist_ok=True)
+    lines = (json.dumps({"k": k, "x": x, "ts": f"2020-01-01 00:{at}"}) for k, x, at in rows)
+    (folder / "in" / name).write_text("\n".join(lines) + "\n")
+
+
+def run(folder: Path, query: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "query.sql").write_text(TABLE + query)
+    arguments = ["run", "query.sql", "--state", "job", "--format", "json", *options]
+    return subprocess.run(
+        [sys.executable, "-m", "everfold", *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+
+
+def answered(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def now(changes: list[dict[str, Any]], key: str = "k") -> dict[Any, dict[str, Any]]:
+    """The rows that hold after changes, by key."""
+    found: dict[Any, dict[str, Any]] = {}
+    for row in changes:
+        kind = row.pop("op", "+I")
+        if kind in ("+I", "+U"):
+            found[row[key]] = row
+    return found
+
+
+def test_a_group_goes_on_with_what_it_keeps(tmp_path: Path) -> None:
+    old = "SELECT k, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY k;"
+    new = "SELECT k, SUM(x) AS s, COUNT(*) AS n FROM t GROUP BY k;"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")])
+    assert now(answered(run(tmp_path, old))) == {"a": {"k": "a", "s": 6, "m": 5}, "b": {"k": "b", "s": 9, "m": 9}}
+    put(tmp_path, "2.json", [("a", 2, "00:04"), ("c", 3, "00:05")])
+    refused = run(tmp_path, new)
+    assert refused.returncode == 1
+    assert "error[partial-change]" in refused.stderr
+    assert "AGG006  COUNT(*) is new: it starts at the restart" in refused.stderr
+    changed = now(answered(run(tmp_path, new, "--on-change", "accept")))
+    assert changed == {"a": {"k": "a", "s": 8, "n": 1}, "c": {"k": "c", "s": 3, "n": 1}}
+    put(tmp_path, "3.json", [("a", 4, "00:06"), ("b", 1, "00:07")])
+    again = now(answered(run(tmp_path, old, "--on-change", "accept")))
+    # MAX was dropped and has come back: it knows nothing of what was before.
+    assert again == {"a": {"k": "a", "s": 12, "m": 4}, "b": {"k": "b", "s": 10, "m": 1}}
+
+
+def test_windows_that_are_open_go_on(tmp_path: Path) -> None:
+    window = "FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end, k;"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")])
+    assert answered(run(tmp_path, f"SELECT k, SUM(x) AS s, MAX(x) AS m {window}", "--suspend")) == []
+    put(tmp_path, "2.json", [("a", 2, "00:30"), ("c", 3, "00:40")])
+    swapped = run(tmp_path, f"SELECT k, MAX(x) AS m, SUM(x) AS s, MIN(x) AS l {window}", "--on-change", "accept")
+    rows = sorted(answered(swapped), key=lambda row: row["k"])
+    assert rows == [
+        {"k": "a", "m": 5, "s": 8, "l": 2},
+        {"k": "b", "m": 9, "s": 9, "l": None},
+        {"k": "c", "m": 3, "s": 3, "l": 3},
+    ]
+
+
+def test_a_change_of_no_use_leaves_the_job_able_to_go_on(tmp_path: Path) -> None:
+    query = "SELECT k, x, SUM(x) OVER (PARTITION BY k ORDER BY ts) AS s FROM t;"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("a", 5, "00:03")])
+    assert [row["s"] for row in answered(run(tmp_path, query))] == [1, 6]
+    put(tmp_path, "2.json", [("a", 2, "00:04")])
+    refused = run(tmp_path, query.replace("PARTITION BY k ", ""))
+    assert refused.returncode == 1
+    assert "error[incompatible-change]" in refused.stderr
+    assert [row["s"] for row in answered(run(tmp_path, query))] == [8]
