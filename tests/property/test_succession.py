@@ -1,31 +1,19 @@
-"""Changed queries at work: the old one takes half of the rows, the new one goes on with its state and takes the rest.
-
-Kept columns are those of a new query that has seen all rows, new columns those of one that has seen the second half only. A change that cannot be carried
-out is refused, and the old query goes on.
-"""
+"""Changed queries go on with their state: every example of the two seeds, and random changes of random queries."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 import yaml
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from property.halves import hold, planned, rows
 
-from everfold.compat import judge, shape_of
-from everfold.compat.judgement import Judgement, Status
-from everfold.errors import StateError
-from everfold.memory.pipeline import MemoryPipeline
-from everfold.plan.changelog import KIND, RowKind
-from everfold.plan.nodes import Root
-from everfold.sql.planner import Session, Submit
+from everfold.errors import SqlError
 
 CASES = Path(__file__).parents[1] / "cases" / "compat"
-ROWS = 60
-COLUMNS = ("a", "b", "c", "d")
 
 
 def _seeds() -> Iterable[tuple[str, str, str]]:
@@ -40,114 +28,124 @@ def _seeds() -> Iterable[tuple[str, str, str]]:
 SEEDS = list(_seeds())
 
 
-def planned(text: str, of_c: str) -> Root:
-    """The plan of a query over MyTable or src; of_c: the type of c, a number or a text."""
-    tables = "".join(
-        f"CREATE TABLE {name} (a INT, b INT, c {of_c}, d INT, ts TIMESTAMP(3), proctime AS PROCTIME(), "
-        "WATERMARK FOR ts AS ts) WITH ('connector' = 'print');"
-        for name in ("MyTable", "src")
-    )
-    session = Session(lenient=True)
-    (submit,) = [each for each in session.run(tables + text) if isinstance(each, Submit)]
-    return submit.roots[0]
-
-
-def rows(seed: int, of_c: str) -> list[dict[str, Any]]:
-    chance = random.Random(seed)
-    made = []
-    for at in range(ROWS):
-        row: dict[str, Any] = {name: chance.choice([None, *range(6)]) for name in COLUMNS}
-        if of_c == "STRING" and row["c"] is not None:
-            row["c"] = f"text{row['c']}"
-        made.append({**row, "ts": at * 1000})
-    return made
-
-
-def batch(root: Root, part: list[dict[str, Any]]) -> dict[str, pa.Table]:
-    from everfold.plan.nodes import streamed, tables_of
-
-    found = {}
-    for table in tables_of(streamed(root.input)):
-        arrays = [pa.array([row[column.name] for row in part]).cast(column.type.arrow) for column in table.columns]
-        names = [f"c{at}" for at in range(len(table.columns))]
-        found[table.name] = pa.Table.from_arrays(arrays, names=names)
-    return found
-
-
-class Seen:
-    """A pipeline and what its result is by key, the rows of a result without changes one by one."""
-
-    def __init__(self, root: Root, pipeline: MemoryPipeline | None = None) -> None:
-        self.root, self.shape = root, shape_of(root)
-        session = Session()
-        self.pipeline = pipeline or MemoryPipeline(root, session.settings, buckets=2)
-        self.by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self.rows: list[dict[str, Any]] = []
-
-    def feed(self, part: list[dict[str, Any]], *, last: bool = False) -> None:
-        for start in range(0, len(part), 7):
-            self._take(self.pipeline.feed(batch(self.root, part[start : start + 7]), now_ms=0))
-        if last:
-            self._take(self.pipeline.flush(now_ms=0))
-
-    def _take(self, found: pa.Table) -> None:
-        names = [each.name for each in self.shape.columns]
-        keys = [each.name for each in self.shape.columns if all(call is None for _, call in each.origins)]
-        changes = KIND in found.column_names
-        for row in found.to_pylist():
-            values = dict(zip(names, (row[f"c{at}"] for at in range(len(names))), strict=True))
-            if not changes:
-                self.rows.append(values)
-            elif row[KIND] in (RowKind.INSERT, RowKind.UPDATE_AFTER):
-                self.by_key[tuple(values[key] for key in keys)] = values
-            elif row[KIND] == RowKind.DELETE:
-                self.by_key.pop(tuple(values[key] for key in keys), None)
-
-
-def only(values: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, ...]:
-    return tuple(repr(values[name]) for name in names)
-
-
-def in_order(seen: Iterable[Mapping[str, Any]], names: Iterable[str]) -> list[tuple[Any, ...]]:
-    wanted = list(names)
-    return sorted(only(row, wanted) for row in seen)
-
-
-def columns_of(judgement: Judgement, status: Status) -> list[str]:
-    return [each.name for each in judgement.columns if each.status is status]
-
-
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("name", "old", "new"), SEEDS, ids=[name for name, _, _ in SEEDS])
-def test_examples_of_the_seeds_at_work(name: str, old: str, new: str, seed: int) -> None:
+def test_examples_of_the_seeds_at_work(name: str, old: str, new: str) -> None:
     of_c = "STRING" if "substring" in (old + new).lower() else "INT"
-    before, after = planned(old, of_c), planned(new, of_c)
-    judgement = judge([shape_of(before)], [shape_of(after)])
-    first, second = (lambda all_: (all_[: ROWS // 2], all_[ROWS // 2 :]))(rows(seed, of_c))
-    running = Seen(before)
-    running.feed(first)
-    if not judgement.verdict.reuses:
-        with pytest.raises(StateError, match="incompatible"):
-            running.pipeline.changed(after, 1)
-        never_stopped = Seen(before)
-        never_stopped.feed(first)
-        for each in (running, never_stopped):
-            each.feed(second, last=True)
-        assert (running.by_key, running.rows) == (never_stopped.by_key, never_stopped.rows)
+    for seed in range(2):
+        hold(planned(old, of_c), planned(new, of_c), rows(seed, of_c))
+
+
+# --- random queries ---------------------------------------------------------------------------------------------------
+
+CALLS = (
+    "SUM(b)", "MAX(b)", "MIN(b)", "COUNT(*)", "COUNT(b)", "AVG(c)", "MAX(c)", "SUM(b + c)", "COUNT(DISTINCT b)", "SUM(DISTINCT c)",
+    "SUM(b) FILTER (WHERE c > 2)", "FIRST_VALUE(c)", "LAST_VALUE(c)", "STDDEV_POP(b)", "ARRAY_AGG(c)",
+)  # fmt: skip
+PLAIN = tuple(call for call in CALLS if "DISTINCT" not in call)
+OVER_CALLS = ("SUM(b)", "MAX(b)", "MIN(c)", "COUNT(*)", "COUNT(c)", "AVG(c)", "LAST_VALUE(b)", "COUNT(DISTINCT b)")
+FROM = {
+    "group": ("MyTable", ""),
+    "tumble": ("TUMBLE(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '{n}' SECOND)", "window_start, window_end"),
+    "hop": ("HOP(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '{n}' SECOND)", "window_start, window_end"),
+    "cumulate": ("CUMULATE(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '{n}' SECOND)", "window_start, window_end"),
+    "session": ("SESSION(TABLE MyTable PARTITION BY a, DESCRIPTOR(ts), INTERVAL '{n}' SECOND)", "window_start, window_end"),
+}  # fmt: skip
+FRAMES = (
+    "",
+    "ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
+    "RANGE BETWEEN INTERVAL '9' SECOND PRECEDING AND CURRENT ROW",
+    "ROWS UNBOUNDED PRECEDING",
+)
+
+
+def aggregation(kind: str, keys: list[str], calls: list[str], size: int, where: str, having: str, inner: bool) -> str:
+    """An aggregation; inner: around another one."""
+    source, window = FROM[kind]
+    by = ", ".join([*([window] if window else []), *keys])
+    shown = ", ".join([*([window] if window else []), *keys, *calls])
+    source = source.format(n=size)
+    if inner:
+        source = "(SELECT a, d, SUM(b) AS b, MAX(c) AS c FROM MyTable GROUP BY a, d)"
+    return " ".join(
+        [
+            "SELECT",
+            shown or "1",
+            "FROM",
+            source,
+            where,
+            f"GROUP BY {by}" if by else "",
+            f"HAVING {having}" if having else "",
+        ]
+    )
+
+
+def over(keys: list[str], calls: list[str], frame: str, columns: list[str]) -> str:
+    window = f"(PARTITION BY {', '.join(keys)} ORDER BY ts {frame})"
+    return f"SELECT {', '.join([*columns, *(f'{call} OVER {window}' for call in calls)])} FROM MyTable"
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[str, str]:
+    """A query, and one that differs from it in a few things or none."""
+    if draw(st.integers(0, 3)) == 0:
+        calls = draw(st.lists(st.sampled_from(OVER_CALLS), min_size=1, max_size=3, unique=True))
+        parts = [["a"], calls, draw(st.sampled_from(FRAMES)), ["a", "b", "c", "ts"]]
+        changed = [
+            draw(st.sampled_from([["a"], ["a"], ["a"], ["a", "d"]])),
+            _edited(draw, calls, OVER_CALLS),
+            draw(st.sampled_from([parts[2]] * 4 + [*FRAMES])),
+            draw(st.sampled_from([parts[3], parts[3], ["c", "ts", "b", "a"], [*parts[3], "d"]])),
+        ]
+        return over(*parts), over(*changed)  # type: ignore[arg-type]
+    kind = draw(st.sampled_from(["group", "group", "group", *FROM]))
+    inner = kind == "group" and draw(st.integers(0, 3)) == 0
+    keys = draw(st.sampled_from([["a"]] if kind == "session" else [["a"], ["a", "d"], []]))
+    every = CALLS if draw(st.integers(0, 3)) == 0 else PLAIN
+    calls = draw(
+        st.lists(st.sampled_from(every), min_size=draw(st.sampled_from([0, 2, 2, 2])), max_size=4, unique=True)
+    )
+    size = draw(st.sampled_from([10, 20]))
+    where = draw(st.sampled_from(["", "", "WHERE b > 0"]))
+    changed_keys = draw(st.sampled_from([keys] * 5 + [[*keys, "c"]])) if kind != "session" else keys
+    return (
+        aggregation(kind, keys, calls, size, where, "", inner),
+        aggregation(
+            kind,
+            changed_keys,
+            _edited(draw, calls, every),
+            draw(st.sampled_from([size] * 5 + [10])),
+            draw(st.sampled_from([where] * 5 + ["WHERE c > 1"])),
+            draw(st.sampled_from([""] * 4 + ["COUNT(*) > 0", "MAX(b) IS NOT NULL OR MAX(b) IS NULL"])),
+            inner,
+        ),
+    )
+
+
+def _edited(draw: st.DrawFn, calls: list[str], every: tuple[str, ...]) -> list[str]:
+    """The calls, some of them dropped, some added, maybe in another order."""
+    left = [call for call in calls if draw(st.integers(0, 3))]
+    more = draw(st.lists(st.sampled_from(every), max_size=2, unique=True))
+    together = [*left, *(call for call in more if call not in left)]
+    return draw(st.permutations(together)) if draw(st.booleans()) else together
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pairs(), st.integers(0, 99))
+def test_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
+    _hold(pair, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pairs(), st.integers(0, 99))
+def test_many_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
+    _hold(pair, seed)
+
+
+def _hold(pair: tuple[str, str], seed: int) -> None:
+    try:
+        before, after = map(planned, pair)
+    except SqlError:
+        event("refused SQL")
         return
-    changed = Seen(after, running.pipeline.changed(after, 1))
-    changed.feed(second, last=True)
-    whole, half = Seen(after), Seen(after)
-    whole.feed(first)
-    given_before = len(whole.rows)
-    whole.feed(second, last=True)
-    half.feed(second, last=True)
-    kept, started = columns_of(judgement, Status.KEPT), columns_of(judgement, Status.STARTS)
-    assert in_order(changed.rows, kept) == in_order(whole.rows[given_before:], kept)
-    for key, values in whole.by_key.items():
-        now = changed.by_key.get(key) or running.by_key[key]
-        assert only(now, kept) == only(values, kept)
-    # A row is not given again as long as the new columns are what they are of no rows at all.
-    nothing = {name: 0 if name.startswith("COUNT") else None for name in started}
-    for key, values in half.by_key.items():
-        assert only(changed.by_key.get(key, nothing), started) == only(values, started)
+    event(hold(before, after, rows(seed)).verdict.value)

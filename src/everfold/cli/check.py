@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from everfold.cli.run import RunOptions, Script, session_of
@@ -25,11 +26,15 @@ class _Read:
     ignore_filter: bool
 
 
-def check(old: Script, new: Script, options: RunOptions, format_: CheckFormat) -> int:
-    """Prints the judgement on two scripts; its exit code. UsageError `nothing-to-check` for a script without a query."""
+def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFormat) -> int:
+    """Prints the judgement on two scripts, or on a job by its folder and a script; its exit code.
+
+    UsageError `nothing-to-check` for a script without a query, `no-job` for a folder that is none, StateError `damaged-manifest`.
+    """
     from everfold.compat import judge, report
 
-    before, after = _read(old, options), _read(new, options)
+    before = _read_job(old) if isinstance(old, Path) else _read(old, options)
+    after = _read(new, options)
     judgement = judge(before.shapes, after.shapes, ignore_filter=after.ignore_filter)
     notes = tuple(dict.fromkeys((*before.notes, *after.notes)))
     match format_:
@@ -57,6 +62,13 @@ def _read(script: Script, options: RunOptions) -> _Read:
     notes += _refused(session.catalog.excused or ())
     shapes = tuple(shape_of(root) for each in submits for root in each.roots)
     return _Read(shapes, tuple(f"{script.source}: {each}" for each in notes), session.settings.ignore_filter)
+
+
+def _read_job(path: Path) -> _Read:
+    """What the job runs that a folder belongs to."""
+    from everfold.jobs.folder import manifest_of
+
+    return _Read(tuple(manifest_of(path).version.known), (), ignore_filter=False)
 
 
 def _refused(errors: Sequence[SqlError]) -> list[str]:

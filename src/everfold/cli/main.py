@@ -29,6 +29,7 @@ def everfold() -> None:
     everfold run orders.sql           run a script to the end of its input, or until Ctrl-C
     everfold explain orders.sql       show its plan
     everfold check old.sql new.sql    what a job keeps of its state when its query changes
+    everfold history orders/          the versions of a job's query
     everfold test tests/              run case files
 
     \b
@@ -157,8 +158,8 @@ def explain(
 
 
 @everfold.command()
-@click.argument("old", type=click.Path(dir_okay=False))
-@click.argument("new", type=click.Path(dir_okay=False))
+@click.argument("scripts", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="[OLD] NEW")
+@click.option("--state", type=click.Path(file_okay=False, path_type=Path), help="The folder of a job, in place of OLD.")
 @click.option(
     "--format",
     "format_",
@@ -169,22 +170,48 @@ def explain(
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, for both scripts.")
 @click.option("--dialect", type=click.Choice(["flink"]), default="flink", help="The SQL dialect.")
-def check(old: str, new: str, format_: Any, conf: tuple[str, ...], dialect: str) -> None:
-    """Say what a job by the script OLD would keep of its state when it goes on by the script NEW. Nothing is run, no table need be declared.
+def check(scripts: tuple[str, ...], state: Path | None, format_: Any, conf: tuple[str, ...], dialect: str) -> None:
+    """Say what a job keeps of its state that ran by the script OLD, or whose folder is given, when it goes on by the script NEW.
+
+    Nothing is run, and no table need be declared.
 
     \b
     Exit codes: 0 fully compatible, 3 partially compatible, 4 unknown, 5 incompatible.
 
     \b
     everfold check orders.sql orders-new.sql
-    everfold check orders.sql orders-new.sql --format json
+    everfold check orders-new.sql --state /var/lib/orders --format json
     everfold explain AGG006
     """
     from everfold.cli import check as command
     from everfold.cli.run import RunOptions, Script, pairs
 
+    if len(scripts) != (1 if state is not None else 2):
+        raise click.UsageError("name two scripts, the old and the new one; or the new one and --state")
+    old = Script.read(scripts[0], None) if state is None else state
     options = RunOptions(conf=pairs(conf, "--conf"), dialect=dialect)
-    sys.exit(command.check(Script.read(old, None), Script.read(new, None), options, format_))
+    sys.exit(command.check(old, Script.read(scripts[-1], None), options, format_))
+
+
+@everfold.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the versions are printed.",
+)
+def history(folder: Path, format_: Any) -> None:
+    """List the versions of the job in FOLDER: when each began, and since when each of its aggregates counts.
+
+    \b
+    everfold history /var/lib/orders
+    """
+    from everfold.cli import history as command
+
+    command.history(folder, format_)
 
 
 @everfold.command()

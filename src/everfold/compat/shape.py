@@ -123,6 +123,11 @@ class QueryShape:
         return tuple(at for at in range(len(self.operators)) if at not in below)
 
     @property
+    def aggregates(self) -> bool:
+        """Whether the result has an aggregate of some operator in it."""
+        return any(call is not None for each in self.columns for _, call in each.origins)
+
+    @property
     def upwards(self) -> tuple[int, ...]:
         """The operators, each behind those below it: the order in which they are made."""
         return tuple(each for top in self.tops for each in self._upto(top))

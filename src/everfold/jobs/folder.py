@@ -144,6 +144,16 @@ def _damaged(message: str) -> StateError:
     )
 
 
+def manifest_of(path: Path) -> Manifest:
+    """The manifest of the job in a folder. UsageError `no-job` if there is none, StateError `damaged-manifest`, `newer-manifest`."""
+    found = JobFolder(path).manifest()
+    if found is None:
+        raise UsageError.of(
+            "no-job", f"`{path}` is no folder of a job", help="it is what --state named when the job ran"
+        )
+    return found
+
+
 @dataclass(slots=True)
 class JobFolder:
     """An opened job folder. Open it with `locked`, so that no second process works on it."""

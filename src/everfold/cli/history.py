@@ -1,0 +1,43 @@
+"""`everfold history`: the versions of a job's query."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from everfold.jobs.folder import Version
+
+
+def history(folder: Path, format_: Literal["text", "json"]) -> None:
+    """Prints the versions of the job in a folder. UsageError `no-job`, StateError `damaged-manifest`."""
+    from everfold.jobs.folder import manifest_of
+
+    manifest = manifest_of(folder)
+    if format_ == "json":
+        found = [_facts(each, current=each == manifest.version) for each in manifest.versions]
+        sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=2) + "\n")
+        return
+    for at, version in enumerate(manifest.versions):
+        facts = _facts(version, current=version == manifest.version)
+        mark = " (current)" if facts["current"] else ""
+        sys.stdout.write(f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}\n")
+        for operator in facts["operators"]:
+            sys.stdout.write(f"  {operator['operator']}\n")
+            for call in operator["aggregates"]:
+                since = f"since version {call['since']}" if call["since"] else "since the beginning"
+                sys.stdout.write(f"    {call['aggregate']}: {since}\n")
+
+
+def _facts(version: Version, *, current: bool) -> dict[str, Any]:
+    operators = [
+        {
+            "operator": operator.label,
+            "aggregates": [{"aggregate": call.label, "since": call.since} for call in operator.calls],
+        }
+        for shape in version.known
+        for operator in shape.operators
+    ]
+    return {"version": version.number, "current": current, "created": version.created, "operators": operators}

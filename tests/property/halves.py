@@ -1,0 +1,153 @@
+"""Changed queries at work, in memory: what halves of an input give, and what a change is held against."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from everfold.compat import judge, shape_of
+from everfold.compat.judgement import Judgement, Status
+from everfold.errors import StateError
+from everfold.memory.pipeline import MemoryPipeline
+from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.nodes import Root, streamed, tables_of
+from everfold.sql.planner import Session, Submit
+
+ROWS = 60
+COLUMNS = ("a", "b", "c", "d")
+
+
+def planned(text: str, of_c: str = "INT") -> Root:
+    """The plan of a query over MyTable or src; of_c: the type of c, a number or a text."""
+    tables = "".join(
+        f"CREATE TABLE {name} (a INT, b INT, c {of_c}, d INT, ts TIMESTAMP(3), proctime AS PROCTIME(), "
+        "WATERMARK FOR ts AS ts) WITH ('connector' = 'print');"
+        for name in ("MyTable", "src")
+    )
+    session = Session(lenient=True)
+    (submit,) = [each for each in session.run(tables + text) if isinstance(each, Submit)]
+    return submit.roots[0]
+
+
+def rows(seed: int, of_c: str = "INT") -> list[dict[str, Any]]:
+    """Rows a second apart, few values, some NULL."""
+    chance = random.Random(seed)
+    made = []
+    for at in range(ROWS):
+        row: dict[str, Any] = {name: chance.choice([None, *range(6)]) for name in COLUMNS}
+        if of_c == "STRING" and row["c"] is not None:
+            row["c"] = f"text{row['c']}"
+        made.append({**row, "ts": at * 1000})
+    return made
+
+
+def batch(root: Root, part: list[dict[str, Any]]) -> dict[str, pa.Table]:
+    """Rows as the scans of a plan want them."""
+    found = {}
+    for table in tables_of(streamed(root.input)):
+        arrays = [pa.array([row[column.name] for row in part]).cast(column.type.arrow) for column in table.columns]
+        names = [f"c{at}" for at in range(len(table.columns))]
+        found[table.name] = pa.Table.from_arrays(arrays, names=names)
+    return found
+
+
+class Seen:
+    """A pipeline and what has come out of it: rows of a result without changes one by one, else the result as it is now, by key where it has aggregates."""
+
+    def __init__(self, root: Root, pipeline: MemoryPipeline | None = None) -> None:
+        self.root, self.shape = root, shape_of(root)
+        self.names = [each.name for each in self.shape.columns]
+        self.keys = [each.name for each in self.shape.columns if all(call is None for _, call in each.origins)]
+        self.pipeline = pipeline or MemoryPipeline(root, Session().settings, buckets=2)
+        self.by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self.rows: list[dict[str, Any]] = []
+        self.folded: Counter[tuple[Any, ...]] = Counter()
+
+    def feed(self, part: list[dict[str, Any]], *, last: bool = False) -> None:
+        """Takes rows, a few at a time; last: the input ends behind them."""
+        for start in range(0, len(part), 7):
+            self._take(self.pipeline.feed(batch(self.root, part[start : start + 7]), now_ms=0))
+        if last:
+            self._take(self.pipeline.flush(now_ms=0))
+
+    def _take(self, found: pa.Table) -> None:
+        changes = KIND in found.column_names
+        for row in found.to_pylist():
+            values = dict(zip(self.names, (row[f"c{at}"] for at in range(len(self.names))), strict=True))
+            if not changes:
+                self.rows.append(values)
+                continue
+            comes = row[KIND] in (RowKind.INSERT, RowKind.UPDATE_AFTER)
+            self.folded[only(values, self.names)] += 1 if comes else -1
+            key = tuple(values[name] for name in self.keys)
+            if comes:
+                self.by_key[key] = values
+            elif row[KIND] == RowKind.DELETE:
+                self.by_key.pop(key, None)
+
+    @property
+    def now(self) -> Counter[tuple[Any, ...]]:
+        """A result with changes, row by row."""
+        return Counter({row: count for row, count in self.folded.items() if count})
+
+
+def only(values: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, ...]:
+    return tuple(repr(values[name]) for name in names)
+
+
+def in_order(seen: Iterable[Mapping[str, Any]], names: Iterable[str]) -> list[tuple[Any, ...]]:
+    wanted = list(names)
+    return sorted(only(row, wanted) for row in seen)
+
+
+def columns_of(judgement: Judgement, status: Status) -> list[str]:
+    return [each.name for each in judgement.columns if each.status is status]
+
+
+def hold(before: Root, after: Root, given: list[dict[str, Any]]) -> Judgement:
+    """The old query takes half of the rows, the new one goes on with its state and takes the rest. Kept columns are those of a new query that has seen
+    all rows, new columns those of one that has seen the second half only. A change that cannot be carried out is refused, and the old query goes on."""
+    judgement = judge([shape_of(before)], [shape_of(after)])
+    first, second = given[: len(given) // 2], given[len(given) // 2 :]
+    running = Seen(before)
+    running.feed(first)
+    if not judgement.verdict.reuses:
+        with pytest.raises(StateError, match="incompatible"):
+            running.pipeline.changed(after, 1)
+        never_stopped = Seen(before)
+        never_stopped.feed(first)
+        for each in (running, never_stopped):
+            each.feed(second, last=True)
+        assert (running.by_key, running.rows, running.now) == (
+            never_stopped.by_key,
+            never_stopped.rows,
+            never_stopped.now,
+        )
+        return judgement
+    changed = Seen(after, running.pipeline.changed(after, 1))
+    changed.feed(second, last=True)
+    whole, half = Seen(after), Seen(after)
+    whole.feed(first)
+    given_before = len(whole.rows)
+    whole.feed(second, last=True)
+    half.feed(second, last=True)
+    kept, started = columns_of(judgement, Status.KEPT), columns_of(judgement, Status.STARTS)
+    assert in_order(changed.rows, kept) == in_order(whole.rows[given_before:], kept)
+    if not shape_of(after).aggregates:
+        if running.names == changed.names:
+            changed.folded.update(running.folded)
+            assert changed.now == whole.now
+        return judgement
+    for key, values in whole.by_key.items():
+        now = changed.by_key.get(key) or running.by_key[key]
+        assert only(now, kept) == only(values, kept)
+    # A row is not given again as long as the new columns are what they are of no rows at all.
+    nothing = {name: 0 if name.startswith("COUNT") else None for name in started}
+    for key, values in half.by_key.items():
+        assert only(changed.by_key.get(key, nothing), started) == only(values, started)
+    return judgement

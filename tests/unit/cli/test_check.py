@@ -1,0 +1,166 @@
+"""`everfold check`, `everfold history` and the pages of rules: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everfold.compat.rules import all_rules
+from everfold.jobs.folder import JobFolder
+from everfold.sql.planner import Session, Submit
+
+OLD = "SELECT k, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY k;\n"
+PARTLY = "SELECT k, SUM(x) AS s,\n  COUNT(*) AS n\nFROM t GROUP BY k;\n"
+
+
+@pytest.fixture(autouse=True)
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("old.sql").write_text(OLD)
+    Path("partly.sql").write_text(PARTLY)
+    Path("fully.sql").write_text(OLD.replace("SUM(x) AS s, ", ""))
+    Path("other.sql").write_text(OLD.replace("GROUP BY k", "GROUP BY k, j"))
+    Path("python.sql").write_text(OLD.replace("MAX(x)", "my_max(x)"))
+    Path("nothing.sql").write_text("SET 'pipeline.name' = 'x';")
+
+
+def everfold(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "everfold", *arguments], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("new", "code", "verdict"),
+    [
+        ("old", 0, "fully compatible"),
+        ("fully", 0, "fully compatible"),
+        ("partly", 3, "partially compatible"),
+        ("python", 4, "unknown"),
+        ("other", 5, "incompatible"),
+    ],
+)
+def test_each_verdict_has_an_exit_code(new: str, code: int, verdict: str) -> None:
+    done = everfold("check", "old.sql", f"{new}.sql", "--format", "json")
+    assert (done.returncode, json.loads(done.stdout)["verdict"]) == (code, verdict)
+    assert done.stderr == ""
+
+
+def test_json_has_all_that_is_known() -> None:
+    found = json.loads(everfold("check", "old.sql", "partly.sql", "--format", "json").stdout)
+    assert found == {
+        "verdict": "partially compatible",
+        "operators": [
+            {
+                "operator": "GROUP BY k",
+                "verdict": "partially compatible",
+                "findings": [
+                    {
+                        "code": "AGG006",
+                        "verdict": "partially compatible",
+                        "message": "COUNT(*) is new: it starts at the restart",
+                        "line": 2,
+                        "column": 3,
+                    },
+                    {
+                        "code": "AGG007",
+                        "verdict": "fully compatible",
+                        "message": "MAX(x) is gone: its state is given up",
+                        "line": 3,
+                        "column": 8,
+                    },
+                ],
+            }
+        ],
+        "columns": [
+            {"name": "k", "status": "kept", "reason": "computed as before"},
+            {"name": "s", "status": "kept", "reason": "computed as before"},
+            {"name": "n", "status": "starts at the restart", "reason": "COUNT(*) is new"},
+            {"name": "m", "status": "dropped", "reason": "the new query has no such column"},
+        ],
+    }
+
+
+def test_annotations_of_a_pull_request() -> None:
+    done = everfold("check", "old.sql", "other.sql", "--format", "github")
+    assert done.returncode == 5
+    whole, annotation = done.stdout.splitlines()
+    assert whole == "::error title=everfold::the change is incompatible"
+    place, _, message = annotation.partition("title=GRP001::")
+    assert place == "::error file=other.sql,line=1,col=43,"
+    assert message == "GROUP BY k, j: the groups were made by `t.k` and are to be made by `t.k`, `t.j`"
+
+
+def test_a_note_says_what_would_be_refused() -> None:
+    Path("desc.sql").write_text("SELECT k, SUM(x) OVER (PARTITION BY k ORDER BY ts DESC) AS s FROM t")
+    done = everfold("check", "desc.sql", "desc.sql")
+    assert done.returncode == 0
+    assert "note: desc.sql: `everfold run` refuses it: a stream cannot be ordered by falling time" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["old.sql"], "name two scripts"),
+        (["old.sql", "fully.sql", "--state", "job"], "name two scripts"),
+        (["old.sql", "nothing.sql"], "error[nothing-to-check]: `nothing.sql` has no query"),
+        (["old.sql", "missing.sql"], "error[unreadable-file]: `missing.sql` cannot be read"),
+        (["old.sql", "--state", "missing"], "error[no-job]: `missing` is no folder of a job"),
+    ],
+)
+def test_wrong_use(arguments: list[str], words: str) -> None:
+    done = everfold("check", *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
+
+
+def test_sql_that_is_wrong_is_said_so() -> None:
+    Path("wrong.sql").write_text("SELECT k, SUM(x FROM t")
+    done = everfold("check", "old.sql", "wrong.sql")
+    assert done.returncode == 2
+    assert "wrong.sql:1:" in done.stderr
+
+
+def test_a_job_by_its_folder_and_its_history() -> None:
+    tables = "CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'kafka', 'properties.password' = 'hunter2');"
+    for text in (OLD, PARTLY):
+        (*_, submit) = Session().run(tables + text)
+        assert isinstance(submit, Submit)
+        JobFolder(Path("job")).open(submit.roots, "UTC", "plan", buckets=8, partitions=2, accept=lambda _: True)
+    assert "hunter2" not in Path("job/manifest.json").read_text()
+    assert everfold("check", "partly.sql", "--state", "job").returncode == 0
+    assert everfold("check", "old.sql", "--state", "job").returncode == 3
+    shown = everfold("history", "job").stdout.splitlines()
+    assert [line.partition(", since 2")[0] for line in shown] == [
+        "version 0",
+        "  GROUP BY k",
+        "    SUM(x): since the beginning",
+        "    MAX(x): since the beginning",
+        "",
+        "version 1 (current)",
+        "  GROUP BY k",
+        "    SUM(x): since the beginning",
+        "    COUNT(*): since version 1",
+    ]
+    found = json.loads(everfold("history", "job", "--format", "json").stdout)
+    assert [(each["version"], each["current"]) for each in found] == [(0, False), (1, True)]
+
+
+@pytest.mark.parametrize("code", [each.code for each in all_rules()])
+def test_each_rule_has_a_page(code: str) -> None:
+    (rule,) = [each for each in all_rules() if each.code == code]
+    assert rule.title.endswith((".", ":"))
+    assert len(rule.page.splitlines()) >= 3
+    assert not rule.title.startswith(" ")
+
+
+def test_a_page_is_printed() -> None:
+    done = everfold("explain", "grp001")
+    assert done.returncode == 0
+    assert done.stdout.startswith("GRP001: incompatible\n\nThe fields of GROUP BY have changed")
+    done = everfold("explain", "GRP009")
+    assert done.returncode == 2
+    assert "error[unknown-rule]: no rule has the code GRP009" in done.stderr
