@@ -195,6 +195,21 @@ def check(scripts: tuple[str, ...], state: Path | None, format_: Any, conf: tupl
 
 @everfold.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("old", type=int)
+@click.argument("new", type=int)
+def diff(folder: Path, old: int, new: int) -> None:
+    """Show how the versions OLD and NEW of the job in FOLDER differ, and what the one keeps of the other.
+
+    \b
+    everfold diff /var/lib/orders 0 1
+    """
+    from everfold.cli import diff as command
+
+    command.diff(folder, old, new)
+
+
+@everfold.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--format",
     "format_",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Request(Protocol):
     """A job to run: a query, an INSERT, or the INSERTs of a statement set.
 
-    name: for people and logs. state_dir: the job's folder, None for a temporary one. base_folder: what relative paths start from.
+    name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what relative paths start from.
     suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's. stopping: asked again and
     again, True when the job is to stop after its running batch. brief: whether this job and those after it have only little to read. accept: whether a change
     of the query is wanted that keeps a part of the state only.
@@ -32,6 +32,8 @@ class Request(Protocol):
 
     @property
     def roots(self) -> Sequence[Root]: ...
+    @property
+    def sql(self) -> str: ...
     @property
     def settings(self) -> Settings: ...
     @property
@@ -97,5 +99,6 @@ def submit(
         receive=rows,
         progress=progress,
         stopping=request.stopping,
+        sql=request.sql,
         accept=request.accept,
     )

@@ -117,20 +117,23 @@ class Engine:
         progress: Callable[[Progress], None] | None = None,
         stopping: Callable[[], bool] = lambda: False,
         note: Callable[[str], None] = lambda _: None,
+        sql: str = "",
         accept: Accept = refuse,
     ) -> Finished:
         """Runs the roots as one job to its end.
 
         state_dir: the job's folder; without one it lives in a temporary folder. receive: where a bare SELECT's rows go.
-        stopping: asked again and again, True ends the job after its running batch. accept: asked when the query has changed and only a part of the
+        stopping: asked again and again, True ends the job after its running batch. sql: its text, for people. accept: asked when the query has changed and only a part of the
         state is of use to it. Raises EverfoldError.
         """
         self.check(roots, streaming=settings.streaming, note=note)
         if state_dir is not None:
-            return self._run_in(state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, accept)
+            return self._run_in(
+                state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, sql, accept
+            )
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:
             return self._run_in(
-                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, accept
+                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, sql, accept
             )
 
     def _run_in(
@@ -143,6 +146,7 @@ class Engine:
         receive: Receive | None,
         progress: Callable[[Progress], None] | None,
         stopping: Callable[[], bool],
+        sql: str,
         accept: Accept,
     ) -> Finished:
         folder = JobFolder(state_dir.absolute())
@@ -161,6 +165,7 @@ class Engine:
                     plan,
                     buckets=buckets,
                     partitions=partitions,
+                    sql=sql,
                     ignore_filter=settings.ignore_filter,
                     accept=accept,
                 )

@@ -31,6 +31,7 @@ from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
 from everfold.jobs.change import Accept, check_finished, copied, going_on, judged, refuse
 from everfold.plan.nodes import Root, Sink
+from everfold.secrets import without_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,13 +61,14 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version of a job's query. `plan` is its explanation, for people; `fingerprint` is compared; `shapes` are judged when the query changes
+    """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
     (`compat.keeping`), with what each aggregate counts since. number: from 0."""
 
     number: int
     epoch: int
     fingerprint: str
     zone: str
+    sql: str
     plan: str
     shapes: tuple[dict[str, Any], ...]
     created: str
@@ -270,6 +272,7 @@ class JobFolder:
         *,
         buckets: int,
         partitions: int,
+        sql: str = "",
         ignore_filter: bool = False,
         accept: Accept = refuse,
     ) -> tuple[Manifest, tuple[Root, ...]]:
@@ -282,13 +285,13 @@ class JobFolder:
         known = self.manifest()
         if known is None:
             name = hashlib.sha256(f"{self.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
-            version = _new_version(0, 0, mark, zone, plan, roots)
+            version = _new_version(0, 0, mark, zone, sql, plan, roots)
             known = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
         elif known.version.fingerprint != mark:
-            return self._changed(known, roots, zone, plan, mark, ignore_filter, accept)
+            return self._changed(known, roots, zone, sql, plan, mark, ignore_filter, accept)
         return known, going_on(known.version.known, roots, known.version.number)
 
     def _changed(
@@ -296,6 +299,7 @@ class JobFolder:
         known: Manifest,
         roots: Sequence[Root],
         zone: str,
+        sql: str,
         plan: str,
         mark: str,
         ignore_filter: bool,
@@ -317,18 +321,19 @@ class JobFolder:
         with self._writing():
             if self.checkpoint(last.epoch).exists():
                 copied(self.checkpoint(last.epoch), self.checkpoint(epoch))
-        version = _new_version(number, epoch, mark, zone, plan, made)
+        version = _new_version(number, epoch, mark, zone, sql, plan, made)
         manifest = replace(known, current=epoch, versions=(*known.versions, version))
         self.write_manifest(manifest)
         return manifest, made
 
 
-def _new_version(number: int, epoch: int, mark: str, zone: str, plan: str, roots: Sequence[Root]) -> Version:
+def _new_version(number: int, epoch: int, mark: str, zone: str, sql: str, plan: str, roots: Sequence[Root]) -> Version:
     return Version(
         number=number,
         epoch=epoch,
         fingerprint=mark,
         zone=zone,
+        sql=without_secrets(sql).strip(),
         plan=plan,
         shapes=tuple(to_json(shape_of(root)) for root in roots),
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from everfold.connectors.registry import connected
 from everfold.errors import UnsupportedFeature, UsageError
@@ -99,10 +99,17 @@ class TableEnvironment:
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
-    def execute_sql(self, script: str, *, state_dir: str | os.PathLike[str] | None = None) -> TableResult:
+    def execute_sql(
+        self,
+        script: str,
+        *,
+        state_dir: str | os.PathLike[str] | None = None,
+        on_change: Literal["refuse", "accept"] = "refuse",
+    ) -> TableResult:
         """Runs statements in order and waits for each; the result is the last one's.
 
-        state_dir: the folder of an INSERT's job; without it `.everfold/<table>` in the base folder. Raises EverfoldError.
+        state_dir: the folder of an INSERT's job; without it `.everfold/<table>` in the base folder. on_change: what becomes of a job whose query has changed
+        so that it keeps a part of its state only. Raises EverfoldError.
         """
         result = texts((), ())
         for action in self._session.run(script):
@@ -112,7 +119,7 @@ class TableEnvironment:
                 case Done():
                     result = texts((), (), action.message)
                 case Submit():
-                    result = self._run(action, None if state_dir is None else Path(state_dir))
+                    result = self._run(action, None if state_dir is None else Path(state_dir), on_change == "accept")
         return result
 
     def sql_query(self, query: str) -> Query:
@@ -128,7 +135,7 @@ class TableEnvironment:
         assert isinstance(action, Submit)
         return "\n\n".join(explain(root, streaming=action.settings.streaming) for root in action.roots)
 
-    def _run(self, action: Submit, state_dir: Path | None) -> TableResult:
+    def _run(self, action: Submit, state_dir: Path | None = None, accept: bool = False) -> TableResult:
         received: list[pa.Table] = []
         if all(isinstance(root, Sink) for root in action.roots):
             state_dir = state_dir or self._base_folder / ".everfold" / "+".join(action.names)
@@ -136,7 +143,13 @@ class TableEnvironment:
         if settings.streaming and self._all_static(action.roots):
             settings = settings.with_option("execution.runtime-mode", "batch")
         finished = self._engine.run(
-            action.roots, settings=settings, base_folder=self._base_folder, state_dir=state_dir, receive=received.append
+            action.roots,
+            settings=settings,
+            base_folder=self._base_folder,
+            state_dir=state_dir,
+            receive=received.append,
+            sql=action.text,
+            accept=lambda _: accept,
         )
         first = action.roots[0]
         if isinstance(first, Collect):

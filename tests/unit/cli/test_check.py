@@ -129,7 +129,9 @@ def test_a_job_by_its_folder_and_its_history() -> None:
     for text in (OLD, PARTLY):
         (*_, submit) = Session().run(tables + text)
         assert isinstance(submit, Submit)
-        JobFolder(Path("job")).open(submit.roots, "UTC", "plan", buckets=8, partitions=2, accept=lambda _: True)
+        JobFolder(Path("job")).open(
+            submit.roots, "UTC", "plan", buckets=8, partitions=2, sql=submit.text, accept=lambda _: True
+        )
     assert "hunter2" not in Path("job/manifest.json").read_text()
     assert everfold("check", "partly.sql", "--state", "job").returncode == 0
     assert everfold("check", "old.sql", "--state", "job").returncode == 3
@@ -145,6 +147,11 @@ def test_a_job_by_its_folder_and_its_history() -> None:
         "    SUM(x): since the beginning",
         "    COUNT(*): since version 1",
     ]
+    different = everfold("diff", "job", "0", "1").stdout
+    assert "-SELECT k, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY k" in different
+    assert "+  COUNT(*) AS n" in different
+    assert "The change is partially compatible." in different
+    assert "error[no-version]: the job has no version 7" in everfold("diff", "job", "0", "7").stderr
     found = json.loads(everfold("history", "job", "--format", "json").stdout)
     assert [(each["version"], each["current"]) for each in found] == [(0, False), (1, True)]
 

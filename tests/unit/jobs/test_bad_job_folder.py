@@ -21,7 +21,7 @@ MANIFEST = Manifest(
     buckets=8,
     partitions=2,
     current=0,
-    versions=(Version(number=0, epoch=0, fingerprint="f", zone="UTC", plan="p", shapes=(), created="now"),),
+    versions=(Version(number=0, epoch=0, fingerprint="f", zone="UTC", sql="q", plan="p", shapes=(), created="now"),),
 )
 
 
@@ -44,7 +44,10 @@ def changed(folder: JobFolder, **members: Any) -> bytes:
         ({"current": 7}, "it has no version with the current epoch 7"),
         ({"buckets": 0}, "a job has buckets and partitions"),
         ({"buckets": "8"}, "is no manifest"),
-        ({"versions": [{"epoch": 0}]}, "it is no object of created, epoch, fingerprint, number, plan, shapes, zone"),
+        (
+            {"versions": [{"epoch": 0}]},
+            "it is no object of created, epoch, fingerprint, number, plan, shapes, sql, zone",
+        ),
         ({"job": ...}, "it is no object of buckets, current, format, job, partitions, versions"),
         ({"more": 1}, "it is no object of"),
         ({"format": "x"}, "is no manifest"),
