@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from everfold.compat import Judgement, QueryShape, Verdict, judge, shape_of, succeeding
+from everfold.compat.matching import matched
 from everfold.compat.report import as_text
 from everfold.errors import StateError
 from everfold.jobs.soundness import newest
@@ -50,7 +51,7 @@ def judged(
         case Verdict.PARTIALLY if not accept(judgement):
             way = "accept that with --on-change accept; or " + _NEW_FOLDER
             raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
-    if _lowered(old) != _lowered(new):
+    if not _in_place(old, new):
         what = f"{said} could go on, but its operators run in another order now, which is not carried out yet"
         raise _refused("reshaped-query", what, judgement, _NEW_FOLDER)
     return judgement
@@ -60,13 +61,15 @@ def _refused(code: str, message: str, judgement: Judgement, help_: str) -> State
     return StateError.of(code, f"{message}\n\n{as_text(judgement)}\n", help=help_)
 
 
-def _lowered(shapes: Sequence[QueryShape]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """The operators in the order in which they are made, the lowest first: by it their state is found."""
-    return [
-        (shape.sink, operator.kind, tuple(sorted(operator.keys)))
-        for shape in shapes
-        for operator in (shape.operators[at] for at in shape.upwards)
-    ]
+def _in_place(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> bool:
+    """Whether each operator is made at the place of the one whose state it goes on with: the state is found by that place."""
+    if [(each.sink, len(each.operators)) for each in old] != [(each.sink, len(each.operators)) for each in new]:
+        return False
+    return all(
+        one.upwards.index(a) == other.upwards.index(b)
+        for one, other in zip(old, new, strict=True)
+        for a, b in matched(one, other).pairs
+    )
 
 
 def going_on(old: Sequence[QueryShape], roots: Sequence[Root], version: int) -> tuple[Root, ...]:

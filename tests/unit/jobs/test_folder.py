@@ -126,6 +126,14 @@ def test_a_batch_that_was_cut_off_belongs_to_the_old_query(tmp_path: Path) -> No
     assert opened(tmp_path) == before
 
 
+def test_operators_that_change_places_are_not_mixed_up(tmp_path: Path) -> None:
+    sides = ["SELECT n, SUM(n) AS s FROM t GROUP BY n", "SELECT n, MAX(n) AS s FROM t GROUP BY n"]
+    before = opened(tmp_path, " UNION ALL ".join(sides))
+    with pytest.raises(StateError, match="reshaped-query"):
+        opened(tmp_path, " UNION ALL ".join(reversed(sides)))
+    assert opened(tmp_path, " UNION ALL ".join(sides)) == before
+
+
 @pytest.mark.parametrize("query", [QUERY, MORE, "SELECT n, COUNT(DISTINCT ts) FROM t WHERE n > 0 GROUP BY n"])
 def test_shapes_come_out_of_the_manifest_as_they_went_in(query: str) -> None:
     (shape,) = map(shape_of, roots(query))
