@@ -224,7 +224,7 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
                 columns=_set(texts),
                 counted=(node.first, node.last),
                 numbered=node.numbered,
-                by_arrival=node.by_arrival and not is_updating(node.input),
+                by_arrival=node.by_arrival and node.window is None and not is_updating(node.input),
                 label=_label(f"Top-N, rows {node.first} to {node.last}, PARTITION BY", node.partition, node.input),
             )
         case ChangelogNormalize():

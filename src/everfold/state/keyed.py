@@ -388,7 +388,8 @@ def _without_dead(rows: pl.DataFrame) -> pl.DataFrame:
 def _unexpired(rows: pl.DataFrame, expired_before: int | None) -> pl.DataFrame:
     if expired_before is None or TOUCHED not in rows.columns:
         return rows
-    return rows.filter(pl.col(TOUCHED) >= expired_before)
+    # Rows of a time without TTL do not know when they were touched: they stay until they are written again.
+    return rows.filter(pl.col(TOUCHED).is_null() | (pl.col(TOUCHED) >= expired_before))
 
 
 def _live(rows: pl.DataFrame, expired_before: int | None) -> pl.DataFrame:

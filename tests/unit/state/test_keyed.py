@@ -351,6 +351,16 @@ def test_expired_state_leaves_the_store_without_traffic() -> None:
     assert table.rows == 0
 
 
+def test_rows_of_a_time_without_ttl_do_not_expire_when_one_is_set() -> None:
+    table = KeyedTable.decode(MemoryStore(), 0, "t", ["key n"], None, FrameCache(1 << 20))
+    table.write(numbered(0, 100), added=100)
+    table.write(numbered(0, 10, touched=100), added=0)
+    table.write(numbered(10, 20, touched=900), added=0)
+    table.sweep(500, 100)
+    found = table.find(numbered(0, 100).select("h", "key n"), expired_before=500)
+    assert sorted(found["key n"].to_list()) == list(range(10, 100))
+
+
 def test_sweeping_is_spread_over_batches() -> None:
     store = CountingStore()
     table = opened(store)
