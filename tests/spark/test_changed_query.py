@@ -84,3 +84,19 @@ def test_a_change_of_no_use_leaves_the_job_able_to_go_on(tmp_path: Path) -> None
     assert refused.returncode == 1
     assert "error[incompatible-change]" in refused.stderr
     assert [row["s"] for row in answered(run(tmp_path, query))] == [8]
+
+
+def test_a_reset_counts_what_comes_from_now_on(tmp_path: Path) -> None:
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
+    assert len(answered(run(tmp_path, "SELECT k, SUM(x) AS s FROM t GROUP BY k;"))) == 2
+    put(tmp_path, "2.json", [("a", 2, "00:04"), ("a", 3, "00:05")])
+    other = "SELECT x, COUNT(*) AS n FROM t GROUP BY x;"
+    refused = run(tmp_path, other, "--on-change", "accept")
+    assert refused.returncode == 1
+    assert "error[incompatible-change]" in refused.stderr
+    assert now(answered(run(tmp_path, other, "--on-change", "reset")), "x") == {
+        2: {"x": 2, "n": 1},
+        3: {"x": 3, "n": 1},
+    }
+    put(tmp_path, "3.json", [("a", 2, "00:06"), ("a", 1, "00:07")])
+    assert now(answered(run(tmp_path, other)), "x") == {2: {"x": 2, "n": 2}, 1: {"x": 1, "n": 1}}

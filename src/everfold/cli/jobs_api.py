@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from everfold.jobs import Finished
+from everfold.jobs.change import OnChange, refuse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +33,7 @@ class JobRequest:
     name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what
     relative paths start from. suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's.
     stopping: asked after every batch, True when the user wants the job to stop. brief: whether this job and those after it have only little to read.
-    accept: whether a change of the query is wanted that keeps a part of the state only.
+    decide: what becomes of a job whose query has changed so that not all of its state is of use.
     """
 
     roots: Sequence[Root]
@@ -46,7 +47,7 @@ class JobRequest:
     conf: Mapping[str, str] = field(default_factory=dict)
     stopping: Callable[[], bool] = lambda: False
     brief: bool = False
-    accept: Callable[[Judgement], bool] = lambda _: False
+    decide: Callable[[Judgement], OnChange] = refuse
 
 
 class Jobs(Protocol):

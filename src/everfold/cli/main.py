@@ -84,10 +84,10 @@ def _script_options(command: Any) -> Any:
 )
 @click.option(
     "--on-change",
-    type=click.Choice(["ask", "accept"]),
+    type=click.Choice(["ask", "accept", "reset"]),
     default="ask",
     show_default=True,
-    help="When the query of a job has changed and keeps a part of its state only: ask on a terminal and else refuse, or accept it.",
+    help="When the query of a job has changed so that not all of its state is of use: ask on a terminal and else refuse; accept what it keeps; or reset the state and go on where the job was in its input.",
 )
 def run(
     script: str | None,

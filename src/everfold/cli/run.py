@@ -19,6 +19,7 @@ from everfold.cli.main import EXIT_INTERRUPTED
 from everfold.cli.output import Format, output, show
 from everfold.cli.progress import ProgressView, counted, view
 from everfold.errors import UsageError
+from everfold.jobs.change import OnChange
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import Collect, Sink
 from everfold.secrets import without_secrets
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Note, Settings
 
-OnChange: TypeAlias = Literal["ask", "accept"]
+WhenChanged: TypeAlias = Literal["ask", "accept", "reset"]
 STATE_FOLDER = ".everfold"
 """Where INSERT jobs live, beside the script, unless `--state` names another folder."""
 _BRIEF_BYTES = 8 << 20
@@ -82,7 +83,7 @@ class RunOptions:
     format: Format = "text"
     changelog: bool = False
     dialect: str = "flink"
-    on_change: OnChange = "ask"
+    on_change: WhenChanged = "ask"
 
 
 def session_of(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
@@ -196,23 +197,26 @@ def _request(action: Submit, script: Script, options: RunOptions, folders: _Fold
         suspend=options.suspend,
         master=options.master,
         brief=brief,
-        accept=_accepting(options.on_change),
+        decide=_deciding(options.on_change),
         conf={key: value for key, value in options.conf.items() if key.startswith("spark.")},
     )
 
 
-def _accepting(on_change: OnChange) -> Callable[[Judgement], bool]:
-    """Whether a change that keeps a part of the state is wanted: as the command line says, or whoever sits at the terminal."""
+def _deciding(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
+    """What becomes of a job whose query has changed: as the command line says, or whoever sits at the terminal."""
 
-    def accept(judgement: Judgement) -> bool:
+    def decide(judgement: Judgement) -> OnChange:
         from everfold.compat.report import as_text
 
-        if on_change == "ask" and sys.stdin.isatty() and sys.stderr.isatty():
+        if on_change != "ask":
+            return OnChange(on_change)
+        if judgement.verdict.reuses and sys.stdin.isatty() and sys.stderr.isatty():
             click.echo(as_text(judgement), err=True)
-            return click.confirm("Go on with that?", err=True)
-        return on_change == "accept"
+            if click.confirm("Go on with that?", err=True):
+                return OnChange.ACCEPT
+        return OnChange.REFUSE
 
-    return accept
+    return decide
 
 
 def _run_job(engine: Jobs, request: JobRequest, options: RunOptions) -> bool:

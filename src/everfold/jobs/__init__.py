@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from everfold.compat import Judgement
+    from everfold.jobs.change import OnChange
     from everfold.jobs.engine import Engine
     from everfold.jobs.progress import Progress
     from everfold.plan.nodes import Root
@@ -26,8 +27,8 @@ class Request(Protocol):
 
     name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what relative paths start from.
     suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's. stopping: asked again and
-    again, True when the job is to stop after its running batch. brief: whether this job and those after it have only little to read. accept: whether a change
-    of the query is wanted that keeps a part of the state only.
+    again, True when the job is to stop after its running batch. brief: whether this job and those after it have only little to read. decide: what becomes of a job
+    whose query has changed so that not all of its state is of use.
     """
 
     @property
@@ -51,7 +52,7 @@ class Request(Protocol):
     @property
     def brief(self) -> bool: ...
     @property
-    def accept(self) -> Callable[[Judgement], bool]: ...
+    def decide(self) -> Callable[[Judgement], OnChange]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,5 +101,5 @@ def submit(
         progress=progress,
         stopping=request.stopping,
         sql=request.sql,
-        accept=request.accept,
+        decide=request.decide,
     )

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,39 +23,55 @@ from everfold.errors import StateError
 from everfold.jobs.soundness import newest
 from everfold.plan.nodes import Root, Sink
 
-Accept: TypeAlias = Callable[[Judgement], bool]
-"""Whether a change that keeps a part only is wanted."""
+
+class OnChange(StrEnum):
+    """What becomes of a job whose query has changed so that not all of its state is of use: nothing, the state goes on as far as it is of use, or it is
+    given up and the job goes on from where it was in its input."""
+
+    REFUSE = "refuse"
+    ACCEPT = "accept"
+    RESET = "reset"
+
+
+Decide: TypeAlias = Callable[[Judgement], OnChange]
+_WAYS = "run it with --on-change reset, which gives the state up and goes on where the job was; or give it a --state folder of its own; or run the old query again"
 _NEW_FOLDER = "give the new query a --state folder of its own, or run the old one again"
 _SCHEMA_PATH = re.compile(r'"[^"]*?/state/(\d+)/_stateSchema')
 
 
-def refuse(_: Judgement) -> bool:
-    """Wants no change that keeps a part only."""
-    return False
+def refuse(_: Judgement) -> OnChange:
+    """Wants no change but one that keeps all."""
+    return OnChange.REFUSE
 
 
-def judged(
-    folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, ignore_filter: bool, accept: Accept
-) -> Judgement:
-    """The judgement on a changed job that may go on.
+def decided(
+    folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, ignore_filter: bool, decide: Decide
+) -> OnChange:
+    """How a changed job goes on: ACCEPT with its state, RESET without.
 
-    StateError `incompatible-change`, `unknown-change`, `partial-change` (not accepted), `reshaped-query`, with all that was found.
+    StateError `incompatible-change`, `unknown-change`, `partial-change` (as it was decided), `reshaped-query`, with all that was found.
     """
     new = [shape_of(root) for root in roots]
     judgement = judge(old, new, ignore_filter=ignore_filter)
     said = f"the query has changed, and the state in `{folder}`"
+    how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else decide(judgement)
+    if how is OnChange.RESET:
+        if sum(len(each.operators) for each in old) != sum(len(each.operators) for each in new):
+            what = f"the query has changed, and the job in `{folder}` has another number of operators than it, which is not carried out yet"
+            raise _refused("reshaped-query", what, judgement, _NEW_FOLDER)
+        return how
     match judgement.verdict:
         case Verdict.INCOMPATIBLE:
-            raise _refused("incompatible-change", f"{said} is of no use to the new one", judgement, _NEW_FOLDER)
+            raise _refused("incompatible-change", f"{said} is of no use to the new one", judgement, _WAYS)
         case Verdict.UNKNOWN:
-            raise _refused("unknown-change", f"{said} may mean something else to the new one", judgement, _NEW_FOLDER)
-        case Verdict.PARTIALLY if not accept(judgement):
-            way = "accept that with --on-change accept; or " + _NEW_FOLDER
+            raise _refused("unknown-change", f"{said} may mean something else to the new one", judgement, _WAYS)
+        case Verdict.PARTIALLY if how is OnChange.REFUSE:
+            way = "accept that with --on-change accept; or " + _WAYS
             raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
     if not _in_place(old, new):
         what = f"{said} could go on, but its operators run in another order now, which is not carried out yet"
         raise _refused("reshaped-query", what, judgement, _NEW_FOLDER)
-    return judgement
+    return OnChange.ACCEPT
 
 
 def _refused(code: str, message: str, judgement: Judgement, help_: str) -> StateError:

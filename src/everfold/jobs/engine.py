@@ -15,7 +15,7 @@ from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, Option
 from everfold.connectors.registry import connector_of
 from everfold.jobs import Finished
 from everfold.jobs.batch_job import run_batch
-from everfold.jobs.change import Accept, refuse
+from everfold.jobs.change import Decide, refuse
 from everfold.jobs.folder import JobFolder
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Target
@@ -118,22 +118,22 @@ class Engine:
         stopping: Callable[[], bool] = lambda: False,
         note: Callable[[str], None] = lambda _: None,
         sql: str = "",
-        accept: Accept = refuse,
+        decide: Decide = refuse,
     ) -> Finished:
         """Runs the roots as one job to its end.
 
         state_dir: the job's folder; without one it lives in a temporary folder. receive: where a bare SELECT's rows go.
-        stopping: asked again and again, True ends the job after its running batch. sql: its text, for people. accept: asked when the query has changed and only a part of the
+        stopping: asked again and again, True ends the job after its running batch. sql: its text, for people. decide: asked when the query has changed and not all of the
         state is of use to it. Raises EverfoldError.
         """
         self.check(roots, streaming=settings.streaming, note=note)
         if state_dir is not None:
             return self._run_in(
-                state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, sql, accept
+                state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, sql, decide
             )
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:
             return self._run_in(
-                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, sql, accept
+                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, sql, decide
             )
 
     def _run_in(
@@ -147,7 +147,7 @@ class Engine:
         progress: Callable[[Progress], None] | None,
         stopping: Callable[[], bool],
         sql: str,
-        accept: Accept,
+        decide: Decide,
     ) -> Finished:
         folder = JobFolder(state_dir.absolute())
         folder.lock()
@@ -167,7 +167,7 @@ class Engine:
                     partitions=partitions,
                     sql=sql,
                     ignore_filter=settings.ignore_filter,
-                    accept=accept,
+                    decide=decide,
                 )
                 partitions = manifest.partitions
             spark = own_session(self.spark(folder.log_file), partitions)

@@ -29,7 +29,7 @@ from everfold.compat import QueryShape, shape_of
 from everfold.compat.keeping import from_json, to_json
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
-from everfold.jobs.change import Accept, check_finished, copied, going_on, judged, refuse
+from everfold.jobs.change import Decide, OnChange, check_finished, copied, decided, going_on, refuse
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
@@ -62,7 +62,8 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
-    (`compat.keeping`), with what each aggregate counts since. number: from 0."""
+    (`compat.keeping`), with what each aggregate counts since. number: from 0. state_epoch: the number of the version in which its
+    state began as a whole."""
 
     number: int
     epoch: int
@@ -72,6 +73,7 @@ class Version:
     plan: str
     shapes: tuple[dict[str, Any], ...]
     created: str
+    state_epoch: int = 0
 
     @property
     def known(self) -> list[QueryShape]:
@@ -274,12 +276,12 @@ class JobFolder:
         partitions: int,
         sql: str = "",
         ignore_filter: bool = False,
-        accept: Accept = refuse,
+        decide: Decide = refuse,
     ) -> tuple[Manifest, tuple[Root, ...]]:
         """The manifest of the job that runs these plans: made when the folder is new, with a new version when the query has changed and may go on.
         And the plans, in which each aggregate knows since when it counts.
 
-        Raises StateError `incompatible-change` and its like (`change.judged`), `changed-zone`, `unfinished-batch`.
+        Raises StateError `incompatible-change` and its like (`change.decided`), `changed-zone`, `unfinished-batch`.
         """
         mark = fingerprint(roots, zone)
         known = self.manifest()
@@ -291,7 +293,7 @@ class JobFolder:
                 self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
         elif known.version.fingerprint != mark:
-            return self._changed(known, roots, zone, sql, plan, mark, ignore_filter, accept)
+            return self._changed(known, roots, zone, sql, plan, mark, ignore_filter, decide)
         return known, going_on(known.version.known, roots, known.version.number)
 
     def _changed(
@@ -303,7 +305,7 @@ class JobFolder:
         plan: str,
         mark: str,
         ignore_filter: bool,
-        accept: Accept,
+        decide: Decide,
     ) -> tuple[Manifest, tuple[Root, ...]]:
         """The job with a new version, which goes on with the state of the last one."""
         last = known.version
@@ -313,15 +315,17 @@ class JobFolder:
                 f"the state in `{self.path}` was computed in the zone {last.zone}, and the session's is {zone}",
                 help=f"SET 'table.local-time-zone' = '{last.zone}', or give the query a --state folder of its own",
             )
-        judged(self.path, last.known, roots, ignore_filter=ignore_filter, accept=accept)
+        how = decided(self.path, last.known, roots, ignore_filter=ignore_filter, decide=decide)
         check_finished(self.path, self.checkpoint(last.epoch))
         number = max(each.number for each in known.versions) + 1
         epoch = max(each.epoch for each in known.versions) + 1
-        made = going_on(last.known, roots, number)
+        reset = how is OnChange.RESET
+        made = going_on([] if reset else last.known, roots, number)
         with self._writing():
             if self.checkpoint(last.epoch).exists():
                 copied(self.checkpoint(last.epoch), self.checkpoint(epoch))
         version = _new_version(number, epoch, mark, zone, sql, plan, made)
+        version = replace(version, state_epoch=number if reset else last.state_epoch)
         manifest = replace(known, current=epoch, versions=(*known.versions, version))
         self.write_manifest(manifest)
         return manifest, made

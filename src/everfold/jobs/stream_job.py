@@ -92,6 +92,7 @@ class StreamJob:
             bucket_ids=bucket_ids(self.manifest.buckets, self.manifest.partitions),
             idle_timeout_ms=self.idle_timeout_ms,
             drop_null_rowtime=self.drop_null_rowtime,
+            epoch=self.manifest.version.state_epoch,
             read_beside=beside,
         )
         try:

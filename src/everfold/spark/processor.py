@@ -35,16 +35,26 @@ class MapStateStore:
     def delete(self, key: PageKey) -> None:
         self._state.removeKey(tuple(key))
 
+    def begin(self, epoch: int) -> None:
+        """Gives up the pages of earlier epochs, when the first batch of this one comes."""
+        from everfold.state.heads import read_head
+
+        if not read_head(self, epoch):
+            for key in [key for key in self._state.keys() if key[0] < epoch]:  # noqa: SIM118
+                self._state.removeKey(key)
+
 
 class BucketProcessor(StatefulProcessor):
     """Runs one operator. The state variable carries the operator's name, so a checkpoint says whose folder is whose."""
 
-    def __init__(self, operator_name: str, operator: bytes, first_bucket: int, mark: str | None = None) -> None:
+    def __init__(
+        self, operator_name: str, operator: bytes, first_bucket: int, mark: str | None = None, epoch: int = 0
+    ) -> None:
         """`operator` is pickled, to be made only in the workers that run it; the first bucket speaks for all about time.
 
-        mark: kept in the state and compared, where no job folder does that: under a checkpoint of the user's own.
+        epoch: that of the operator's state. mark: kept in the state and compared, where no job folder does that: under a checkpoint of the user's own.
         """
-        self._mark = mark
+        self._mark, self._epoch = mark, epoch
         self._name = operator_name
         self._pickled = operator
         self._first_bucket = first_bucket
@@ -62,6 +72,8 @@ class BucketProcessor(StatefulProcessor):
             self._compare_mark(self._mark)
         if self._operator is None:
             self._operator = pickle.loads(self._pickled)
+        if self._epoch:
+            self._store.begin(self._epoch)
         prepared, metas = [], []
         for row in rows:
             blob = bytes(row.payload)

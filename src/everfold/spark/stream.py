@@ -109,7 +109,7 @@ class StreamLowering:
     """Makes the streaming DataFrame of a plan.
 
     open_source: opens a table under a source name. control_folder: where the runner drops control files. bucket_ids: see `buckets`.
-    epochs: the epoch of each operator's state by name, 0 for one that is not named. mark: see `BucketProcessor`.
+    epoch: that of the state: pages of earlier ones are given up. mark: see `BucketProcessor`.
     named_sources: whether Spark knows the sources by name; not when a stream of the caller's is among them that has none.
     """
 
@@ -120,7 +120,7 @@ class StreamLowering:
     bucket_ids: tuple[int, ...]
     idle_timeout_ms: int | None = None
     drop_null_rowtime: bool = False
-    epochs: dict[str, int] = field(default_factory=dict)
+    epoch: int = 0
     mark: str | None = None
     named_sources: bool = True
     read_beside: Callable[[Plan], DataFrame] = _nothing_beside
@@ -271,11 +271,11 @@ class StreamLowering:
         name = f"w{len(self.operators) + 1}"
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
         clock = clock_of(node, below.splits, self.idle_timeout_ms)
-        operator = operator_of(node, name, clock, self.epochs.get(name, 0), updating=below.changes)
+        operator = operator_of(node, name, clock, self.epoch, updating=below.changes)
         self.operators.append(node)
         split = below.splits[0] if len(below.splits) == 1 else ""
         rows = self._exchange_input(below, operator)
-        processor = BucketProcessor(name, pickled(operator, node), self.bucket_ids[0], self.mark)
+        processor = BucketProcessor(name, pickled(operator, node), self.bucket_ids[0], self.mark, self.epoch)
         packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         changes = is_updating(node)

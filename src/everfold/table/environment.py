@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from everfold.connectors.registry import connected
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.beside import Beside
+from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External, Sources
 from everfold.plan.changelog import KIND, RowKind, is_updating
@@ -104,12 +105,12 @@ class TableEnvironment:
         script: str,
         *,
         state_dir: str | os.PathLike[str] | None = None,
-        on_change: Literal["refuse", "accept"] = "refuse",
+        on_change: Literal["refuse", "accept", "reset"] = "refuse",
     ) -> TableResult:
         """Runs statements in order and waits for each; the result is the last one's.
 
         state_dir: the folder of an INSERT's job; without it `.everfold/<table>` in the base folder. on_change: what becomes of a job whose query has changed
-        so that it keeps a part of its state only. Raises EverfoldError.
+        so that not all of its state is of use: it is refused, goes on with what it keeps, or without its state. Raises EverfoldError.
         """
         result = texts((), ())
         for action in self._session.run(script):
@@ -119,7 +120,7 @@ class TableEnvironment:
                 case Done():
                     result = texts((), (), action.message)
                 case Submit():
-                    result = self._run(action, None if state_dir is None else Path(state_dir), on_change == "accept")
+                    result = self._run(action, None if state_dir is None else Path(state_dir), OnChange(on_change))
         return result
 
     def sql_query(self, query: str) -> Query:
@@ -135,7 +136,7 @@ class TableEnvironment:
         assert isinstance(action, Submit)
         return "\n\n".join(explain(root, streaming=action.settings.streaming) for root in action.roots)
 
-    def _run(self, action: Submit, state_dir: Path | None = None, accept: bool = False) -> TableResult:
+    def _run(self, action: Submit, state_dir: Path | None = None, on_change: OnChange = OnChange.REFUSE) -> TableResult:
         received: list[pa.Table] = []
         if all(isinstance(root, Sink) for root in action.roots):
             state_dir = state_dir or self._base_folder / ".everfold" / "+".join(action.names)
@@ -149,7 +150,7 @@ class TableEnvironment:
             state_dir=state_dir,
             receive=received.append,
             sql=action.text,
-            accept=lambda _: accept,
+            decide=lambda _: on_change,
         )
         first = action.roots[0]
         if isinstance(first, Collect):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from everfold.compat.rules import all_rules
+from everfold.jobs.change import OnChange
 from everfold.jobs.folder import JobFolder
 from everfold.sql.planner import Session, Submit
 
@@ -130,7 +131,7 @@ def test_a_job_by_its_folder_and_its_history() -> None:
         (*_, submit) = Session().run(tables + text)
         assert isinstance(submit, Submit)
         JobFolder(Path("job")).open(
-            submit.roots, "UTC", "plan", buckets=8, partitions=2, sql=submit.text, accept=lambda _: True
+            submit.roots, "UTC", "plan", buckets=8, partitions=2, sql=submit.text, decide=lambda _: OnChange.ACCEPT
         )
     assert "hunter2" not in Path("job/manifest.json").read_text()
     assert everfold("check", "partly.sql", "--state", "job").returncode == 0

@@ -10,6 +10,7 @@ import pytest
 from everfold.compat import shape_of
 from everfold.compat.keeping import from_json, to_json
 from everfold.errors import StateError
+from everfold.jobs.change import OnChange
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
@@ -24,8 +25,15 @@ def roots(query: str = QUERY) -> tuple[Root, ...]:
     return last.roots
 
 
-def opened(path: Path, query: str = QUERY, zone: str = "UTC", *, accept: bool = False) -> Manifest:
-    manifest, _ = JobFolder(path).open(roots(query), zone, "the plan", buckets=8, partitions=2, accept=lambda _: accept)
+def opened(path: Path, query: str = QUERY, zone: str = "UTC", how: OnChange = OnChange.REFUSE) -> Manifest:
+    manifest, _ = JobFolder(path).open(
+        roots(query),
+        zone,
+        "the plan",
+        buckets=8,
+        partitions=2,
+        decide=lambda _: how,
+    )
     return manifest
 
 
@@ -85,7 +93,7 @@ def test_a_change_is_a_new_version_with_a_checkpoint_of_its_own(tmp_path: Path) 
     opened(tmp_path)
     old = with_checkpoint(tmp_path)
     files = {file: file.read_bytes() for file in old.rglob("*") if file.is_file()}
-    manifest = opened(tmp_path, MORE, accept=True)
+    manifest = opened(tmp_path, MORE, how=OnChange.ACCEPT)
     assert [(each.number, each.epoch) for each in manifest.versions] == [(0, 0), (1, 1)]
     assert manifest.current == 1
     assert opened(tmp_path, MORE) == manifest
@@ -99,7 +107,7 @@ def test_a_change_is_a_new_version_with_a_checkpoint_of_its_own(tmp_path: Path) 
 def test_an_aggregate_that_comes_back_begins_anew(tmp_path: Path) -> None:
     opened(tmp_path, MORE)
     opened(tmp_path, QUERY)
-    manifest = opened(tmp_path, MORE, accept=True)
+    manifest = opened(tmp_path, MORE, how=OnChange.ACCEPT)
     (operator,) = manifest.version.known[0].operators
     assert [(call.label, call.since) for call in operator.calls] == [("SUM(n)", 0), ("COUNT(*)", 2)]
     _, (root,) = JobFolder(tmp_path).open(roots(MORE), "UTC", "the plan", buckets=8, partitions=2)
@@ -113,7 +121,7 @@ def test_a_copy_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:
     for left in (".1.new", "1"):
         (tmp_path / "checkpoints" / left / "commits").mkdir(parents=True)
         (tmp_path / "checkpoints" / left / "commits" / "9").write_text("junk")
-    opened(tmp_path, MORE, accept=True)
+    opened(tmp_path, MORE, how=OnChange.ACCEPT)
     assert {each.name for each in (tmp_path / "checkpoints").iterdir()} == {"0", "1"}
     assert not (tmp_path / "checkpoints" / "1" / "commits" / "9").exists()
 
@@ -122,8 +130,24 @@ def test_a_batch_that_was_cut_off_belongs_to_the_old_query(tmp_path: Path) -> No
     before = opened(tmp_path)
     with_checkpoint(tmp_path, begun=4, done=3)
     with pytest.raises(StateError, match=r"unfinished-batch.*\n.*run the old query once more"):
-        opened(tmp_path, MORE, accept=True)
+        opened(tmp_path, MORE, how=OnChange.ACCEPT)
     assert opened(tmp_path) == before
+
+
+def test_a_reset_gives_the_state_up_and_keeps_the_place_in_the_input(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with_checkpoint(tmp_path)
+    other = QUERY.replace("SUM(n)", "MAX(n)")
+    manifest = opened(tmp_path, other, how=OnChange.RESET)
+    assert (manifest.current, manifest.version.state_epoch) == (1, 1)
+    assert (tmp_path / "checkpoints" / "1" / "offsets" / "3").exists()
+    assert opened(tmp_path, other.replace("MAX(n)", "MAX(n), COUNT(*)"), how=OnChange.ACCEPT).version.state_epoch == 1
+    with pytest.raises(StateError, match="reshaped-query"):
+        opened(
+            tmp_path,
+            f"SELECT window_end, COUNT(*) FROM ({other}) AS w (window_end, m) GROUP BY window_end",
+            how=OnChange.RESET,
+        )
 
 
 def test_operators_that_change_places_are_not_mixed_up(tmp_path: Path) -> None:
