@@ -107,15 +107,18 @@ def pairs(draw: st.DrawFn) -> tuple[str, str]:
     size = draw(st.sampled_from([10, 20]))
     where = draw(st.sampled_from(["", "", "WHERE b > 0"]))
     changed_keys = draw(st.sampled_from([keys] * 5 + [[*keys, "c"]])) if kind != "session" else keys
+    edited = _edited(draw, calls, every)
+    # A condition over an aggregate that is new leaves out rows of those that are kept: that is no loss of state.
+    conditions = [f"{call} IS NULL OR {call} IS NOT NULL" for call in edited if call in calls]
     return (
         aggregation(kind, keys, calls, size, where, "", inner),
         aggregation(
             kind,
             changed_keys,
-            _edited(draw, calls, every),
+            edited,
             draw(st.sampled_from([size] * 5 + [10])),
             draw(st.sampled_from([where] * 5 + ["WHERE c > 1"])),
-            draw(st.sampled_from([""] * 4 + ["COUNT(*) > 0", "MAX(b) IS NOT NULL OR MAX(b) IS NULL"])),
+            draw(st.sampled_from(["", "", *conditions])),
             inner,
         ),
     )
@@ -129,7 +132,7 @@ def _edited(draw: st.DrawFn, calls: list[str], every: tuple[str, ...]) -> list[s
     return draw(st.permutations(together)) if draw(st.booleans()) else together
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pairs(), st.integers(0, 99))
 def test_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
     _hold(pair, seed)

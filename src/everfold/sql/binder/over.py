@@ -13,9 +13,8 @@ from sqlglot import exp
 
 from everfold.aggregates.registry import Aggregate
 from everfold.errors import SqlError, nearest_or_all
-from everfold.plan.canonical import column_texts, frame_text
 from everfold.plan.changelog import is_updating
-from everfold.plan.expressions import Expr, InputRef, Literal, text_of, transform
+from everfold.plan.expressions import Expr, InputRef, Literal, transform
 from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind
 from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.literals import bind_literal
@@ -72,9 +71,7 @@ class Overs:
         moved: writes an expression over the query's input over `plan` (over groups, say).
         """
         places: dict[int, int] = {}
-        names = column_texts(plan)
-        # In an order of their own, whatever the order in which they are written: so their state is found again.
-        for window, node in sorted(self._windows.items(), key=lambda each: _text(each[0], moved, names)):
+        for window, node in self._windows.items():
             calls = [(at, call) for at, (of, call) in enumerate(self._calls) if of == window]
             width = len(plan.schema)
             plan = _placed(plan, window, [call for _, call in calls], moved, context, node)
@@ -89,13 +86,6 @@ class Overs:
             return transform(expr, change)
 
         return plan, over
-
-
-def _text(window: OverWindow, moved: Callable[[Expr], Expr], names: tuple[str, ...]) -> str:
-    """What a window is, over a plan whose columns are made of `names`."""
-    keys = sorted(text_of(moved(key), names) for key in window.partition)
-    order = [(text_of(moved(key.expression), names), key.descending, key.nulls_first) for key in window.order]
-    return f"{keys} {order} {frame_text(window.frame)}"
 
 
 def is_call_over_window(expr: Expr) -> bool:
