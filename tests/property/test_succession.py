@@ -101,6 +101,9 @@ def pairs(draw: st.DrawFn) -> tuple[str, str]:
     inner = kind == "group" and draw(st.integers(0, 3)) == 0
     keys = draw(st.sampled_from([["a"]] if kind == "session" else [["a"], ["a", "d"], []]))
     every = CALLS if draw(st.integers(0, 3)) == 0 else PLAIN
+    if inner:
+        # An inner aggregate that nobody reads any more gives no changes any more: rows come to the outer one in another order.
+        every = tuple(call for call in every if not call.startswith(("FIRST", "LAST", "ARRAY")))
     calls = draw(
         st.lists(st.sampled_from(every), min_size=draw(st.sampled_from([0, 2, 2, 2])), max_size=4, unique=True)
     )
@@ -132,7 +135,7 @@ def _edited(draw: st.DrawFn, calls: list[str], every: tuple[str, ...]) -> list[s
     return draw(st.permutations(together)) if draw(st.booleans()) else together
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pairs(), st.integers(0, 99))
 def test_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
     _hold(pair, seed)
