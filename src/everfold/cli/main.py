@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -15,6 +16,7 @@ from everfold import __version__
 from everfold.cache import cache_folder
 from everfold.errors import EXIT_FAILED, EXIT_WRONG_USE, EverfoldError
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 EXIT_INTERRUPTED = 130
 
@@ -36,6 +38,12 @@ def everfold() -> None:
     Completion for bash (zsh, fish likewise):
       eval "$(_EVERFOLD_COMPLETE=bash_source everfold)"
     """
+
+
+def _format_option(*formats: str, help: str) -> Callable[[_Command], _Command]:
+    """`--format`, text unless it is said."""
+    choice = click.Choice(formats)
+    return click.option("--format", "format_", type=choice, default="text", show_default=True, help=help)
 
 
 def _script_options(command: Any) -> Any:
@@ -69,14 +77,7 @@ def _script_options(command: Any) -> Any:
     show_default=True,
     help="memory: in this process, for small bounded files.",
 )
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["text", "json", "csv"]),
-    default="text",
-    show_default=True,
-    help="How a query's rows are printed.",
-)
+@_format_option("text", "json", "csv", help="How a query's rows are printed.")
 @click.option(
     "--changelog",
     is_flag=True,
@@ -160,13 +161,8 @@ def explain(
 @everfold.command()
 @click.argument("scripts", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="[OLD] NEW")
 @click.option("--state", type=click.Path(file_okay=False, path_type=Path), help="The folder of a job, in place of OLD.")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["text", "json", "github"]),
-    default="text",
-    show_default=True,
-    help="How the judgement is printed; github: as annotations of a pull request.",
+@_format_option(
+    "text", "json", "github", help="How the judgement is printed; github: as annotations of a pull request."
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, for both scripts.")
 @click.option("--dialect", type=click.Choice(["flink"]), default="flink", help="The SQL dialect.")
@@ -210,14 +206,7 @@ def diff(folder: Path, old: int, new: int) -> None:
 
 @everfold.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the versions are printed.",
-)
+@_format_option("text", "json", help="How the versions are printed.")
 def history(folder: Path, format_: Any) -> None:
     """List the versions of the job in FOLDER: when each began, and since when each of its aggregates counts.
 
@@ -238,14 +227,7 @@ def history(folder: Path, format_: Any) -> None:
     show_default=True,
     help="Where the cases run.",
 )
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How results are printed.",
-)
+@_format_option("text", "json", help="How results are printed.")
 @click.option(
     "--bless", is_flag=True, help="Write what failed cases answer into their files. Read the difference afterwards."
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from everfold.compat.matching import Matching, matched
+from everfold.compat.matching import matched, twins
 from everfold.compat.rules import OF_KIND, Change, Rule
 from everfold.compat.rules.rule import Said
 from everfold.compat.rules.topology import new_operator, operator_gone, other_kind
@@ -23,6 +23,11 @@ class Finding:
     verdict: Verdict
     message: str
     span: Span | None = None
+
+    @property
+    def place(self) -> Span | None:
+        """The place, if it can be shown."""
+        return self.span if self.span is not None and self.span.text else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +78,11 @@ def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], *, ignore_filter
     """
     operators: list[OperatorJudgement] = []
     columns: list[ColumnJudgement] = []
-    for one, other in _pairs(old, new):
+    for one, other in twins(old, new):
         pair = _Pair(one, other, ignore_filter)
         operators += pair.operators
         columns += pair.columns
     return Judgement(tuple(operators), tuple(columns))
-
-
-_NOTHING = QueryShape("", (), ())
-
-
-def _pairs(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[tuple[QueryShape, QueryShape]]:
-    left = list(old)
-    found = []
-    for each in new:
-        twin = next((one for one in left if one.sink == each.sink), None)
-        if twin is not None:
-            left.remove(twin)
-        found.append((twin or _NOTHING, each))
-    return [*found, *((each, _NOTHING) for each in left)]
 
 
 class _Pair:
@@ -99,7 +90,7 @@ class _Pair:
 
     def __init__(self, old: QueryShape, new: QueryShape, ignore_filter: bool) -> None:
         self._old, self._new, self._ignore_filter = old, new, ignore_filter
-        self._matching: Matching = matched(old, new)
+        self._matching = matched(old, new)
         self._verdicts: dict[int, OperatorJudgement] = {}
         twins = self._matching.old
         for at, operator in enumerate(new.operators):

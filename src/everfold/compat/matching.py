@@ -20,6 +20,22 @@ class Matching:
         return {new: old for old, new in self.pairs}
 
 
+NOTHING = QueryShape("", (), ())
+"""The shape of a query that is not there."""
+
+
+def twins(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[tuple[QueryShape, QueryShape]]:
+    """The queries of two jobs: each new one with the old one that writes the same table, bare ones by their order; then the old ones that are left."""
+    left = list(old)
+    found = []
+    for each in new:
+        twin = next((one for one in left if one.sink == each.sink), None)
+        if twin is not None:
+            left.remove(twin)
+        found.append((twin or NOTHING, each))
+    return [*found, *((each, NOTHING) for each in left)]
+
+
 def matched(old: QueryShape, new: QueryShape) -> Matching:
     """The operators of two queries, one by one."""
     found = Matching()

@@ -44,13 +44,12 @@ def as_json(judgement: Judgement, notes: Sequence[str] = ()) -> str:
 
 
 def _finding(found: Finding) -> dict[str, Any]:
-    placed = found.span is not None and found.span.text
     return {
         "code": found.code,
         "verdict": found.verdict.value,
         "message": found.message,
-        "line": found.span.line if placed and found.span else None,
-        "column": found.span.column if placed and found.span else None,
+        "line": found.place.line if found.place is not None else None,
+        "column": found.place.column if found.place is not None else None,
     }
 
 
@@ -60,8 +59,8 @@ def as_github(judgement: Judgement) -> str:
     for operator in judgement.operators:
         for each in operator.findings:
             place = ""
-            if each.span is not None and each.span.text:
-                place = f"file={_property(each.span.source)},line={each.span.line},col={each.span.column},"
+            if each.place is not None:
+                place = f"file={_property(each.place.source)},line={each.place.line},col={each.place.column},"
             lines.append(
                 f"::{_LEVELS[each.verdict]} {place}title={each.code}::{_escaped(f'{operator.operator}: {each.message}')}"
             )
@@ -94,9 +93,9 @@ def as_text(judgement: Judgement, notes: Sequence[str] = ()) -> str:
 
 
 def _place(found: Finding) -> str:
-    if found.span is None or not found.span.text:
+    if found.place is None:
         return ""
-    return f"  ({found.span.source}:{found.span.line}:{found.span.column})"
+    return f"  ({found.place.source}:{found.place.line}:{found.place.column})"
 
 
 def _table(columns: Sequence[ColumnJudgement]) -> list[str]:

@@ -13,8 +13,8 @@ from typing import assert_never
 from everfold.errors import Span
 from everfold.plan.canonical import call_text, column_texts, expr_text, frame_text
 from everfold.plan.changelog import is_updating
-from everfold.plan.explain import call_sql, duration, window_text
-from everfold.plan.expressions import Expr, conjuncts, inputs_of
+from everfold.plan.explain import call_sql, duration, expr_sql, window_text
+from everfold.plan.expressions import Expr, InputRef, conjuncts, inputs_of, text_of
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
@@ -271,8 +271,6 @@ def _below_windows(node: OverAggregate) -> Plan:
 
 
 def _label(what: str, keys: Sequence[Expr], plan: Plan) -> str:
-    from everfold.plan.explain import expr_sql
-
     names = plan.schema.names
     return (
         f"{what} {', '.join(expr_sql(key, names) for key in keys)}" if keys else what.rpartition(", ")[0] or "all rows"
@@ -281,8 +279,6 @@ def _label(what: str, keys: Sequence[Expr], plan: Plan) -> str:
 
 def _calls(calls: Iterable[AggCall], node: GroupAggregate | WindowAggregate | OverAggregate) -> tuple[CallShape, ...]:
     """The calls, a repeated one once."""
-    from everfold.plan.expressions import InputRef
-
     found: dict[str, CallShape] = {}
     for call in calls:
         text = call_text(call, node.input)
@@ -342,8 +338,6 @@ def _input(plan: Plan) -> InputShape:
 
 def _join_text(node: Join) -> str:
     """A join with all that is beside the stream."""
-    from everfold.plan.expressions import text_of
-
     names = (*column_texts(node.left), *column_texts(node.right))
     on = "" if node.condition is None else text_of(node.condition, names)
     return f"{node.kind.value} JOIN {node.right!r} ON {on}"

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from everfold.compat import Judgement, QueryShape, Verdict, judge, shape_of, succeeding
-from everfold.compat.matching import matched
+from everfold.compat.matching import matched, twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
-from everfold.jobs.soundness import newest
-from everfold.plan.nodes import Root, Sink
+from everfold.jobs.soundness import unfinished
+from everfold.plan.nodes import Root
 
 
 class OnChange(StrEnum):
@@ -91,21 +91,13 @@ def _in_place(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> bool:
 
 def going_on(old: Sequence[QueryShape], roots: Sequence[Root], version: int) -> tuple[Root, ...]:
     """The plans in which each aggregate knows since when it counts: kept ones since they did, others since this version."""
-    left = list(old)
-    made = []
-    for root in roots:
-        sink = root.table.name if isinstance(root, Sink) else ""
-        twin = next((each for each in left if each.sink == sink), QueryShape(sink, (), ()))
-        if twin in left:
-            left.remove(twin)
-        made.append(succeeding(twin, root, version).root)
-    return tuple(made)
+    pairs = twins(old, [shape_of(root) for root in roots])
+    return tuple(succeeding(one, root, version).root for (one, _), root in zip(pairs, roots, strict=False))
 
 
 def check_finished(folder: Path, checkpoint: Path) -> None:
     """StateError `unfinished-batch` if the last batch was begun and is not done: it belongs to the old query."""
-    begun, done = (newest(checkpoint / log) for log in ("offsets", "commits"))
-    if begun is not None and (done is None or int(begun.name) > int(done.name)):
+    if unfinished(checkpoint):
         raise StateError.of(
             "unfinished-batch",
             f"the job in `{folder}` was cut off in a batch, which the query has to end that began it",

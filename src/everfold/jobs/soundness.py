@@ -48,6 +48,17 @@ def newest(log: Path) -> Path | None:
     return max(entries, key=lambda each: int(each.name), default=None)
 
 
+def newest_batch(log: Path) -> int:
+    """The highest number in a log of Spark's, -1 for none."""
+    entry = newest(log)
+    return -1 if entry is None else int(entry.name)
+
+
+def unfinished(checkpoint: Path) -> bool:
+    """Whether a batch was begun and is not done: the next start runs it again."""
+    return newest_batch(checkpoint / "offsets") > newest_batch(checkpoint / "commits")
+
+
 def is_sound(file: Path) -> bool:
     """Whether one of the small files can be read from its first line to its last."""
     try:

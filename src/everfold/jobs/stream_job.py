@@ -16,7 +16,7 @@ from everfold.jobs.failure import explained
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Router, Target, tagged
-from everfold.jobs.soundness import newest
+from everfold.jobs.soundness import newest_batch, unfinished
 from everfold.jobs.sources import Sources
 from everfold.plan.nodes import (
     GroupAggregate,
@@ -82,7 +82,7 @@ class StreamJob:
             BatchLowering(self.spark, self.zone, self.sources.batch, self.drop_null_rowtime),
             self.sources,
             self.folder.path / "beside",
-            unfinished=_newest_batch(checkpoint / "offsets") > _newest_batch(checkpoint / "commits"),
+            unfinished=unfinished(checkpoint),
         )
         lowering = StreamLowering(
             spark=self.spark,
@@ -171,7 +171,7 @@ class StreamJob:
             raise _Stopped
 
     def _all_read(self) -> bool:
-        offsets = self._offsets(_newest_batch(self._checkpoint / "commits"))
+        offsets = self._offsets(newest_batch(self._checkpoint / "commits"))
         return all(source.reached_end(offsets) for source in self.sources.opened)
 
     @property
@@ -238,12 +238,6 @@ class StreamJob:
         if idle or due:
             self._ticked_at = router.last_batch_at
             control.tick()
-
-
-def _newest_batch(log: Path) -> int:
-    """The highest number in a log of Spark's checkpoint, -1 for none."""
-    entry = newest(log)
-    return -1 if entry is None else int(entry.name)
 
 
 def _leaves_open(node: StatefulNode) -> bool:

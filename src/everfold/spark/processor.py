@@ -37,9 +37,9 @@ class MapStateStore:
 
     def begin(self, epoch: int) -> None:
         """Gives up the pages of earlier epochs, when the first batch of this one comes."""
-        from everfold.state.heads import read_head
+        from everfold.state.heads import is_begun
 
-        if not read_head(self, epoch):
+        if not is_begun(self, epoch):
             for key in [key for key in self._state.keys() if key[0] < epoch]:  # noqa: SIM118
                 self._state.removeKey(key)
 

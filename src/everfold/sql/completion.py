@@ -15,7 +15,8 @@ from sqlglot import exp
 
 from everfold.plan.expressions import Call, InputRef
 from everfold.plan.nodes import Table, TableColumn
-from everfold.sql.binder.names import LEGACY_WINDOWS, OVER_FUNCTIONS, is_aggregate
+from everfold.sql.binder.names import LEGACY_WINDOWS, is_aggregate
+from everfold.sql.binder.python_functions import is_sqls
 from everfold.sql.catalog import CatalogTable, Column, Watermark
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, QualifiedStar, WindowTvf
 from everfold.sql.statements import (
@@ -252,7 +253,7 @@ class _Run:
 
     def _undeclared(self, node: FunctionCall, *, aggregate: bool) -> bool:
         """Whether a call is that of an aggregate that nobody declared."""
-        if node.special or _is_sqls(node.name) or node.spelled.lower() in self.functions:
+        if node.special or is_sqls(node.name) or node.spelled.lower() in self.functions:
             return False
         self.found.aggregates[node.spelled] = aggregate or self.found.aggregates.get(node.spelled, False)
         return self.found.aggregates[node.spelled]
@@ -417,12 +418,6 @@ def _queries(node: exp.Expression) -> Iterator[exp.Expression]:
         return
     for child in node.iter_expressions():
         yield from _queries(child)
-
-
-def _is_sqls(name: str) -> bool:
-    from everfold.sql.functions import lookup
-
-    return is_aggregate(name) or name in OVER_FUNCTIONS or name in LEGACY_WINDOWS or lookup(name) is not None
 
 
 def _add(to: dict[str, Use], more: Mapping[str, Use]) -> None:

@@ -14,6 +14,11 @@ def read_head(store: Store, epoch: int) -> dict[str, Any]:
     return {} if blob is None else decode_head(blob)
 
 
+def is_begun(store: Store, epoch: int) -> bool:
+    """Whether a batch has left a head in this epoch."""
+    return store.get(_key(epoch)) is not None
+
+
 def write_head(store: Store, epoch: int, head: dict[str, Any]) -> None:
     """Leaves it for the next batch."""
     store.put(_key(epoch), encode_head(head))

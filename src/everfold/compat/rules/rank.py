@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from everfold.compat.rules.inputs import RULES as INPUTS
-from everfold.compat.rules.rule import Change, Said, rule, sentence_of
+from everfold.compat.rules.rule import Change, Said, other_rows, rule, sentence_of
 from everfold.compat.verdict import Verdict
 
 
@@ -61,14 +61,8 @@ def other_columns(change: Change) -> Iterator[Said]:
 
     Way out: run the new query with a new `--state` folder.
     """
-    if all(each.by_arrival and each.counted == (1, 1) for each in (change.old, change.new)):
-        return
-    old, new = set(change.old.columns), set(change.new.columns)
-    if old != new:
-        yield Said(
-            f"its rows had {sentence_of(tuple(sorted(old - new)))} and are to have {sentence_of(tuple(sorted(new - old)))}",
-            change.new.span,
-        )
+    if not all(each.by_arrival and each.counted == (1, 1) for each in (change.old, change.new)):
+        yield from other_rows(change)
 
 
 @rule("TOP005", Verdict.INCOMPATIBLE)
@@ -130,12 +124,7 @@ def other_kept_columns(change: Change) -> Iterator[Said]:
 
     Way out: run the new query with a new `--state` folder.
     """
-    old, new = set(change.old.columns), set(change.new.columns)
-    if old != new:
-        yield Said(
-            f"its rows had {sentence_of(tuple(sorted(old - new)))} and are to have {sentence_of(tuple(sorted(new - old)))}",
-            change.new.span,
-        )
+    yield from other_rows(change)
 
 
 RANK = (

@@ -75,6 +75,14 @@ def rule(code: str, verdict: Verdict) -> Callable[[Applies], Rule]:
     return made
 
 
+def other_rows(change: Change) -> Iterator[Said]:
+    """What is said where an operator keeps rows and their columns have changed."""
+    old, new = set(change.old.columns), set(change.new.columns)
+    if old != new:
+        gone, came = (sentence_of(tuple(sorted(each))) for each in (old - new, new - old))
+        yield Said(f"its rows had {gone} and are to have {came}", change.new.span)
+
+
 def sentence_of(texts: tuple[str, ...]) -> str:
     """Canonical texts for a sentence."""
     return ", ".join(f"`{text}`" for text in texts) if texts else "nothing"

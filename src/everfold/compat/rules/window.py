@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from everfold.compat.rules.calls import CALLS, python_functions
 from everfold.compat.rules.inputs import RULES as INPUTS
-from everfold.compat.rules.rule import Change, Said, rule, sentence_of
+from everfold.compat.rules.rule import Change, Said, other_rows, rule, sentence_of
 from everfold.compat.verdict import Verdict
 
 
@@ -90,12 +90,7 @@ def other_columns(change: Change) -> Iterator[Said]:
 
     Way out: run the new query with a new `--state` folder.
     """
-    old, new = set(change.old.columns), set(change.new.columns)
-    if old != new:
-        yield Said(
-            f"its rows had {sentence_of(tuple(sorted(old - new)))} and are to have {sentence_of(tuple(sorted(new - old)))}",
-            change.new.span,
-        )
+    yield from other_rows(change)
 
 
 AGGREGATE = (python_functions, other_window, other_time, other_keys, *INPUTS, computed_between, other_emission, *CALLS)

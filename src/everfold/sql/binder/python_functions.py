@@ -25,10 +25,11 @@ def called(node: FunctionCall, context: Context) -> UserFunction | None:
         return None
     if len(parts) > 1:  # a name with its database is never SQL's
         return functions.other(name)
-    return functions.system(name) or (None if _is_sqls(node.name) else functions.other(name))
+    return functions.system(name) or (None if is_sqls(node.name) else functions.other(name))
 
 
-def _is_sqls(name: str) -> bool:
+def is_sqls(name: str) -> bool:
+    """Whether SQL itself has a function of that name, in capitals."""
     from everfold.sql.functions import lookup
 
     return is_aggregate(name) or name in OVER_FUNCTIONS or name in LEGACY_WINDOWS or lookup(name) is not None
