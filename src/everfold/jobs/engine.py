@@ -192,6 +192,7 @@ class Engine:
                     drop_null_rowtime=settings.null_rowtime == "drop",
                     log_file=folder.log_file,
                 )
+            folder.settle(manifest)
             router = StreamJob(
                 spark=spark,
                 folder=folder,

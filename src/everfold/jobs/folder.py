@@ -278,8 +278,8 @@ class JobFolder:
         ignore_filter: bool = False,
         decide: Decide = refuse,
     ) -> tuple[Manifest, tuple[Root, ...]]:
-        """The manifest of the job that runs these plans: made when the folder is new, with a new version when the query has changed and may go on.
-        And the plans, in which each aggregate knows since when it counts.
+        """The manifest of the job that runs these plans: made when the folder is new, with a new version when the query has changed and may go on,
+        which `settle` puts in place. And the plans, in which each aggregate knows since when it counts.
 
         Raises StateError `incompatible-change` and its like (`change.decided`), `changed-zone`, `unfinished-batch`.
         """
@@ -307,7 +307,7 @@ class JobFolder:
         ignore_filter: bool,
         decide: Decide,
     ) -> tuple[Manifest, tuple[Root, ...]]:
-        """The job with a new version, which goes on with the state of the last one."""
+        """The job with a new version, which is to go on with the state of the last one."""
         last = known.version
         if last.zone != zone:
             raise StateError.of(
@@ -321,14 +321,24 @@ class JobFolder:
         epoch = max(each.epoch for each in known.versions) + 1
         reset = how is OnChange.RESET
         made = going_on([] if reset else last.known, roots, number)
-        with self._writing():
-            if self.checkpoint(last.epoch).exists():
-                copied(self.checkpoint(last.epoch), self.checkpoint(epoch))
         version = _new_version(number, epoch, mark, zone, sql, plan, made)
         version = replace(version, state_epoch=number if reset else last.state_epoch)
-        manifest = replace(known, current=epoch, versions=(*known.versions, version))
+        return replace(known, current=epoch, versions=(*known.versions, version)), made
+
+    def settle(self, manifest: Manifest) -> None:
+        """Carries out the change that `open` has found, if it has found one: once nothing can refuse it any more, and no process writes the old checkpoint.
+
+        StateError `unfinished-batch`.
+        """
+        known = self.manifest()
+        if known is None or known == manifest:
+            return
+        last = self.checkpoint(known.current)
+        check_finished(self.path, last)
+        with self._writing():
+            if last.exists():
+                copied(last, self.checkpoint(manifest.current))
         self.write_manifest(manifest)
-        return manifest, made
 
 
 def _new_version(number: int, epoch: int, mark: str, zone: str, sql: str, plan: str, roots: Sequence[Root]) -> Version:

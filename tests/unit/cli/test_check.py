@@ -130,9 +130,17 @@ def test_a_job_by_its_folder_and_its_history() -> None:
     for text in (OLD, PARTLY):
         (*_, submit) = Session().run(tables + text)
         assert isinstance(submit, Submit)
-        JobFolder(Path("job")).open(
-            submit.roots, "UTC", "plan", buckets=8, partitions=2, sql=submit.text, decide=lambda _: OnChange.ACCEPT
+        folder = JobFolder(Path("job"))
+        manifest, _ = folder.open(
+            submit.roots,
+            "UTC",
+            "plan",
+            buckets=8,
+            partitions=2,
+            sql=submit.text,
+            decide=lambda _: OnChange.ACCEPT,
         )
+        folder.settle(manifest)
     assert "hunter2" not in Path("job/manifest.json").read_text()
     assert everfold("check", "partly.sql", "--state", "job").returncode == 0
     assert everfold("check", "old.sql", "--state", "job").returncode == 3

@@ -26,14 +26,9 @@ def roots(query: str = QUERY) -> tuple[Root, ...]:
 
 
 def opened(path: Path, query: str = QUERY, zone: str = "UTC", how: OnChange = OnChange.REFUSE) -> Manifest:
-    manifest, _ = JobFolder(path).open(
-        roots(query),
-        zone,
-        "the plan",
-        buckets=8,
-        partitions=2,
-        decide=lambda _: how,
-    )
+    folder = JobFolder(path)
+    manifest, _ = folder.open(roots(query), zone, "the plan", buckets=8, partitions=2, decide=lambda _: how)
+    folder.settle(manifest)
     return manifest
 
 
@@ -102,6 +97,17 @@ def test_a_change_is_a_new_version_with_a_checkpoint_of_its_own(tmp_path: Path) 
     assert f"file:{new}/state/0/_stateSchema" in (new / "state" / "0" / "_metadata" / "v2" / "0").read_text()
     assert not (new / "state" / "0" / "_metadata" / "v2" / ".0.crc").exists()
     assert {file: file.read_bytes() for file in old.rglob("*") if file.is_file()} == files
+
+
+def test_a_change_that_something_else_refuses_leaves_the_job_as_it_was(tmp_path: Path) -> None:
+    before = opened(tmp_path)
+    with_checkpoint(tmp_path)
+    found, _ = JobFolder(tmp_path).open(
+        roots(MORE), "UTC", "the plan", buckets=8, partitions=2, decide=lambda _: OnChange.ACCEPT
+    )
+    assert found.current == 1
+    assert opened(tmp_path) == before
+    assert not (tmp_path / "checkpoints" / "1").exists()
 
 
 def test_an_aggregate_that_comes_back_begins_anew(tmp_path: Path) -> None:
