@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from everfold.compat import judge, shape_of
+from everfold.compat import Verdict, judge, shape_of
 from everfold.compat.judgement import Judgement, Status
 from everfold.errors import StateError
 from everfold.memory.pipeline import MemoryPipeline
@@ -151,3 +151,29 @@ def hold(before: Root, after: Root, given: list[dict[str, Any]]) -> Judgement:
     for key, values in half.by_key.items():
         assert only(changed.by_key.get(key, nothing), started) == only(values, started)
     return judgement
+
+
+def hold_filled(before: Root, after: Root, given: list[dict[str, Any]]) -> None:
+    """The new query goes on with the old one's state and is given the past: it cannot be told from one that has seen all rows."""
+    judgement = judge([shape_of(before)], [shape_of(after)])
+    if judgement.verdict is not Verdict.PARTIALLY:
+        return
+    first, second = given[: len(given) // 2], given[len(given) // 2 :]
+    running, whole = Seen(before), Seen(after)
+    running.feed(first)
+    whole.feed(first)
+    given_before = len(whole.rows)
+    changed = Seen(after, running.pipeline.changed(after, 1, history=batch(after, first)))
+    for each in (changed, whole):
+        each.feed(second, last=True)
+    names = [each.name for each in judgement.columns if each.name in changed.names]
+    assert in_order(changed.rows, names) == in_order(whole.rows[given_before:], names)
+    if not shape_of(after).aggregates:
+        return
+    started = columns_of(judgement, Status.STARTS)
+    for key, values in whole.by_key.items():
+        # What the past does not change is not given again.
+        now = changed.by_key.get(key) or {**dict.fromkeys(started), **running.by_key[key]}
+        for name in names:
+            same = only(now, [name]) == only(values, [name])
+            assert same or (name.startswith("COUNT") and (now[name] or 0) == values[name]), (name, key)

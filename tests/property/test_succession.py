@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from property.halves import hold, planned, rows
+from property.halves import hold, hold_filled, planned, rows
 
 from everfold.errors import SqlError
 
@@ -33,6 +33,7 @@ def test_examples_of_the_seeds_at_work(name: str, old: str, new: str) -> None:
     of_c = "STRING" if "substring" in (old + new).lower() else "INT"
     for seed in range(2):
         hold(planned(old, of_c), planned(new, of_c), rows(seed, of_c))
+        hold_filled(planned(old, of_c), planned(new, of_c), rows(seed, of_c))
 
 
 # --- random queries ---------------------------------------------------------------------------------------------------
@@ -155,3 +156,4 @@ def _hold(pair: tuple[str, str], seed: int) -> None:
         event("refused SQL")
         return
     event(hold(before, after, rows(seed)).verdict.value)
+    hold_filled(before, after, rows(seed))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -19,6 +19,7 @@ from everfold.compat import judge, shape_of, succeeding
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
+from everfold.operators.backfill import as_given, beginning, is_fillable, obstacle
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import NO_WATERMARK, Meta, Operator, Stats
 from everfold.plan.changelog import KIND, RowKind, is_updating
@@ -43,6 +44,7 @@ from everfold.plan.nodes import (
     tables_of,
 )
 from everfold.sql.settings import NULL_ROWTIME_HELP, Settings
+from everfold.state.heads import read_head
 from everfold.state.store import MemoryStore
 from everfold.types import physical
 
@@ -52,12 +54,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Stage:
-    """A stateful node at work."""
+    """A stateful node at work. past: what its next batch begins with, by bucket (`operators.backfill`)."""
 
     node: StatefulNode
     operator: Operator
     stores: list[MemoryStore]
     stats: list[Stats] = field(default_factory=list)
+    past: list[pl.DataFrame] | None = None
 
 
 @dataclass(slots=True)
@@ -112,10 +115,13 @@ class MemoryPipeline:
         again._dropped, again._started = self._dropped, self._started
         return again
 
-    def changed(self, root: Root, version: int, settings: Settings | None = None) -> MemoryPipeline:
-        """A new pipeline by another query, as that version of the job, which goes on with this one's state.
+    def changed(
+        self, root: Root, version: int, settings: Settings | None = None, history: Mapping[str, pa.Table] | None = None
+    ) -> MemoryPipeline:
+        """A new pipeline by another query, as that version of the job, which goes on with this one's state. history: all rows that have come so far, by table: new
+        aggregates are given their past with the next batch.
 
-        StateError `incompatible-change` where the judgement is that it cannot; this one is as it was then.
+        StateError `no-backfill`, or `incompatible-change` where the judgement is that it cannot; this one is as it was then.
         """
         settings, old = settings or self._settings, shape_of(self._root)
         judgement = judge([old], [shape_of(root)], ignore_filter=settings.ignore_filter)
@@ -129,7 +135,30 @@ class MemoryPipeline:
         for one, other in succession.matching.pairs:
             stages[other].stores, stages[other].stats = others[one].stores, others[one].stats
         again._dropped, again._started = self._dropped, self._started
+        if history is not None:
+            for stage in stages:
+                again._recall(stage, version, history)
         return again
+
+    def _recall(self, stage: _Stage, version: int, history: Mapping[str, pa.Table]) -> None:
+        """Computes the past of a stage's new aggregates."""
+        begun = beginning(stage.node, version)
+        if begun is None:
+            return
+        why = obstacle(begun)
+        if why is not None:
+            raise StateError.of("no-backfill", f"the new aggregates cannot be given their past: {why}")
+        reached = {id(each.node): _reached(each) for each in self._stages}
+        duck = Duck(self._settings.local_time_zone, 0)
+        begun = replace(begun, input=as_given(begun.input, lambda node: reached[id(node)]))
+        operator = operator_of(begun, stage.operator.name, clock_of(begun, (), None))
+        assert is_fillable(operator)
+        since = reached[id(stage.node)]
+        assert since is not None
+        below = _Stream(relation_of(duck, begun.input, history, self._settings))
+        rows = _Batch(duck, {}, False, False, iter(()), self)._prepared(begun, below, operator)
+        found = operator.history(rows, since)
+        stage.past = [found.filter(pl.col("hash") % len(stage.stores) == at) for at in range(len(stage.stores))]
 
     def _by_place(self) -> list[_Stage]:
         """The operators in the order in which they flow, topmost first."""
@@ -318,12 +347,16 @@ class _Batch:
         buckets = len(stage.stores)
         prepared = operator.prepare(self._prepared(node, below, operator))
         metas = [Meta(self.duck.now_ms, below.watermarks, self.flush)]
+        filled: list[pl.DataFrame] = []
+        if stage.past is not None and is_fillable(operator):
+            filled = [operator.fill(store, [past]) for store, past in zip(stage.stores, stage.past, strict=True)]
+            stage.past = None
         steps = [
             operator.step(store, [prepared.filter(pl.col("hash") % buckets == at) if buckets > 1 else prepared], metas)
             for at, store in enumerate(stage.stores)
         ]
         stage.stats = [step.stats for step in steps]
-        table = pl.concat([step.rows for step in steps]).to_arrow(compat_level=pl.CompatLevel.oldest())
+        table = pl.concat([*filled, *(step.rows for step in steps)]).to_arrow(compat_level=pl.CompatLevel.oldest())
         hidden = (KIND,) if is_updating(node) else ()
         relation = self.duck.leaf(table, operator.schema, hidden)
         return _Stream(relation, (operator.name,), steps[0].meta.watermarks, hidden)
@@ -354,6 +387,14 @@ class _Batch:
 
 def _hash(*texts: str) -> str:
     return f"CAST(hash({', '.join(texts)}) % 9223372036854775807 AS BIGINT)"
+
+
+def _reached(stage: _Stage) -> int | None:
+    """Up to when the rows of a stage are final, in all buckets."""
+    operator = stage.operator
+    if not is_fillable(operator):
+        return None
+    return min(operator.reached(read_head(store, 0)) for store in stage.stores)
 
 
 def _summed(name: str, stats: list[Stats]) -> Stats:

@@ -121,24 +121,38 @@ class GroupOperator:
             known = groups["had"] | (groups["n"] > 0)
             state.ignored -= int(groups.filter(~known)["n"].sum())
             groups, old = groups.filter(known), old.filter(known)
-        groups = groups.with_columns(pl.int_range(pl.len()).alias("g"))
-        old = old.with_columns(groups["g"])
-
-        slots = [name for fold in self._plain for name in fold.slots]
-        parts = [old.filter("had").select("g", *layout.slots), groups.select("g", *slots)]
+        groups, old, parts = self._side_by_side(groups, old)
         moves: list[pl.DataFrame] = []
         for at, table in enumerate(self._tables):
             values = prepared.filter(pl.col(_TABLE) == at + 1)
             values = values.join(groups.select("g", *keys), on=keys, nulls_equal=True, maintain_order="left")
             moves.append(state.values[at].moved(values))
             parts += self._appeared(table, moves[-1])
-        merged = fold_slots(pl.concat(parts, how="diagonal"), ["g"], layout.folds).sort("g")
-        merged = groups.select("g", *keys, "seq", "n", "had").hstack(merged.drop("g"))
+        merged = self._merged(groups, parts)
         for at, table in enumerate(self._tables):
             for position, count in table.extremes:
                 fold = layout.folds[position]
                 merged = self._next_extremes(merged, old, fold, state.values[at], moves[at], count)
-        merged = compacted(settle(merged, layout.folds, whole=True), layout.folds)
+        return self._kept(merged, old, state)
+
+    def _side_by_side(
+        self, groups: pl.DataFrame, old: pl.DataFrame
+    ) -> tuple[pl.DataFrame, pl.DataFrame, list[pl.DataFrame]]:
+        """Groups and what the state has of them, numbered by `g`; and the slots of both, older ones first."""
+        groups = groups.with_columns(pl.int_range(pl.len()).alias("g"))
+        old = old.with_columns(groups["g"])
+        slots = [name for fold in self._plain for name in fold.slots]
+        return groups, old, [old.filter("had").select("g", *self._layout.slots), groups.select("g", *slots)]
+
+    def _merged(self, groups: pl.DataFrame, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """The groups with all that there is of their slots."""
+        merged = fold_slots(pl.concat(parts, how="diagonal"), ["g"], self._layout.folds).sort("g")
+        return groups.drop(self._layout.slots, strict=False).hstack(merged.drop("g"))
+
+    def _kept(self, merged: pl.DataFrame, old: pl.DataFrame, state: _State) -> pl.DataFrame:
+        """Writes groups into the state; the changes of their results."""
+        folds = self._layout.folds
+        merged = compacted(settle(merged, folds, whole=True), folds)
         has = pl.col("n") > 0 if self.updating else pl.lit(True)
         state.write_groups(merged, old, has)
         return self._changed(merged, old, has)
@@ -153,7 +167,8 @@ class GroupOperator:
         """What the state has of the groups, row by row; `had`: whether it has the group."""
         keys = list(self._layout.keys)
         found = state.find_groups(groups).with_columns(pl.lit(True).alias("had"))
-        columns = [*self._layout.slots, "n", "had"]
+        touched = ["touched"] if "touched" in found.columns else []
+        columns = [*self._layout.slots, "n", "had", *touched]
         joined = groups.select("hash", *keys).join(
             found.select("hash", *keys, *columns),
             on=["hash", *keys],
@@ -162,6 +177,36 @@ class GroupOperator:
             maintain_order="left",
         )
         return joined.with_columns(pl.col("had").fill_null(False))
+
+    # --- backfill -----------------------------------------------------------------------------------------------------
+
+    def reached(self, head: Mapping[str, Any]) -> int:
+        """NO_WATERMARK: a group takes rows of all times."""
+        return NO_WATERMARK
+
+    def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
+        """One row a group: `hash`, `seq`, keys, slots."""
+        return self._layout.to_page(self.prepare(rows), ["hash", "seq"])
+
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Merges histories into the groups that are there, which are touched no later than they were; the changes of their results."""
+        head = read_head(store, self._epoch)
+        clock = Clock.decode(self._clock, head.get("clock"))
+        closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
+        state = _State(self, store, head, clock.now_ms, closed)
+        rows = pl.concat([self._layout.from_page(each, ["hash", "seq"]) for each in histories])
+        groups = self._touched(rows.with_columns(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq"))
+        old = self._old(groups, state)
+        there = old["had"]
+        facts = [old[name] for name in ("had", "n", "touched") if name in old.columns]
+        groups, old = groups.with_columns(facts).filter(there), old.filter(there)
+        if groups.is_empty():
+            return no_changes(self.schema)
+        before = pl.col("seq") + NO_WATERMARK
+        groups, old, parts = self._side_by_side(groups.with_columns(before), old)
+        rows = self._kept(self._merged(groups, parts), old, state)
+        write_head(store, self._epoch, head | state.encode())
+        return rows
 
     # --- calls that keep values ---------------------------------------------------------------------------------------
 
@@ -256,13 +301,14 @@ class _State:
         return self._groups.rows + sum(each.table.rows for each in self.values)
 
     def find_groups(self, groups: pl.DataFrame) -> pl.DataFrame:
-        """The stored rows of groups: `hash`, keys, slots, `n`."""
+        """The stored rows of groups: `hash`, keys, slots, `n`, and `touched` where they know it."""
         keys = [pl.col(key).alias(name) for key, name in self._names.items()]
         wanted = groups.select(pl.col("hash").alias("h"), *keys)
         page = self._groups.find(wanted, expired_before=self._expired)
         number = pl.col("n") if "n" in page.columns else pl.lit(None, dtype=pl.Int64).alias("n")
         page = page.with_columns(pl.col("h").alias("hash"), number)
-        return self._layout.from_page(page, ["hash", "n"])
+        touched = ["touched"] if self._touched and "touched" in page.columns else []
+        return self._layout.from_page(page, ["hash", "n", *touched])
 
     def write_groups(self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr) -> None:
         """Keeps the groups that are there and whose state has changed, and lets go of those that have become empty."""
@@ -285,7 +331,10 @@ class _State:
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         number = [pl.col("n")] if self._updating else []
-        touched = [rows.with_columns(each).get_column("touched") for each in self._touched]
+        touched = [
+            rows["touched"] if "touched" in rows.columns else rows.with_columns(each).get_column("touched")
+            for each in self._touched
+        ]
         page = self._layout.to_page(rows.with_columns(pl.col("hash").alias("h")), ["h"])
         return page.with_columns(*(rows["n"] for _ in number), *touched)
 

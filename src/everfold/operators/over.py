@@ -16,7 +16,7 @@ By processing time all rows are out at once, in the order of their arrival, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from everfold.operators.runs import Runs
 from everfold.plan.canonical import expr_text
 from everfold.plan.changelog import ORDER
 from everfold.plan.expressions import references
-from everfold.plan.nodes import OverAggregate, TimeKind
+from everfold.plan.nodes import Frame, OverAggregate, TimeKind
 from everfold.state.heads import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.store import Store
@@ -119,6 +119,73 @@ class OverOperator:
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, head["late"], waiting.rows + past.rows)
         return Step(out, clock.forwarded(self.name, live, metas), stats)
+
+    # --- backfill -----------------------------------------------------------------------------------------------------
+
+    def reached(self, head: Mapping[str, Any]) -> int:
+        """Up to when rows are out."""
+        clock = Clock.decode(self._clock, head.get("clock"))
+        return max(clock.watermark, clock.closed)
+
+    def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
+        """The slots of the rows that a bucket may still have: `hash`, `seq`, `time`, keys, slots. With a frame without a bound those up to `since` are
+        one row a partition, its time before all time."""
+        rows = self.prepare(rows).drop(self._columns)
+        waiting, out = rows.filter(pl.col(_TIME) > since), rows.filter(pl.col(_TIME) <= since)
+        frame = self._node.frame
+        if frame.first is None:
+            facts = [pl.col("hash").first(), pl.col("seq").min(), pl.lit(NO_WATERMARK, dtype=pl.Int64).alias(_TIME)]
+            out = fold_slots(out.sort("seq"), self._keys, self._layout.folds, facts)
+            out = settle(out, self._layout.folds, whole=False)
+        elif frame.rows:
+            kept = pl.col(_TIME).sort().tail(_kept_rows(frame)).first()
+            out = out.filter(pl.col(_TIME) >= (kept.over(self._keys) if self._keys else kept))
+        else:
+            out = out.filter(pl.col(_TIME) >= since - _reach_ms(frame))
+        return self._layout.to_page(pl.concat([out.select(rows.columns), waiting]), ["hash", "seq", _TIME])
+
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Gives the rows that wait, and what is kept of those that are out, the slots of histories. A row is found by its partition, its time, and which it is of
+        those by arrival. No rows: they come when time has passed them."""
+        head = read_head(store, self._epoch)
+        clock = Clock.decode(self._clock, head.get("clock"))
+        waiting = Runs.decode(store, self._epoch, "waiting", head.get("waiting"))
+        past = _Past(self, store, head, clock.now_ms)
+        fixed = ["hash", "seq", _TIME]
+        rows = pl.concat([self._layout.from_page(each, fixed) for each in histories]).sort("seq")
+        past.fill(rows)
+        pages = [
+            self._from_page(page).with_columns(pl.lit(at, dtype=pl.Int64).alias("at"))
+            for at in waiting.index
+            for page in waiting.read(at)
+        ]
+        if pages:
+            filled = self._filled(pl.concat(pages), rows)
+            for (at,), part in filled.partition_by("at", as_dict=True, include_key=False).items():
+                waiting.drop(at)
+                waiting.append(at, self._to_page(part))
+        write_head(
+            store, self._epoch, head | {"waiting": waiting.encode(), **past.encode(head.get("time", NO_WATERMARK))}
+        )
+        return self._shown(self._none(), [])
+
+    def _filled(self, rows: pl.DataFrame, history: pl.DataFrame, last: bool = False) -> pl.DataFrame:
+        """Rows with `number` and slots, by that number, with the slots of the history's rows (by `seq`) merged into theirs. last: rows of one time are counted from
+        the last, as the first ones may not be there any more."""
+        nth = pl.int_range(pl.len(), 0, -1) if last else pl.int_range(pl.len())
+        by = ["hash", *self._keys, _TIME]
+        rows, history = (
+            each.with_columns(nth.over(by).alias("nth")) for each in (rows.sort(NUMBER), history.sort("seq"))
+        )
+        slots = self._layout.slots
+        wanted = rows.select(*by, "nth").with_row_index("row")
+        found = wanted.join(history.select(*by, "nth", *slots), on=[*by, "nth"], nulls_equal=True)
+        both = pl.concat([rows.select(slots).with_row_index("row"), found.select("row", *slots)])
+        merged = fold_slots(both, ["row"], self._layout.folds).sort("row")
+        merged = settle(merged, self._layout.folds, whole=False)
+        return rows.drop("nth", *slots).hstack(merged.select(slots)).select(rows.drop("nth").columns)
+
+    # --- the rows of a batch ------------------------------------------------------------------------------------------
 
     def _arrived(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> pl.DataFrame:
         """A batch's rows in the order of their arrival, numbered on from those before them."""
@@ -210,7 +277,8 @@ class _Past:
         self._name = name
         # A frame of a time forgets by the rows' own time, all others by processing time, if they are told to.
         self._timed = not self._unbounded and not node.frame.rows
-        self._ttl_ms = -node.frame.first * 3 // 2 + 1 if self._timed and node.frame.first is not None else node.ttl_ms
+        self._ttl_ms = _reach_ms(node.frame) if self._timed else node.ttl_ms
+        self._filled = operator._filled
         self._now_ms = now_ms
         self._since = head.get("time", NO_WATERMARK)
 
@@ -264,6 +332,26 @@ class _Past:
         found = found.join(partitions, on=["hash", *self._keys], how="semi", nulls_equal=True)
         return found.sort(_TIME, NUMBER)
 
+    def fill(self, history: pl.DataFrame) -> None:
+        """Gives what is kept the slots of a history, and adds no partition and no row."""
+        there = self.of(history)
+        if there.is_empty():
+            return
+        if not self._unbounded:
+            filled = self._filled(there, history, last=not self._timed)
+            page = self._to_page(filled)
+        else:
+            out = history.filter(pl.col(_TIME) == NO_WATERMARK)
+            slots = ["hash", *self._keys, *self._layout.slots]
+            out = out.join(there, on=["hash", *self._keys], how="semi", nulls_equal=True).select(slots)
+            facts = [pl.col("hash").first().alias("h")]
+            merged = fold_slots(pl.concat([there.select(slots), out]), ["hash", *self._keys], self._layout.folds, facts)
+            folds = self._layout.folds
+            page = self._layout.to_page(compacted(settle(merged, folds, whole=True), folds), ["h"])
+            if self._ttl_ms:
+                page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
+        self._table.write(page, added=0, expired_before=self._expired)
+
     def keep(self, rows: pl.DataFrame, upto: int) -> None:
         """Keeps what later frames reach of rows in order, with `part` and `due`; lets go of what none reaches any more. upto: see `encode`."""
         self._since = max(self._since, upto)
@@ -282,8 +370,8 @@ class _Past:
             written = written.filter(pl.col(_TIME) >= self._expired)
         added = written.height
         if not self._timed:
-            # The last of each partition; one at least, which says what is late.
-            count = max(-(self._frame.first or 0), 1)
+            # The last of each partition.
+            count = _kept_rows(self._frame)
             rows = rows.with_columns((pl.int_range(pl.len()).over(PART) + count >= pl.len().over(PART)).alias("kept"))
             dead = rows.filter(~pl.col("due") & ~pl.col("kept"))
             # A partition is forgotten as a whole, so with a TTL all its rows are touched.
@@ -298,3 +386,14 @@ class _Past:
         elif self._ttl_ms:
             page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
         return page
+
+
+def _kept_rows(frame: Frame) -> int:
+    """How many rows of a partition are kept for a frame that is counted in rows: one at least, which says what is late."""
+    return max(-(frame.first or 0), 1)
+
+
+def _reach_ms(frame: Frame) -> int:
+    """How long rows are kept for a frame of a time."""
+    assert frame.first is not None, frame
+    return -frame.first * 3 // 2 + 1

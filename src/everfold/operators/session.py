@@ -13,12 +13,13 @@ Times are milliseconds of the wall clock in the node's zone. Source: flink 2.3 t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
+from everfold.operators.backfill import in_order
 from everfold.operators.changes import changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Stats, Step
@@ -183,6 +184,43 @@ class SessionOperator(_Sessions):
             rows, facts = rows.sort("seq"), [*facts, pl.col("seq").min()]
         folded = settle(fold_rows(rows, ["session"], self._layout.folds, facts), self._layout.folds, whole=False)
         return folded.select("hash", *self._keys, "start", "end", "n", *self._slots, *["seq"] * self.ordered)
+
+    def reached(self, head: Mapping[str, Any]) -> int:
+        """End of the last session that is complete, in local milliseconds."""
+        return self._complete(Clock.decode(self._clock, head.get("clock")))
+
+    def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
+        """One row a key and time, of those whose session ends after `since`: `hash`, `start`, `seq` if their order matters, keys, slots."""
+        rows = rows.with_columns(*normalised(self._layout.inputs, self._keys)).rename({"ts": "start"})
+        rows = rows.filter(pl.col("start") + self._gap_ms > since)
+        facts = [pl.col("hash").first(), *(pl.col("seq").min() for _ in range(self.ordered))]
+        folded = fold_rows(rows, ["start", *self._keys], self._layout.folds, facts)
+        folded = settle(folded, self._layout.folds, whole=False)
+        return self._layout.to_page(folded, ["hash", "start", *["seq"] * self.ordered])
+
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Adds histories to the sessions that are open, as further rows of them. No rows: they come when their sessions are complete."""
+        head = read_head(store, self._epoch)
+        table = Runs.decode(store, self._epoch, "sessions", head.get("sessions"))
+        rows = pl.concat([self._layout.from_page(each, ["hash", "start"]) for each in in_order(histories)])
+        rows = rows.with_columns(pl.col("start").alias("end"), pl.lit(1, dtype=pl.Int64).alias("n"))
+        parts: int = head.get("parts", 1)
+        for (part,), mine in rows.with_columns(_part(parts).alias("part")).partition_by("part", as_dict=True).items():
+            there = [self._from_page(page) for page in table.read(part)]
+            if there:
+                table.append(part, self._to_page(self._within(pl.concat(there), mine.select(there[0].columns))))
+        write_head(store, self._epoch, head | {"sessions": table.encode()})
+        return self._emitted(self._empty())
+
+    def _within(self, sessions: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows of the past that lie in sessions (which have the `n` 0), one a session, with its bounds."""
+        items = pl.concat([sessions, rows]).with_row_index("arrival")
+        items = _numbered(items, self._keys).sort("arrival")
+        bounds = items.filter(pl.col("n") == 0).group_by("session").agg(pl.col("start").min(), pl.col("end").max())
+        found = items.filter(pl.col("n") > 0).join(bounds, on="session", suffix="_of", maintain_order="left")
+        inside = (pl.col("start") >= pl.col("start_of")) & (pl.col("start") + self._gap_ms <= pl.col("end_of"))
+        found = found.filter(inside).with_columns(pl.col("start_of").alias("start"), pl.col("end_of").alias("end"))
+        return fold_slots(found, ["session"], self._layout.folds, [*self._facts(), pl.col("n").sum()])
 
     def _new(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         frames = [frame for frame in prepared if frame.height]

@@ -14,12 +14,14 @@ rows a second of processor time, `prepare` and `step` together, at 1 thousand / 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
 from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
 from everfold.operators import expand
+from everfold.operators.backfill import in_order
 from everfold.operators.changes import sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, Meta, Stats, Step
@@ -93,6 +95,37 @@ class WindowOperator:
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, slices.rows + totals.rows)
         return Step(self._emitted(results), clock.forwarded(self.name, live, metas), stats)
+
+    # Backfill
+
+    def reached(self, head: Mapping[str, Any]) -> int:
+        """End of the last window that is complete, in local milliseconds."""
+        return self._complete(Clock.decode(self._clock, head.get("clock")))
+
+    def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
+        """One row a slice and key, of the windows that end after `since`: `hash`, `slice`, `seq` if their order matters, keys, slots."""
+        found = self.prepare(rows).filter(self._last_end() > since)
+        return self._layout.to_page(found, ["hash", "slice", *["seq"] * self.ordered])
+
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Adds histories to the windows and keys that are there. No rows: they come when their windows are complete."""
+        head = read_head(store, self._epoch)
+        since = self.reached(head)
+        slices = Runs.decode(store, self._epoch, "slices", head.get("slices"))
+        totals = Runs.decode(store, self._epoch, "totals", head.get("totals"))
+        rows = pl.concat([self._layout.from_page(each, ["hash", "slice"]) for each in in_order(histories)])
+        rows = rows.with_columns(self._last_end().alias("last")).filter(pl.col("last") > since)
+        pages = self._stored(slices, slices.index)
+        for start in totals.index:
+            pages += self._stored(totals, [start], label=start + self._window.slice_ms)
+        alive = [page.select(self._last_end().alias("last"), *self._layout.keys) for page in pages]
+        there = pl.concat(alive).unique() if alive else rows.clear().select("last", *self._layout.keys)
+        rows = rows.join(there, on=there.columns, how="semi", nulls_equal=True, maintain_order="left")
+        if isinstance(self._window, Cumulate) and since != NO_WATERMARK:
+            rows = rows.with_columns(pl.col("slice").clip(lower_bound=slice_end(self._window, since)))
+        self._keep(rows.select(*self._by, *self._layout.slots), slices, since)
+        write_head(store, self._epoch, head | {"slices": slices.encode()})
+        return self._emitted(self._layout.empty({"end": pl.Int64()}))
 
     # Input
 
