@@ -100,3 +100,49 @@ def test_a_reset_counts_what_comes_from_now_on(tmp_path: Path) -> None:
     }
     put(tmp_path, "3.json", [("a", 2, "00:06"), ("a", 1, "00:07")])
     assert now(answered(run(tmp_path, other)), "x") == {2: {"x": 2, "n": 2}, 1: {"x": 1, "n": 1}}
+
+
+def test_what_is_new_is_computed_from_the_beginning(tmp_path: Path) -> None:
+    old = "SELECT k, SUM(x) AS s FROM t GROUP BY k;"
+    new = "SELECT k, SUM(x) AS s, COUNT(*) AS n, FIRST_VALUE(x) AS f FROM t GROUP BY k;"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")])
+    put(tmp_path, "2.json", [("a", 2, "00:04")])
+    assert len(now(answered(run(tmp_path, old)))) == 2
+    put(tmp_path, "3.json", [("c", 3, "00:05"), ("a", 7, "00:06")])
+    changed = run(tmp_path, new, "--on-change", "backfill")
+    assert "COUNT(*), FIRST_VALUE(x): computed from the beginning, over 4 rows" in changed.stderr
+    assert now(answered(changed)) == {
+        "a": {"k": "a", "s": 15, "n": 4, "f": 1},
+        "b": {"k": "b", "s": 9, "n": 1, "f": 9},
+        "c": {"k": "c", "s": 3, "n": 1, "f": 3},
+    }
+    put(tmp_path, "4.json", [("b", 1, "00:07")])
+    assert now(answered(run(tmp_path, new))) == {"b": {"k": "b", "s": 10, "n": 2, "f": 9}}
+
+
+def test_open_windows_and_frames_are_given_their_past(tmp_path: Path) -> None:
+    window = "FROM HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '2' MINUTE) GROUP BY window_start, window_end, k;"
+    over = "SELECT k, x, SUM(x) OVER w AS s{new} FROM t WINDOW w AS (PARTITION BY k ORDER BY ts ROWS 2 PRECEDING);"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "01:03")])
+    assert len(answered(run(tmp_path, f"SELECT k, SUM(x) AS s {window}", "--suspend"))) == 2
+    put(tmp_path, "2.json", [("a", 2, "01:30"), ("c", 3, "01:40")])
+    changed = run(tmp_path, f"SELECT k, SUM(x) AS s, MIN(x) AS l {window}", "--on-change", "backfill")
+    rows = sorted(answered(changed), key=lambda row: (row["k"], row["s"]))
+    assert rows == [
+        {"k": "a", "s": 7, "l": 2},
+        {"k": "a", "s": 8, "l": 1},
+        {"k": "b", "s": 9, "l": 9},
+        {"k": "c", "s": 3, "l": 3},
+        {"k": "c", "s": 3, "l": 3},
+    ]
+    for file in (tmp_path / "in").iterdir():
+        file.unlink()
+    put(tmp_path, "3.json", [("a", 1, "00:01"), ("a", 5, "00:02"), ("a", 3, "00:03")])
+
+    def answers(query: str, *options: str) -> list[dict[str, Any]]:
+        return answered(run(tmp_path, query, *options, "--state", "other"))
+
+    assert [row["s"] for row in answers(over.format(new=""), "--suspend")] == [1, 6, 9]
+    put(tmp_path, "4.json", [("a", 4, "00:04")])
+    found = answers(over.format(new=", MAX(x) OVER w AS m"), "--on-change", "backfill")
+    assert [(row["s"], row["m"]) for row in found] == [(12, 5)]

@@ -33,7 +33,7 @@ class JobRequest:
     name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what
     relative paths start from. suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's.
     stopping: asked after every batch, True when the user wants the job to stop. brief: whether this job and those after it have only little to read.
-    decide: what becomes of a job whose query has changed so that not all of its state is of use.
+    decide: what becomes of a job whose query has changed so that not all of its state is of use. note: told what was done for a change.
     """
 
     roots: Sequence[Root]
@@ -48,6 +48,7 @@ class JobRequest:
     stopping: Callable[[], bool] = lambda: False
     brief: bool = False
     decide: Callable[[Judgement], OnChange] = refuse
+    note: Callable[[str], None] = lambda _: None
 
 
 class Jobs(Protocol):

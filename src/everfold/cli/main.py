@@ -85,10 +85,10 @@ def _script_options(command: Any) -> Any:
 )
 @click.option(
     "--on-change",
-    type=click.Choice(["ask", "accept", "reset"]),
+    type=click.Choice(["ask", "accept", "backfill", "reset"]),
     default="ask",
     show_default=True,
-    help="When the query of a job has changed so that not all of its state is of use: ask on a terminal and else refuse; accept what it keeps; or reset the state and go on where the job was in its input.",
+    help="When the query of a job has changed so that not all of its state is of use: ask on a terminal and else refuse; accept what it keeps; accept, and backfill what is new from all that the job has read; or reset the state and go on where the job was in its input.",
 )
 def run(
     script: str | None,

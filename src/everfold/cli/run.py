@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Note, Settings
 
-WhenChanged: TypeAlias = Literal["ask", "accept", "reset"]
+WhenChanged: TypeAlias = Literal["ask", "accept", "backfill", "reset"]
 STATE_FOLDER = ".everfold"
 """Where INSERT jobs live, beside the script, unless `--state` names another folder."""
 _BRIEF_BYTES = 8 << 20
@@ -198,6 +198,7 @@ def _request(action: Submit, script: Script, options: RunOptions, folders: _Fold
         master=options.master,
         brief=brief,
         decide=_deciding(options.on_change),
+        note=note,
         conf={key: value for key, value in options.conf.items() if key.startswith("spark.")},
     )
 
@@ -212,8 +213,11 @@ def _deciding(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
             return OnChange(on_change)
         if judgement.verdict.reuses and sys.stdin.isatty() and sys.stderr.isatty():
             click.echo(as_text(judgement), err=True)
-            if click.confirm("Go on with that?", err=True):
-                return OnChange.ACCEPT
+            ways = click.Choice(["accept", "backfill", "no"])
+            said = click.prompt(
+                "Go on with that, or compute what is new from the beginning?", "no", type=ways, err=True
+            )
+            return OnChange.REFUSE if said == "no" else OnChange(said)
         return OnChange.REFUSE
 
     return decide

@@ -10,14 +10,14 @@ Everything that can be wrong in a table is found by `Connector.check`, without p
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option
-from everfold.errors import ConnectorError, EverfoldError, SqlError, UnsupportedFeature
+from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature
 from everfold.plan.changelog import KIND, ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
 
@@ -37,6 +37,7 @@ __all__ = [
     "Option",
     "OptionSet",
     "OptionValues",
+    "Past",
     "Role",
     "SinkContext",
     "Source",
@@ -105,6 +106,16 @@ class BatchId:
     batch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a job has read of a source. frame: its rows, as `Source.batch` gives them. order: in which order the places (`__place`) were read, where that
+    is known. gone: what of it is there no more, as a sentence."""
+
+    frame: DataFrame
+    order: Mapping[str, int] = field(default_factory=dict)
+    gone: str | None = None
+
+
 class Source(ABC):
     """The rows of one table.
 
@@ -133,6 +144,14 @@ class Source(ABC):
     @abstractmethod
     def batch(self, context: SourceContext) -> DataFrame:
         """The rows that there are now, as a batch frame: the same columns."""
+
+    def past(self, context: SourceContext, checkpoint: Path, offsets_json: str | None) -> Past:
+        """What a job has read up to the source's line of its offset log (None: nothing yet); `checkpoint` has its first position too.
+
+        Raises StateError `no-past` when the source cannot say that again.
+        """
+        what = f"table `{self.table.name}`: what was read of `{self.table.connector}` cannot be read again"
+        raise StateError.of("no-past", what, self.table.span, help="--on-change accept starts new aggregates now")
 
     def read_anew(self) -> bool:
         """Whether a join with the table reads it in every batch anew; if not, once, when the job starts."""

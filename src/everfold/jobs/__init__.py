@@ -28,7 +28,7 @@ class Request(Protocol):
     name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what relative paths start from.
     suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's. stopping: asked again and
     again, True when the job is to stop after its running batch. brief: whether this job and those after it have only little to read. decide: what becomes of a job
-    whose query has changed so that not all of its state is of use.
+    whose query has changed so that not all of its state is of use. note: told what was done for a change.
     """
 
     @property
@@ -53,6 +53,8 @@ class Request(Protocol):
     def brief(self) -> bool: ...
     @property
     def decide(self) -> Callable[[Judgement], OnChange]: ...
+    @property
+    def note(self) -> Callable[[str], None]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,4 +104,5 @@ def submit(
         stopping=request.stopping,
         sql=request.sql,
         decide=request.decide,
+        note=request.note,
     )

@@ -32,7 +32,7 @@ def run_batch(
     log_file: Path,
 ) -> Finished:
     """Runs the roots one after the other. A second run of the same job is another epoch. Raises EverfoldError."""
-    lowering = BatchLowering(spark, zone, sources.batch, drop_null_rowtime)
+    lowering = BatchLowering(spark, zone, sources.scanned, drop_null_rowtime)
     rows_out = 0
     try:
         with left_out(spark) as dropped:

@@ -21,15 +21,17 @@ from everfold.compat.matching import matched, twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
 from everfold.jobs.soundness import unfinished
-from everfold.plan.nodes import Root
+from everfold.operators.backfill import beginning, obstacle
+from everfold.plan.nodes import Root, streamed
 
 
 class OnChange(StrEnum):
     """What becomes of a job whose query has changed so that not all of its state is of use: nothing, the state goes on as far as it is of use, or it is
-    given up and the job goes on from where it was in its input."""
+    given up and the job goes on from where it was in its input. BACKFILL is to accept, and to compute what new aggregates have missed."""
 
     REFUSE = "refuse"
     ACCEPT = "accept"
+    BACKFILL = "backfill"
     RESET = "reset"
 
 
@@ -47,7 +49,7 @@ def refuse(_: Judgement) -> OnChange:
 def decided(
     folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, ignore_filter: bool, decide: Decide
 ) -> OnChange:
-    """How a changed job goes on: ACCEPT with its state, RESET without.
+    """How a changed job goes on: ACCEPT and BACKFILL with its state, RESET without.
 
     StateError `incompatible-change`, `unknown-change`, `partial-change` (as it was decided), `reshaped-query`, with all that was found.
     """
@@ -66,12 +68,15 @@ def decided(
         case Verdict.UNKNOWN:
             raise _refused("unknown-change", f"{said} may mean something else to the new one", judgement, _WAYS)
         case Verdict.PARTIALLY if how is OnChange.REFUSE:
-            way = "accept that with --on-change accept; or " + _WAYS
+            way = (
+                "accept that with --on-change accept, or with --on-change backfill, which computes what is new from the beginning; or "
+                + _WAYS
+            )
             raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
     if not _in_place(old, new):
         what = f"{said} could go on, but its operators run in another order now, which is not carried out yet"
         raise _refused("reshaped-query", what, judgement, _NEW_FOLDER)
-    return OnChange.ACCEPT
+    return OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else how
 
 
 def _refused(code: str, message: str, judgement: Judgement, help_: str) -> StateError:
@@ -93,6 +98,20 @@ def going_on(old: Sequence[QueryShape], roots: Sequence[Root], version: int) -> 
     """The plans in which each aggregate knows since when it counts: kept ones since they did, others since this version."""
     pairs = twins(old, [shape_of(root) for root in roots])
     return tuple(succeeding(one, root, version).root for (one, _), root in zip(pairs, roots, strict=False))
+
+
+def check_past(roots: Sequence[Root], version: int) -> None:
+    """StateError `no-backfill` if an aggregate that begins with this version cannot be given its past."""
+    for node in (node for root in roots for node in streamed(root.input)):
+        begun = beginning(node, version)
+        why = None if begun is None else obstacle(begun)
+        if why is not None:
+            raise StateError.of(
+                "no-backfill",
+                f"what is new in the query cannot be computed from the beginning: {why}",
+                node.span,
+                help="--on-change accept starts it now",
+            )
 
 
 def check_finished(folder: Path, checkpoint: Path) -> None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everfold.jobs.failure import damaged
-from everfold.jobs.soundness import is_sound, needed, newest
-from everfold.spark.exchange import FLUSH, TICK
+from everfold.jobs.soundness import is_sound, needed, newest, unfinished
+from everfold.spark.exchange import FLUSH, RECALL, TICK
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,19 @@ class Control:
             elif file.name not in logged:
                 file.unlink(missing_ok=True)
 
+    def recall(self, past: Path) -> None:
+        """Gives the first batch the past that lies in a folder (see `backfill`), if no batch has taken it yet. To be called after `repair`."""
+        taken = {name for _, entries in self._source_logs() for name in entries}
+        for file in sorted(past.glob("part-*")) if past.is_dir() else ():
+            name = f"{RECALL}-{past.name}-{file.name}"
+            if name not in taken:
+                (self.folder / name).unlink(missing_ok=True)
+                _linked(file, self.folder / name)
+        if taken and not unfinished(self.checkpoint):
+            for file in self.folder.glob(f"{RECALL}-*"):
+                if file.name in taken:
+                    file.unlink()
+
     def _planned(self) -> set[str]:
         """Names of the control files that the newest offsets cover."""
         offsets = self._newest_offsets()
@@ -93,6 +106,15 @@ class Control:
             for log in sorted(source.iterdir()):
                 if log.name[0] != ".":
                     yield log, [name for name, _ in _log_lines(log)]
+
+
+def _linked(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except OSError:  # a file system without links
+        hidden = target.with_name(f".{target.name}")
+        shutil.copyfile(file, hidden)
+        os.rename(hidden, target)
 
 
 def _log_lines(log: Path) -> Iterator[tuple[str, int]]:

@@ -14,17 +14,20 @@ from everfold.connectors.checks import check_tables
 from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, OptionValues, Role, SinkContext
 from everfold.connectors.registry import connector_of
 from everfold.jobs import Finished
+from everfold.jobs.backfill import FOLDER, Backfill
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.change import Decide, refuse
-from everfold.jobs.folder import JobFolder
+from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Target
+from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.stream_job import StreamJob
 from everfold.plan.explain import explain
 from everfold.plan.nodes import Collect, Root, Table
 from everfold.plan.rewrites import tables_read
 from everfold.spark.batch import is_constant
+from everfold.spark.buckets import bucket_ids
 from everfold.spark.session import own_session, start_spark
 from everfold.sql.settings import Settings
 
@@ -124,16 +127,16 @@ class Engine:
 
         state_dir: the job's folder; without one it lives in a temporary folder. receive: where a bare SELECT's rows go.
         stopping: asked again and again, True ends the job after its running batch. sql: its text, for people. decide: asked when the query has changed and not all of the
-        state is of use to it. Raises EverfoldError.
+        state is of use to it. note: told what was done for a change. Raises EverfoldError.
         """
-        self.check(roots, streaming=settings.streaming, note=note)
+        self.check(roots, streaming=settings.streaming)
         if state_dir is not None:
             return self._run_in(
-                state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, sql, decide
+                state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, note, sql, decide
             )
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:
             return self._run_in(
-                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, sql, decide
+                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, note, sql, decide
             )
 
     def _run_in(
@@ -146,6 +149,7 @@ class Engine:
         receive: Receive | None,
         progress: Callable[[Progress], None] | None,
         stopping: Callable[[], bool],
+        note: Callable[[str], None],
         sql: str,
         decide: Decide,
     ) -> Finished:
@@ -192,6 +196,9 @@ class Engine:
                     drop_null_rowtime=settings.null_rowtime == "drop",
                     log_file=folder.log_file,
                 )
+            if manifest.version.backfilled:
+                past = Sources(spark, base_folder, settings, folder.path, self.externals)
+                self._backfill(spark, folder, manifest, roots, past, settings.local_time_zone, note)
             folder.settle(manifest)
             router = StreamJob(
                 spark=spark,
@@ -220,6 +227,39 @@ class Engine:
             for target in targets:
                 target.sink.close()
             folder.release()
+
+    @staticmethod
+    def _backfill(
+        spark: SparkSession,
+        folder: JobFolder,
+        manifest: Manifest,
+        roots: Sequence[Root],
+        sources: Sources,
+        zone: str,
+        note: Callable[[str], None],
+    ) -> None:
+        """Computes the past of what begins with the version, unless an earlier start has settled it."""
+        known = folder.manifest()
+        if known is None or known == manifest:
+            return
+        checkpoint = folder.checkpoint(known.current)
+        if newest_batch(checkpoint / "commits") < 0:
+            return
+        backfill = Backfill(
+            spark=spark,
+            checkpoint=checkpoint,
+            target=folder.path / FOLDER / str(manifest.version.number),
+            version=manifest.version.number,
+            epoch=manifest.version.state_epoch,
+            sources=sources,
+            zone=zone,
+            bucket_ids=bucket_ids(manifest.buckets, manifest.partitions),
+            log_file=folder.log_file,
+        )
+        for filled in backfill.write(roots):
+            note(filled.text)
+        for gone in backfill.gone:
+            note(f"{gone}: what is new does not count them")
 
     @staticmethod
     def _target(

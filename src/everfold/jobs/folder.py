@@ -2,7 +2,8 @@
 
 manifest.json        every version of the query; names the current checkpoint, so a switch is one atomic write
 checkpoints/<epoch>/ Spark's checkpoint
-control/             control files: flush, tick
+control/             control files: flush, tick, past
+backfill/<version>/  what the version's first batch is told of the past
 sinks/               what sinks have applied
 sources/, beside/    rows that are kept as they were when the job started: of a table that is no stream, of the other side of a join
 lock, lock.jvm       held by the process that runs the job
@@ -20,7 +21,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from everfold.compat import QueryShape, shape_of
 from everfold.compat.keeping import from_json, to_json
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
-from everfold.jobs.change import Decide, OnChange, check_finished, copied, decided, going_on, refuse
+from everfold.jobs.change import Decide, OnChange, check_finished, check_past, copied, decided, going_on, refuse
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
@@ -63,7 +64,7 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
 class Version:
     """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
     (`compat.keeping`), with what each aggregate counts since. number: from 0. state_epoch: the number of the version in which its
-    state began as a whole."""
+    state began as a whole. backfilled: whether what begins with it was given its past."""
 
     number: int
     epoch: int
@@ -74,6 +75,7 @@ class Version:
     shapes: tuple[dict[str, Any], ...]
     created: str
     state_epoch: int = 0
+    backfilled: bool = False
 
     @property
     def known(self) -> list[QueryShape]:
@@ -125,9 +127,10 @@ class Manifest:
 
 
 def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
-    """A parsed object with the fields of the class; ValueError when it is none, or has others."""
+    """A parsed object with the fields of the class, of which older ones may lack those with a default; ValueError when it is none, or has others."""
     names = {each.name for each in fields(of)}
-    if not isinstance(found, dict) or found.keys() != names:
+    needed = {each.name for each in fields(of) if each.default is MISSING}
+    if not isinstance(found, dict) or not needed <= found.keys() <= names:
         raise ValueError(f"it is no object of {', '.join(sorted(names))}")
     return found
 
@@ -322,7 +325,10 @@ class JobFolder:
         reset = how is OnChange.RESET
         made = going_on([] if reset else last.known, roots, number)
         version = _new_version(number, epoch, mark, zone, sql, plan, made)
-        version = replace(version, state_epoch=number if reset else last.state_epoch)
+        filled = how is OnChange.BACKFILL
+        if filled:
+            check_past(made, number)
+        version = replace(version, state_epoch=number if reset else last.state_epoch, backfilled=filled)
         return replace(known, current=epoch, versions=(*known.versions, version)), made
 
     def settle(self, manifest: Manifest) -> None:

@@ -59,6 +59,14 @@ def unfinished(checkpoint: Path) -> bool:
     return newest_batch(checkpoint / "offsets") > newest_batch(checkpoint / "commits")
 
 
+def positions(checkpoint: Path, batch: int | None = None) -> dict[str, str]:
+    """How far each source had come, as JSON: after a batch, or after the last that is done."""
+    batch = newest_batch(checkpoint / "commits") if batch is None else batch
+    log = checkpoint / "offsets" / str(batch)
+    lines = log.read_text(encoding="utf-8").splitlines()[2:] if log.exists() else []
+    return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
+
+
 def is_sound(file: Path) -> bool:
     """Whether one of the small files can be read from its first line to its last."""
     try:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import SPLIT, Role, Source, SourceContext
+from everfold.connectors.contract import SPLIT, Past, Role, Source, SourceContext
 from everfold.connectors.registry import connector_of
-from everfold.errors import ConnectorError
-from everfold.plan.nodes import Table
+from everfold.errors import ConnectorError, StateError
+from everfold.jobs.soundness import positions
+from everfold.plan.nodes import Scan, Table
 from everfold.spark.stream import SourceStream
 
 if TYPE_CHECKING:
@@ -98,6 +99,20 @@ class Sources:
         source = self._source(table)
         self.opened.append(OpenedSource(table.name, True, source))
         return source.batch(context)
+
+    def past(self, table: Table, name: str, checkpoint: Path) -> Past:
+        """What a job has read of a table that it opened under a name, up to the last batch that is done. StateError `no-past`."""
+        if table.name in self.externals:
+            what = f"table `{table.name}`: what was read of a DataFrame cannot be read again"
+            raise StateError.of("no-past", what, help="--on-change accept starts new aggregates now")
+        context = self._context(table, f"{name}_{_identity(table, self.base_folder)}")
+        source = self._source(table)
+        self.opened.append(OpenedSource(context.name, True, source))
+        return source.past(context, checkpoint, positions(checkpoint).get(context.name))
+
+    def scanned(self, node: Scan) -> DataFrame:
+        """Opens what the table of a scan holds now."""
+        return self.batch(node.table)
 
     def reads_anew(self, table: Table) -> bool:
         """Whether a join with the table reads it in every batch anew: an option of its connector says so. The caller's DataFrames are read as Spark reads them."""

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.left_out import add_left_out
+from everfold.jobs.backfill import FOLDER
 from everfold.jobs.beside import Beside
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explained
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Router, Target, tagged
-from everfold.jobs.soundness import newest_batch, unfinished
+from everfold.jobs.soundness import positions, unfinished
 from everfold.jobs.sources import Sources
 from everfold.plan.nodes import (
     GroupAggregate,
@@ -78,8 +79,10 @@ class StreamJob:
         checkpoint = self._checkpoint
         control = Control(self.folder.control, checkpoint)
         control.repair()
+        if self.manifest.version.backfilled:
+            control.recall(self.folder.path / FOLDER / str(self.manifest.version.number))
         beside = Beside(
-            BatchLowering(self.spark, self.zone, self.sources.batch, self.drop_null_rowtime),
+            BatchLowering(self.spark, self.zone, self.sources.scanned, self.drop_null_rowtime),
             self.sources,
             self.folder.path / "beside",
             unfinished=unfinished(checkpoint),
@@ -171,18 +174,12 @@ class StreamJob:
             raise _Stopped
 
     def _all_read(self) -> bool:
-        offsets = self._offsets(newest_batch(self._checkpoint / "commits"))
+        offsets = positions(self._checkpoint)
         return all(source.reached_end(offsets) for source in self.sources.opened)
 
     @property
     def _checkpoint(self) -> Path:
         return self.folder.checkpoint(self.manifest.current)
-
-    def _offsets(self, batch: int) -> dict[str, str]:
-        """The lines of a batch's entry in Spark's offset log, by source."""
-        log = self._checkpoint / "offsets" / str(batch)
-        lines = log.read_text().splitlines()[2:] if log.exists() else []
-        return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
 
     def _observe(self, query: StreamingQuery, router: Router) -> None:
         """Takes over what Spark has reported since the last look."""
@@ -195,7 +192,7 @@ class StreamJob:
             router.rows += rows
             self._had_data = rows > 0
             add_left_out(report.observedMetrics or {}, router.dropped)
-            offsets = self._offsets(batch)
+            offsets = positions(self._checkpoint, batch)
             for source in self.sources.opened:
                 source.after_batch(offsets)
             if self.progress is not None:

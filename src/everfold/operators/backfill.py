@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 from everfold.errors import StateError
 from everfold.operators.contract import NO_WATERMARK, Operator
-from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, references
 from everfold.plan.nodes import (
     Filter,
     GroupAggregate,
@@ -22,6 +22,7 @@ from everfold.plan.nodes import (
     Plan,
     StatefulNode,
     TimeKind,
+    WatermarkAssigner,
     WindowAggregate,
     WindowTableFunction,
     children,
@@ -74,7 +75,7 @@ def obstacle(node: Aggregating) -> str | None:
 
 
 def as_given(node: Plan, reached: Callable[[StatefulNode], int | None]) -> Plan:
-    """The plan of the past in which each operator gives no more than it has given. reached: up to when its rows are final, by `Fillable.reached`; None for one
+    """The plan of the past, without the rows that had no time, and in which each operator gives no more than it has given. reached: up to when its rows are final, by `Fillable.reached`; None for one
     whose input is no past of its own.
 
     StateError `no-backfill` for an operator whose results are not given once and for all.
@@ -84,6 +85,9 @@ def as_given(node: Plan, reached: Callable[[StatefulNode], int | None]) -> Plan:
         for at, each in enumerate(children(node))
     )
     again = with_children(node, made)
+    if isinstance(again, WatermarkAssigner):
+        time = references(again.schema)[again.column]
+        return Filter(input=again, condition=Call(type=BOOLEAN, function="IS NOT NULL", args=(time,)))
     if not is_stateful(node):
         return again
     upto = reached(node)

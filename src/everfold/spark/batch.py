@@ -26,7 +26,6 @@ from everfold.plan.nodes import (
     SetKind,
     SetOperation,
     Sort,
-    Table,
     Union,
     Unnest,
     Values,
@@ -62,13 +61,13 @@ _START, _END, _AT = "__start", "__end", "__at"
 class BatchLowering:
     """Makes the batch DataFrame of a plan, columns `c0, c1, …`.
 
-    open_source: the bounded content of a table. drop_null_rowtime: rows without a time stay out of windows, and are counted in observed
+    open_source: the bounded content of the table that a scan reads. drop_null_rowtime: rows without a time stay out of windows, and are counted in observed
     metrics; if not, they stop the query.
     """
 
     spark: SparkSession
     zone: str
-    open_source: Callable[[Table], DataFrame]
+    open_source: Callable[[Scan], DataFrame]
     drop_null_rowtime: bool = False
 
     @property
@@ -79,7 +78,7 @@ class BatchLowering:
         """The plan's rows."""
         match node:
             case Scan() | WatermarkAssigner() | ChangelogNormalize() | Project() | Filter():
-                return self._rows(node, ())
+                return self.rows(node, ())
             case Union():
                 first, *others = (self.lower(each) for each in node.inputs)
                 for each in others:
@@ -119,20 +118,20 @@ class BatchLowering:
             case _:
                 assert_never(node)
 
-    def _rows(self, node: Plan, hidden: tuple[str, ...]) -> DataFrame:
+    def rows(self, node: Plan, hidden: tuple[str, ...]) -> DataFrame:
         """The plan's rows, with or without the hidden column `__place`: where the source has found the row, if it says so and it is one."""
         match node:
             case Scan():
-                frame = self.open_source(node.table)
+                frame = self.open_source(node)
                 places = [each if each in frame.columns else f"CAST(NULL AS STRING) AS {each}" for each in hidden]
                 return frame.selectExpr(*_data(node.schema), *places)
             case WatermarkAssigner() | ChangelogNormalize():
-                return self._rows(node.input, hidden)
+                return self.rows(node.input, hidden)
             case Project():
-                below = self._rows(node.input, hidden)
+                below = self.rows(node.input, hidden)
                 return self._scalars.project(below, node.expressions, len(node.input.schema), hidden)
             case Filter():
-                return self._rows(node.input, hidden).where(self._scalars.text(node.condition, len(node.schema)))
+                return self.rows(node.input, hidden).where(self._scalars.text(node.condition, len(node.schema)))
             case _:
                 return self.lower(node).selectExpr("*", *(f"CAST(NULL AS STRING) AS {each}" for each in hidden))
 
@@ -149,7 +148,7 @@ class BatchLowering:
     def _window_rows(self, node: WindowTableFunction) -> DataFrame:
         width = len(node.input.schema)
         keys = [physical(at) for at in node.partition_keys]
-        frame = self._with_bounds(self._rows(node.input, (PLACE,)), node, keys, width)
+        frame = self._with_bounds(self.rows(node.input, (PLACE,)), node, keys, width)
         of = node.input.schema[node.time_column]
         appended = self._scalars.window_columns(_START, _END, of.type, node.zone, width)
         return frame.selectExpr(*_data(node.input.schema), *appended)
@@ -157,7 +156,7 @@ class BatchLowering:
     def _window_aggregate(self, node: WindowAggregate) -> DataFrame:
         width = len(node.input.schema)
         keys = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(node.keys)]
-        below = self._rows(node.input, (PLACE,)).selectExpr("*", *keys)
+        below = self.rows(node.input, (PLACE,)).selectExpr("*", *keys)
         names = [f"__k{at}" for at in range(len(keys))]
         frame = self._with_bounds(below, node, names, width)
         calls = [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(node.calls)]

@@ -1,15 +1,17 @@
 """The way of rows to an operator's buckets and back: what runs in Spark's workers before and after the stateful step.
 
 On the wire a row is (bucket BIGINT, payload BINARY); the payload's first byte says what it is: rows as an Arrow IPC stream, a meta
-row for every bucket, or a bucket's report on its way to the sink.
+row for every bucket, a bucket's report on its way to the sink, or the past that its new aggregates are given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everfold.connectors.timeless import PLACE
 from everfold.operators.contract import Meta, Operator
 from everfold.plan.changelog import KIND
 from everfold.spark.crossing import crossing
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-ROWS, META, STATS = b"D", b"M", b"S"
+    from everfold.operators.backfill import Fillable
+
+ROWS, META, STATS, PAST = b"D", b"M", b"S", b"P"
 WIRE = "bucket BIGINT, payload BINARY"
 
 SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
@@ -36,7 +40,8 @@ __split STRING: what the row's watermark is kept by. __watermark BIGINT: the wat
 FALSE for a row that a WHERE excluded, which only moves time. __now BIGINT: the batch's processing time, ms. __control STRING: what a
 control file says; then all else is NULL. __meta BINARY: a meta or stats row of the operator before.
 """
-FLUSH, TICK = "flush", "tick"
+FLUSH, TICK, RECALL = "flush", "tick", "past"
+"""What control files say. A past is a line `past <operator> <bucket> <rows, in base64>`."""
 _CHUNK_ROWS = 2_000_000
 _TASK_SHIFT = 40
 """Arrival numbers: the task, then the row within it. No task has so many rows in a batch."""
@@ -93,7 +98,7 @@ class Pack:
             data = data.filter(pl.col(KEEP))
         elif rows[CONTROL].null_count() < rows.height:
             data = data.filter(pl.col(CONTROL).is_null())
-        wire: list[tuple[int, bytes]] = []
+        wire = self._past(rows)
         if data.height:
             wanted = [column.name for column in self.operator.inputs]
             wanted += ["seq"] * self.operator.ordered
@@ -106,8 +111,19 @@ class Pack:
             parts = prepared.with_columns(index.alias("__bucket")).partition_by(
                 "__bucket", as_dict=True, include_key=False
             )
-            wire = [(self.bucket_ids[at], ROWS + to_ipc(part)) for (at,), part in parts.items()]
+            wire += [(self.bucket_ids[at], ROWS + to_ipc(part)) for (at,), part in parts.items()]
         return meta, stats, wire
+
+    def _past(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
+        """What control files have of the past for this operator."""
+        if rows[CONTROL].null_count() == rows.height:
+            return []
+        said = [line.split(" ") for line in rows[CONTROL].drop_nulls() if line.startswith(f"{RECALL} ")]
+        return [
+            (int(bucket), PAST + b64decode(blob))
+            for _, operator, bucket, blob in said
+            if operator == self.operator.name
+        ]
 
     def _meta(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes]]:
         """What the rows say about time, and the reports of earlier operators among them."""
@@ -132,6 +148,38 @@ class Pack:
             else:
                 stats.append(blob[1:])
         return Meta.joined(metas), stats
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Makes a task's rows of the past few, and control lines of them. since: see `Fillable.history`. order: see `connectors.contract.Past`."""
+
+    operator: Fillable
+    bucket_ids: tuple[int, ...]
+    since: int
+    order: Mapping[str, int]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import polars as pl
+        import pyarrow as pa
+
+        count = 0
+        for chunk in _chunks(batches):
+            place = pl.col(PLACE).replace_strict(self.order, default=_task(), return_dtype=pl.Int64)
+            seq = place * (1 << _TASK_SHIFT)
+            rows = chunk.with_columns((seq + pl.int_range(count, count + chunk.height)).alias("seq"))
+            count += chunk.height
+            wanted = [column.name for column in self.operator.inputs]
+            wanted += ["seq"] * self.operator.ordered
+            with crossing():
+                found = self.operator.history(rows.select(HASH, *wanted), self.since)
+            index = (pl.col(HASH) & (len(self.bucket_ids) - 1)).alias("__bucket")
+            parts = found.with_columns(index).partition_by("__bucket", as_dict=True, include_key=False)
+            lines = [self._line(self.bucket_ids[at], part) for (at,), part in parts.items()]
+            yield pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=["line"])
+
+    def _line(self, bucket: int, rows: pl.DataFrame) -> str:
+        return f"{RECALL} {self.operator.name} {bucket} {b64encode(to_ipc(rows)).decode()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ class StreamLowering:
         return [physical(at) for at in range(len(schema))]
 
     def _scan(self, node: Scan) -> Stream:
-        name = _source_name(node.table.name)
+        name = source_name(node.table.name)
         nth = self._sources.get(name, 0)
         self._sources[name] = nth + 1
         source = self.open_source(node.table, name if nth == 0 else f"{name}_{nth}")
@@ -336,6 +336,6 @@ def _wire_types(schema: Schema, *, ordered: bool, changes: bool) -> str:
     return ", ".join([*types, f"{FORWARDED} BINARY"])
 
 
-def _source_name(table: str) -> str:
+def source_name(table: str) -> str:
     """A table's name as Spark lets a source be named."""
     return "".join(char if char.isalnum() and char.isascii() else "_" for char in table)

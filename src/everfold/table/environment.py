@@ -105,12 +105,13 @@ class TableEnvironment:
         script: str,
         *,
         state_dir: str | os.PathLike[str] | None = None,
-        on_change: Literal["refuse", "accept", "reset"] = "refuse",
+        on_change: Literal["refuse", "accept", "backfill", "reset"] = "refuse",
     ) -> TableResult:
         """Runs statements in order and waits for each; the result is the last one's.
 
         state_dir: the folder of an INSERT's job; without it `.everfold/<table>` in the base folder. on_change: what becomes of a job whose query has changed
-        so that not all of its state is of use: it is refused, goes on with what it keeps, or without its state. Raises EverfoldError.
+        so that not all of its state is of use: it is refused, goes on with what it keeps, is given what new aggregates have missed too, or goes on without its
+        state. Raises EverfoldError.
         """
         result = texts((), ())
         for action in self._session.run(script):
@@ -240,7 +241,7 @@ class TableEnvironment:
         sources = Sources(spark, self._base_folder, settings, None, self._engine.externals)
         zone, drop = settings.local_time_zone, settings.null_rowtime == "drop"
         if not settings.streaming or is_constant(root.input) or self._all_static(action.roots):
-            frame = BatchLowering(spark, zone, sources.batch, drop).lower(root.input)
+            frame = BatchLowering(spark, zone, sources.scanned, drop).lower(root.input)
             return _renamed(frame, root.schema, [_INSERTED] if kinds else [])
         scans = {table.name for table in tables_of(streamed(root.input))}
         own_streams = scans & frames.keys()
@@ -264,7 +265,7 @@ class TableEnvironment:
             drop_null_rowtime=drop,
             mark=mark,
             named_sources=not own_streams,
-            read_beside=Beside(BatchLowering(spark, zone, sources.batch, drop), sources, None),
+            read_beside=Beside(BatchLowering(spark, zone, sources.scanned, drop), sources, None),
         )
         stream = lowering.lower(root.input)
         kind = [_SHORT_KIND if stream.changes else _INSERTED] if kinds else []

@@ -46,7 +46,7 @@ def changed(folder: JobFolder, **members: Any) -> bytes:
         ({"buckets": "8"}, "is no manifest"),
         (
             {"versions": [{"epoch": 0}]},
-            "it is no object of created, epoch, fingerprint, number, plan, shapes, sql, state_epoch, zone",
+            "it is no object of backfilled, created, epoch, fingerprint, number, plan, shapes, sql, state_epoch, zone",
         ),
         ({"job": ...}, "it is no object of buckets, current, format, job, partitions, versions"),
         ({"more": 1}, "it is no object of"),

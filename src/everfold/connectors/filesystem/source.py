@@ -7,6 +7,7 @@ complete when it gets its name: write it elsewhere, or under a name with a leadi
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from everfold.connectors.contract import KIND, SPLIT, OptionValues, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, OptionValues, Past, Role, Source, SourceContext
 from everfold.connectors.filesystem.connector import record_columns
+from everfold.connectors.filesystem.log import files_read
 from everfold.connectors.filesystem.paths import files, is_hidden, partition_values, require, resolve, shown_path
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.registry import changelog_of, format_of
@@ -124,19 +126,39 @@ class FileSource(Source):
             return self._empty(context)
         return self._frame(context.spark.read, context, place)
 
+    def past(self, context: SourceContext, checkpoint: Path, offsets_json: str | None) -> Past:
+        """The files that the job has read, in that order; files that went away since are left out, and counted."""
+        self._base_folder = context.base_folder
+        place = self._place_apart(context)
+        upto = -1 if offsets_json is None else int(json.loads(offsets_json)["logOffset"])
+        known = files_read(checkpoint / "sources" / context.name, upto)
+        there = [path for path in known if path.is_file()]
+        missing = len(known) - len(there)
+        gone = f"{missing:,} of {len(known):,} files are gone" if missing else None
+        if not there:
+            return Past(self._empty(context), gone=gone)
+        frame = self._frame(context.spark.read, context, place, there)
+        return Past(frame, {str(path): at for at, path in enumerate(there)}, gone)
+
     def _empty(self, context: SourceContext) -> DataFrame:
         fields = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
         fields += [f"{KIND} TINYINT"] * (changelog_of(self.format_name) is not ChangelogMode.INSERT_ONLY)
         return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{PLACE} STRING"]))
 
-    def _frame(self, reader: Any, context: SourceContext, place: Path) -> DataFrame:
+    def _frame(
+        self, reader: Any, context: SourceContext, place: Path, chosen: Sequence[Path] | None = None
+    ) -> DataFrame:
+        """The rows of the files at a place, or of some of them."""
         reader = reader.option("recursiveFileLookup", "true")
-        path = _GLOB.sub(r"\\\1", str(place))
+        path: str | list[str] = _GLOB.sub(r"\\\1", str(place))
+        if chosen is not None:
+            path = [_GLOB.sub(r"\\\1", str(each)) for each in chosen]
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import read_parquet
 
             context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-            frame, values = read_parquet(reader, path, files(place), self.table, self.columns)
+            found = files(place) if chosen is None else iter(chosen)
+            frame, values = read_parquet(reader, path, found, self.table, self.columns)
         else:
             frame, values = self._text_frame(reader, context, path)
         out = [
@@ -149,7 +171,9 @@ class FileSource(Source):
         kind = [KIND] if KIND in frame.columns else []
         return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}", f"__path AS {PLACE}", *kind)
 
-    def _text_frame(self, reader: Any, context: SourceContext, path: str) -> tuple[DataFrame, dict[int, str]]:
+    def _text_frame(
+        self, reader: Any, context: SourceContext, path: str | list[str]
+    ) -> tuple[DataFrame, dict[int, str]]:
         """The checked frame with the fields and the file of each record, and Spark SQL for the values of the record's columns."""
         form = self.format
         context.spark.conf.set("spark.sql.json.filterPushdown.enabled", "false")

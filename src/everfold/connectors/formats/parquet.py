@@ -67,7 +67,7 @@ def check_columns(table: Table, columns: Sequence[RecordColumn]) -> None:
 
 
 def read_parquet(
-    reader: Any, path: str, files: Iterable[Path], table: Table, columns: Sequence[RecordColumn]
+    reader: Any, path: str | list[str], files: Iterable[Path], table: Table, columns: Sequence[RecordColumn]
 ) -> tuple[DataFrame, dict[int, str]]:
     """Spark's frame of the files, with their place, and Spark SQL for the table's columns."""
     first = next(iter(files), None)

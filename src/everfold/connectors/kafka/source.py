@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.contract import KIND, SPLIT, OptionValues, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, OptionValues, Past, Role, Source, SourceContext
 from everfold.connectors.filesystem.source import bad_record
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.values import BadValue, excerpt, identifier, quoted
@@ -95,6 +95,28 @@ class KafkaSource(Source):
         frame = self._frame(reader, context, streaming=False)
         self.client.close()
         return frame
+
+    def past(self, context: SourceContext, checkpoint: Path, offsets_json: str | None) -> Past:
+        """The records from the job's first position to its last, as far as the topics still have them."""
+        first = _first_position(checkpoint / "sources" / context.name)
+        last = _offsets(offsets_json) if offsets_json else {}
+        oldest = self.client.ends(self.client.partitions(), first=True)
+        starts: Offsets = {}
+        ends: Offsets = {}
+        lost = 0
+        for topic, of in oldest.items():
+            for at, least in of.items():
+                begun = first.get(topic, {}).get(at, 0)
+                ended = last.get(topic, {}).get(at, least)
+                lost += max(0, min(least, ended) - begun)
+                starts.setdefault(topic, {})[at] = max(begun, least)
+                ends.setdefault(topic, {})[at] = max(begun, least, ended)
+        add_jars(context.spark)
+        reader = context.spark.read.format("kafka")
+        reader = reader.option("startingOffsets", _json(starts)).option("endingOffsets", _json(ends))
+        frame = self._frame(reader, context, streaming=False)
+        self.client.close()
+        return Past(frame, gone=f"{lost:,} records are gone" if lost else None)
 
     def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
         context.spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
@@ -355,6 +377,19 @@ def _parts(raw: str) -> tuple[tuple[str, str], ...]:
 
 def _json(offsets: Offsets) -> str:
     return json.dumps({topic: {str(at): offset for at, offset in of.items()} for topic, of in offsets.items()})
+
+
+def _offsets(said: str) -> Offsets:
+    return {topic: {int(at): offset for at, offset in of.items()} for topic, of in json.loads(said).items()}
+
+
+def _first_position(log: Path) -> Offsets:
+    """Where the job began to read: what Spark noted then, behind a version."""
+    file = log / "0"
+    if not file.is_file():
+        return {}
+    text = file.read_text(encoding="utf-8")
+    return _offsets(text[text.index("{") :])
 
 
 def _before(ends: Offsets) -> str:

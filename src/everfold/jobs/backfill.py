@@ -1,0 +1,203 @@
+"""The past of aggregates that begin with a new version of a job: what it has read so far is read again, up to the very offsets at which it stands, computed
+in a batch for these aggregates alone, and laid beside the job as control files, which its first batch takes in.
+
+backfill/<version>/ holds those files from before the change is settled until a later start finds that batch done, so a process that is killed in between
+neither loses nor repeats them.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everfold.connectors.timeless import PLACE
+from everfold.jobs.failure import explained
+from everfold.jobs.sources import Sources
+from everfold.operators.backfill import Aggregating, Fillable, as_given, beginning, is_fillable
+from everfold.operators.build import clock_of, operator_of
+from everfold.operators.contract import NO_WATERMARK, Operator
+from everfold.plan.explain import call_sql
+from everfold.plan.nodes import Join, OverAggregate, Plan, Root, Scan, StatefulNode, children, is_stateful
+from everfold.spark.batch import BatchLowering
+from everfold.spark.exchange import HASH, Recall
+from everfold.spark.inputs import hash_text, input_texts
+from everfold.spark.scalar import Scalars
+from everfold.spark.stream import source_name
+from everfold.state.pages import decode_head
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FOLDER = "backfill"
+_ONE_TASK_A_FILE = str(1 << 40)
+_PAGES = re.compile(r"pages_(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """An operator's new aggregates that were given their past. rows: of the past. late: rows that the job had dropped; counted: whether they are counted now."""
+
+    calls: tuple[str, ...]
+    rows: int
+    late: int
+    counted: bool
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        said = f"{', '.join(self.calls)}: computed from the beginning, over {self.rows:,} row{'s' * (self.rows != 1)}"
+        if self.late:
+            were = "is" if self.late == 1 else "are"
+            said += (
+                f"; {self.late:,} that the job had dropped as late {were} {'counted' if self.counted else 'left out'}"
+            )
+        return said
+
+
+@dataclass(slots=True)
+class Backfill:
+    """Makes the past of the aggregates that begin with a version. checkpoint: where the job stands. target: the folder for what is made.
+    epoch: of the state. gone: what of the past is there no more, as sentences."""
+
+    spark: SparkSession
+    checkpoint: Path
+    target: Path
+    version: int
+    epoch: int
+    sources: Sources
+    zone: str
+    bucket_ids: tuple[int, ...]
+    log_file: Path
+    gone: list[str] = field(default_factory=list)
+    _names: dict[int, str] = field(default_factory=dict)
+    _reached: dict[int, int | None] = field(default_factory=dict)
+    _order: dict[str, int] = field(default_factory=dict)
+
+    def write(self, roots: Sequence[Root]) -> list[Filled]:
+        """Computes the past of what is new in these plans.
+
+        StateError `no-backfill`, `no-past`; ConnectorError of a source.
+        """
+        shutil.rmtree(self.target, ignore_errors=True)
+        self._names = _source_names(roots)
+        operators = list(_operators(roots))
+        try:
+            found = []
+            for name, node in operators:
+                heads = list(self._heads(name))
+                operator = operator_of(node, name, clock_of(node, (), None), self.epoch)
+                self._reached[id(node)] = _reached(operator, heads)
+                begun = beginning(node, self.version)
+                if begun is not None:
+                    late = sum(int(head.get("late", 0)) for head in heads)
+                    found.append(self._filled(node, begun, name, late))
+            return found
+        except Exception as error:
+            raise explained(error, self.sources.opened, self.log_file) from error
+
+    def _filled(self, node: StatefulNode, begun: Aggregating, name: str, late: int) -> Filled:
+        given = replace(begun, input=as_given(begun.input, lambda below: self._reached[id(below)]))
+        operator = operator_of(given, name, clock_of(given, (), None), self.epoch)
+        assert is_fillable(operator), begun
+        rows = self._recalled(given, operator, self._reached[id(node)] or NO_WATERMARK)
+        calls = tuple(call_sql(call, begun.input.schema.names) for call in begun.calls)
+        return Filled(calls, rows, late, isinstance(begun, OverAggregate) and begun.frame.first is None)
+
+    def _recalled(self, node: Aggregating, operator: Fillable, since: int) -> int:
+        """Writes an operator's past; how many rows it was."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812
+
+        files = "spark.sql.files.maxPartitionBytes"
+        size = self.spark.conf.get(files)
+        # The order of rows is that of a task's: no file may be read by several of them.
+        self.spark.conf.set(files, _ONE_TASK_A_FILE)
+        try:
+            lowering = BatchLowering(self.spark, self.zone, self._past)
+            width = len(node.input.schema)
+            texts = input_texts(Scalars(self.zone), operator.inputs, operator.hash_columns, width)
+            count = Observation()
+            below = lowering.rows(node.input, (PLACE,)).selectExpr(*texts, PLACE)
+            below = below.observe(count, F.count("*").alias("rows"))
+            names = [each.name for each in operator.inputs]
+            below = below.selectExpr(f"{hash_text(operator.inputs, operator.hash_columns)} AS {HASH}", *names, PLACE)
+            recall = Recall(operator, self.bucket_ids, since, self._order)
+            below.mapInArrow(recall, "line STRING").write.mode("append").text(str(self.target))
+            return int(count.get["rows"])
+        finally:
+            self.spark.conf.set(files, str(size))
+
+    def _past(self, node: Scan) -> DataFrame:
+        """What the job has read of a scan's table; what joins read beside it, as it is now."""
+        name = self._names.get(id(node))
+        if name is None:
+            return self.sources.scanned(node)
+        past = self.sources.past(node.table, name, self.checkpoint)
+        self._order.update(past.order)
+        if past.gone is not None:
+            self.gone.append(f"table `{node.table.name}`: {past.gone}")
+        return past.frame
+
+    def _heads(self, operator: str) -> Iterator[dict[str, Any]]:
+        """The head page of each bucket of an operator."""
+        at = _spark_operators(self.checkpoint).get(operator)
+        if at is None:
+            return
+        # Whoever reads state asks the coordinator of all state, which begins with the manager of streams.
+        _ = self.spark.streams
+        reader = self.spark.read.format("statestore").option("operatorId", str(at))
+        pages = reader.option("stateVarName", f"pages_{operator}").load(str(self.checkpoint))
+        heads = pages.where(f"user_map_key.tbl = 'head' AND user_map_key.epoch = {self.epoch}")
+        for row in heads.select("user_map_value.blob").collect():
+            yield decode_head(row["blob"])
+
+
+def _reached(operator: Operator, heads: Iterable[Mapping[str, Any]]) -> int | None:
+    """Up to when an operator's rows are final, in all its buckets; None where it cannot say."""
+    if not is_fillable(operator):
+        return None
+    return min((operator.reached(head) for head in heads), default=NO_WATERMARK)
+
+
+def _spark_operators(checkpoint: Path) -> dict[str, int]:
+    """The numbers that Spark has given to operators, by our names."""
+    found = {}
+    for folder in (checkpoint / "state").glob("[0-9]*"):
+        newest = max((folder / "_metadata" / "v2").glob("[0-9]*"), key=lambda file: int(file.name), default=None)
+        named = None if newest is None else _PAGES.search(newest.read_text(encoding="utf-8"))
+        if named is not None:
+            found[named[1]] = int(folder.name)
+    return found
+
+
+# --- names, as `StreamLowering` gives them --------------------------------------------------------------------------------
+
+
+def _upwards(node: Plan) -> Iterator[Plan]:
+    """The nodes that flow, in the order in which they are lowered."""
+    for child in children(node)[: 1 if isinstance(node, Join) else None]:
+        yield from _upwards(child)
+    yield node
+
+
+def _operators(roots: Sequence[Root]) -> Iterator[tuple[str, StatefulNode]]:
+    """The operators of a job, with their names."""
+    nodes = (node for root in roots for node in _upwards(root.input))
+    return ((f"w{at}", node) for at, node in enumerate((node for node in nodes if is_stateful(node)), 1))
+
+
+def _source_names(roots: Sequence[Root]) -> dict[int, str]:
+    """The names under which tables are opened, by the identity of their scans."""
+    seen: dict[str, int] = {}
+    found: dict[int, str] = {}
+    for node in (node for root in roots for node in _upwards(root.input)):
+        if isinstance(node, Scan):
+            name = source_name(node.table.name)
+            nth = seen.get(name, 0)
+            seen[name] = nth + 1
+            found[id(node)] = name if nth == 0 else f"{name}_{nth}"
+    return found

@@ -1,0 +1,120 @@
+"""A job that is killed with SIGKILL while its query changes goes on as the old version or the new one: no row is lost, none counts twice, and what is
+computed from the beginning is right."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+FILES, ROWS_A_FILE = 12, 100
+SCRIPT = """
+CREATE TABLE click (clicked TIMESTAMP(3), page STRING, n INT, WATERMARK FOR clicked AS clicked - INTERVAL '30' SECOND)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'scan.max-files-per-batch' = '2');
+CREATE TABLE per_minute (window_start TIMESTAMP(3), page STRING, n BIGINT{columns})
+WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
+INSERT INTO per_minute
+SELECT window_start, page, SUM(CAST(n AS BIGINT)){calls}
+FROM HOP(TABLE click, DESCRIPTOR(clicked), INTERVAL '1' MINUTE, INTERVAL '9' MINUTE)
+GROUP BY window_start, window_end, page;
+"""
+OLD = SCRIPT.format(columns="", calls="")
+NEW = SCRIPT.format(columns=", clicks BIGINT, least INT", calls=", COUNT(*), MIN(n)")
+
+
+def put(folder: Path, number: int) -> None:
+    """A file: a minute of event time, disorder within the watermark's delay."""
+    (folder / "in").mkdir(exist_ok=True)
+    made = random.Random(number)
+    seconds = [max(0, number * 60 + made.randrange(60) - made.randrange(15)) for _ in range(ROWS_A_FILE)]
+    rows = [
+        {"clicked": f"2020-01-01 10:{at // 60:02}:{at % 60:02}.000", "page": f"p{made.randrange(5)}", "n": made.randrange(1000)}
+        for at in seconds
+    ]  # fmt: skip
+    (folder / "in" / f"{number:03}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "everfold", "run", "job.sql", "--state", "state", "--suspend", *options]
+    with (folder / "log.txt").open("ab") as out:
+        return subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, start_new_session=True)
+
+
+def ended(job: subprocess.Popen[bytes], folder: Path) -> None:
+    assert job.wait(timeout=300) == 0, (folder / "log.txt").read_text()
+
+
+def versions(folder: Path) -> int:
+    return len(json.loads((folder / "state/manifest.json").read_text())["versions"])
+
+
+STAGES: dict[str, Callable[[Path], bool]] = {
+    "the past is being written": lambda folder: (folder / "state/backfill/1").exists(),
+    "the past is written": lambda folder: (folder / "state/backfill/1/_SUCCESS").exists(),
+    "the checkpoint is being copied": lambda folder: any((folder / "state/checkpoints").glob("*1*")),
+    "the change is settled": lambda folder: versions(folder) == 2,
+    "the first batch is planned": lambda folder: len(list((folder / "state/checkpoints/1/offsets").glob("[0-9]*"))) > 3,
+}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_change_that_is_killed(stage: str, tmp_path: Path) -> None:
+    (tmp_path / "job.sql").write_text(OLD)
+    for number in range(FILES // 2):
+        put(tmp_path, number)
+    ended(start(tmp_path), tmp_path)
+    early = {row["window_start"] for row in shown(tmp_path)}
+    assert early
+    for number in range(FILES // 2, FILES):
+        put(tmp_path, number)
+    (tmp_path / "job.sql").write_text(NEW)
+    job = start(tmp_path, "--on-change", "backfill")
+    while job.poll() is None and not STAGES[stage](tmp_path):
+        time.sleep(0.002)
+    killed = job.poll() is None
+    os.killpg(job.pid, signal.SIGKILL) if killed else None
+    job.wait()
+    ended(start(tmp_path, "--on-change", "backfill"), tmp_path)
+    assert versions(tmp_path) == 2
+    # Killed or not, what came out is what DuckDB counts in the raw files; what has come out before the change lacks the new columns.
+    expected = reference(tmp_path)
+    found = shown(tmp_path)
+    assert len(found) == len({(row["window_start"], row["page"]) for row in found})
+    assert {row["window_start"] for row in found} > early
+    for row in found:
+        n, clicks, least = expected[row["window_start"], row["page"]]
+        assert row["n"] == n
+        assert (row.get("clicks"), row.get("least")) == (
+            (None, None) if row["window_start"] in early else (clicks, least)
+        )
+    assert killed, "the job ended before it could be killed"
+
+
+def shown(folder: Path) -> list[dict[str, object]]:
+    files = [file for file in (folder / "out").rglob("*") if file.is_file() and not file.name.startswith((".", "_"))]
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [row | {"window_start": str(row["window_start"]).replace("T", " ")[:19]} for row in rows]
+
+
+def reference(folder: Path) -> dict[tuple[object, object], tuple[int, int, int]]:
+    rows = duckdb.sql(
+        f"""
+        WITH click AS (SELECT CAST(clicked AS TIMESTAMP) AS clicked, page, n FROM read_json('{folder}/in/*.json')),
+        hopped AS (
+          SELECT time_bucket(INTERVAL 1 MINUTE, clicked) - back * INTERVAL 1 MINUTE AS window_start, page, n
+          FROM click, range(9) AS hops(back))
+        SELECT strftime(window_start, '%Y-%m-%d %H:%M:%S'), page, SUM(n)::BIGINT, COUNT(*), MIN(n) FROM hopped GROUP BY ALL
+        """
+    ).fetchall()
+    return {(at, page): (n, clicks, least) for at, page, n, clicks, least in rows}
