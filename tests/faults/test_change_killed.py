@@ -40,7 +40,10 @@ def put(folder: Path, number: int) -> None:
         {"clicked": f"2020-01-01 10:{at // 60:02}:{at % 60:02}.000", "page": f"p{made.randrange(5)}", "n": made.randrange(1000)}
         for at in seconds
     ]  # fmt: skip
-    (folder / "in" / f"{number:03}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = folder / "in" / f"{number:03}.json"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stamp = time.time() - 1000 + number  # the order in which they are read
+    os.utime(file, (stamp, stamp))
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[bytes]:

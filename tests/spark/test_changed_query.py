@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pytest
+from spark.running import Done, runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+Run: TypeAlias = Callable[..., Done]
 TABLE = (
     "CREATE TABLE t (k STRING, x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) "
     "WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json');\n"
@@ -20,17 +27,24 @@ def put(folder: Path, name: str, rows: list[tuple[str, int, str]]) -> None:
     (folder / "in" / name).write_text("\n".join(lines) + "\n")
 
 
-def run(folder: Path, query: str, *options: str) -> subprocess.CompletedProcess[str]:
-    (folder / "query.sql").write_text(TABLE + query)
-    arguments = ["run", "query.sql", "--state", "job", "--format", "json", *options]
-    return subprocess.run(
-        [sys.executable, "-m", "everfold", *arguments], cwd=folder, capture_output=True, text=True, timeout=300
-    )
+@pytest.fixture
+def run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Runs a query over the table `t`, as a job in the folder `job` unless another one is named."""
+    monkeypatch.chdir(tmp_path)
+    run = runner(spark, monkeypatch, capsys)
+
+    def one(query: str, *options: str, state: str = "job") -> Done:
+        Path("job.sql").write_text(TABLE + query)
+        return run("--state", state, "--format", "json", *options)
+
+    return one
 
 
-def answered(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def answered(done: Done) -> list[dict[str, Any]]:
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
 
 
 def now(changes: list[dict[str, Any]], key: str = "k") -> dict[Any, dict[str, Any]]:
@@ -43,30 +57,30 @@ def now(changes: list[dict[str, Any]], key: str = "k") -> dict[Any, dict[str, An
     return found
 
 
-def test_a_group_goes_on_with_what_it_keeps(tmp_path: Path) -> None:
+def test_a_group_goes_on_with_what_it_keeps(run: Run, tmp_path: Path) -> None:
     old = "SELECT k, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY k;"
     new = "SELECT k, SUM(x) AS s, COUNT(*) AS n FROM t GROUP BY k;"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")])
-    assert now(answered(run(tmp_path, old))) == {"a": {"k": "a", "s": 6, "m": 5}, "b": {"k": "b", "s": 9, "m": 9}}
+    assert now(answered(run(old))) == {"a": {"k": "a", "s": 6, "m": 5}, "b": {"k": "b", "s": 9, "m": 9}}
     put(tmp_path, "2.json", [("a", 2, "00:04"), ("c", 3, "00:05")])
-    refused = run(tmp_path, new)
-    assert refused.returncode == 1
-    assert "error[partial-change]" in refused.stderr
-    assert "AGG006  COUNT(*) is new: it starts at the restart" in refused.stderr
-    changed = now(answered(run(tmp_path, new, "--on-change", "accept")))
+    refused = run(new)
+    assert refused.code == 1
+    assert "error[partial-change]" in refused.err
+    assert "AGG006  COUNT(*) is new: it starts at the restart" in refused.err
+    changed = now(answered(run(new, "--on-change", "accept")))
     assert changed == {"a": {"k": "a", "s": 8, "n": 1}, "c": {"k": "c", "s": 3, "n": 1}}
     put(tmp_path, "3.json", [("a", 4, "00:06"), ("b", 1, "00:07")])
-    again = now(answered(run(tmp_path, old, "--on-change", "accept")))
+    again = now(answered(run(old, "--on-change", "accept")))
     # MAX was dropped and has come back: it knows nothing of what was before.
     assert again == {"a": {"k": "a", "s": 12, "m": 4}, "b": {"k": "b", "s": 10, "m": 1}}
 
 
-def test_windows_that_are_open_go_on(tmp_path: Path) -> None:
+def test_windows_that_are_open_go_on(run: Run, tmp_path: Path) -> None:
     window = "FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end, k;"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")])
-    assert answered(run(tmp_path, f"SELECT k, SUM(x) AS s, MAX(x) AS m {window}", "--suspend")) == []
+    assert answered(run(f"SELECT k, SUM(x) AS s, MAX(x) AS m {window}", "--suspend")) == []
     put(tmp_path, "2.json", [("a", 2, "00:30"), ("c", 3, "00:40")])
-    swapped = run(tmp_path, f"SELECT k, MAX(x) AS m, SUM(x) AS s, MIN(x) AS l {window}", "--on-change", "accept")
+    swapped = run(f"SELECT k, MAX(x) AS m, SUM(x) AS s, MIN(x) AS l {window}", "--on-change", "accept")
     rows = sorted(answered(swapped), key=lambda row: row["k"])
     assert rows == [
         {"k": "a", "m": 5, "s": 8, "l": 2},
@@ -75,58 +89,58 @@ def test_windows_that_are_open_go_on(tmp_path: Path) -> None:
     ]
 
 
-def test_a_change_of_no_use_leaves_the_job_able_to_go_on(tmp_path: Path) -> None:
+def test_a_change_of_no_use_leaves_the_job_able_to_go_on(run: Run, tmp_path: Path) -> None:
     query = "SELECT k, x, SUM(x) OVER (PARTITION BY k ORDER BY ts) AS s FROM t;"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("a", 5, "00:03")])
-    assert [row["s"] for row in answered(run(tmp_path, query))] == [1, 6]
+    assert [row["s"] for row in answered(run(query))] == [1, 6]
     put(tmp_path, "2.json", [("a", 2, "00:04")])
-    refused = run(tmp_path, query.replace("PARTITION BY k ", ""))
-    assert refused.returncode == 1
-    assert "error[incompatible-change]" in refused.stderr
-    assert [row["s"] for row in answered(run(tmp_path, query))] == [8]
+    refused = run(query.replace("PARTITION BY k ", ""))
+    assert refused.code == 1
+    assert "error[incompatible-change]" in refused.err
+    assert [row["s"] for row in answered(run(query))] == [8]
 
 
-def test_a_reset_counts_what_comes_from_now_on(tmp_path: Path) -> None:
+def test_a_reset_counts_what_comes_from_now_on(run: Run, tmp_path: Path) -> None:
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
-    assert len(answered(run(tmp_path, "SELECT k, SUM(x) AS s FROM t GROUP BY k;"))) == 2
+    assert len(answered(run("SELECT k, SUM(x) AS s FROM t GROUP BY k;"))) == 2
     put(tmp_path, "2.json", [("a", 2, "00:04"), ("a", 3, "00:05")])
     other = "SELECT x, COUNT(*) AS n FROM t GROUP BY x;"
-    refused = run(tmp_path, other, "--on-change", "accept")
-    assert refused.returncode == 1
-    assert "error[incompatible-change]" in refused.stderr
-    assert now(answered(run(tmp_path, other, "--on-change", "reset")), "x") == {
+    refused = run(other, "--on-change", "accept")
+    assert refused.code == 1
+    assert "error[incompatible-change]" in refused.err
+    assert now(answered(run(other, "--on-change", "reset")), "x") == {
         2: {"x": 2, "n": 1},
         3: {"x": 3, "n": 1},
     }
     put(tmp_path, "3.json", [("a", 2, "00:06"), ("a", 1, "00:07")])
-    assert now(answered(run(tmp_path, other)), "x") == {2: {"x": 2, "n": 2}, 1: {"x": 1, "n": 1}}
+    assert now(answered(run(other)), "x") == {2: {"x": 2, "n": 2}, 1: {"x": 1, "n": 1}}
 
 
-def test_what_is_new_is_computed_from_the_beginning(tmp_path: Path) -> None:
+def test_what_is_new_is_computed_from_the_beginning(run: Run, tmp_path: Path) -> None:
     old = "SELECT k, SUM(x) AS s FROM t GROUP BY k;"
     new = "SELECT k, SUM(x) AS s, COUNT(*) AS n, FIRST_VALUE(x) AS f FROM t GROUP BY k;"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")])
     put(tmp_path, "2.json", [("a", 2, "00:04")])
-    assert len(now(answered(run(tmp_path, old)))) == 2
+    assert len(now(answered(run(old)))) == 2
     put(tmp_path, "3.json", [("c", 3, "00:05"), ("a", 7, "00:06")])
-    changed = run(tmp_path, new, "--on-change", "backfill")
-    assert "COUNT(*), FIRST_VALUE(x): computed from the beginning, over 4 rows" in changed.stderr
+    changed = run(new, "--on-change", "backfill")
+    assert "COUNT(*), FIRST_VALUE(x): computed from the beginning, over 4 rows" in changed.err
     assert now(answered(changed)) == {
         "a": {"k": "a", "s": 15, "n": 4, "f": 1},
         "b": {"k": "b", "s": 9, "n": 1, "f": 9},
         "c": {"k": "c", "s": 3, "n": 1, "f": 3},
     }
     put(tmp_path, "4.json", [("b", 1, "00:07")])
-    assert now(answered(run(tmp_path, new))) == {"b": {"k": "b", "s": 10, "n": 2, "f": 9}}
+    assert now(answered(run(new))) == {"b": {"k": "b", "s": 10, "n": 2, "f": 9}}
 
 
-def test_open_windows_and_frames_are_given_their_past(tmp_path: Path) -> None:
+def test_open_windows_and_frames_are_given_their_past(run: Run, tmp_path: Path) -> None:
     window = "FROM HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '2' MINUTE) GROUP BY window_start, window_end, k;"
     over = "SELECT k, x, SUM(x) OVER w AS s{new} FROM t WINDOW w AS (PARTITION BY k ORDER BY ts ROWS 2 PRECEDING);"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "01:03")])
-    assert len(answered(run(tmp_path, f"SELECT k, SUM(x) AS s {window}", "--suspend"))) == 2
+    assert len(answered(run(f"SELECT k, SUM(x) AS s {window}", "--suspend"))) == 2
     put(tmp_path, "2.json", [("a", 2, "01:30"), ("c", 3, "01:40")])
-    changed = run(tmp_path, f"SELECT k, SUM(x) AS s, MIN(x) AS l {window}", "--on-change", "backfill")
+    changed = run(f"SELECT k, SUM(x) AS s, MIN(x) AS l {window}", "--on-change", "backfill")
     rows = sorted(answered(changed), key=lambda row: (row["k"], row["s"]))
     assert rows == [
         {"k": "a", "s": 7, "l": 2},
@@ -140,7 +154,7 @@ def test_open_windows_and_frames_are_given_their_past(tmp_path: Path) -> None:
     put(tmp_path, "3.json", [("a", 1, "00:01"), ("a", 5, "00:02"), ("a", 3, "00:03")])
 
     def answers(query: str, *options: str) -> list[dict[str, Any]]:
-        return answered(run(tmp_path, query, *options, "--state", "other"))
+        return answered(run(query, *options, state="other"))
 
     assert [row["s"] for row in answers(over.format(new=""), "--suspend")] == [1, 6, 9]
     put(tmp_path, "4.json", [("a", 4, "00:04")])
