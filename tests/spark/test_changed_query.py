@@ -160,3 +160,21 @@ def test_open_windows_and_frames_are_given_their_past(run: Run, tmp_path: Path) 
     put(tmp_path, "4.json", [("a", 4, "00:04")])
     found = answers(over.format(new=", MAX(x) OVER w AS m"), "--on-change", "backfill")
     assert [(row["s"], row["m"]) for row in found] == [(12, 5)]
+
+
+def test_operators_that_change_places_keep_their_state(run: Run, tmp_path: Path) -> None:
+    sides = [
+        "SELECT 's' AS what, k, SUM(x) AS v FROM t GROUP BY k",
+        "SELECT 'm' AS what, k, MAX(x) AS v FROM t GROUP BY k",
+    ]
+    rows = [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")]
+    put(tmp_path, "1.json", rows)
+    assert len(answered(run(" UNION ALL ".join(sides) + ";"))) == 4
+    for number, row in enumerate((("a", 7, "00:04"), ("b", 1, "00:05")), 2):
+        put(tmp_path, f"{number}.json", [row])
+        rows.append(row)
+        sides.reverse()
+        found = answered(run(" UNION ALL ".join(sides) + ";"))
+        values = [x for k, x, _ in rows if k == row[0]]
+        now = {each["what"]: each["v"] for each in found if each["op"] in ("+I", "+U")}
+        assert now == {"s": sum(values)} | ({"m": max(values)} if max(values) > max(values[:-1]) else {})

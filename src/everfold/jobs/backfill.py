@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.timeless import PLACE
 from everfold.jobs.failure import explained
+from everfold.jobs.naming import operators_of, source_names
 from everfold.jobs.sources import Sources
 from everfold.operators.backfill import Aggregating, Fillable, as_given, beginning, is_fillable
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import NO_WATERMARK, Operator
 from everfold.plan.explain import call_sql
-from everfold.plan.nodes import Join, OverAggregate, Plan, Root, Scan, StatefulNode, children, is_stateful
+from everfold.plan.nodes import OverAggregate, Root, Scan, StatefulNode
 from everfold.spark.batch import BatchLowering
 from everfold.spark.exchange import HASH, Recall
 from everfold.spark.inputs import hash_text, input_texts
 from everfold.spark.scalar import Scalars
-from everfold.spark.stream import source_name
 from everfold.state.pages import decode_head
 
 if TYPE_CHECKING:
@@ -61,13 +61,14 @@ class Filled:
 @dataclass(slots=True)
 class Backfill:
     """Makes the past of the aggregates that begin with a version. checkpoint: where the job stands. target: the folder for what is made.
-    epoch: of the state. gone: what of the past is there no more, as sentences."""
+    epoch: of the state. operators: their names, by place. gone: what of the past is there no more, as sentences."""
 
     spark: SparkSession
     checkpoint: Path
     target: Path
     version: int
     epoch: int
+    operators: Sequence[str]
     sources: Sources
     zone: str
     bucket_ids: tuple[int, ...]
@@ -83,8 +84,9 @@ class Backfill:
         StateError `no-backfill`, `no-past`; ConnectorError of a source.
         """
         shutil.rmtree(self.target, ignore_errors=True)
-        self._names = _source_names(roots)
-        operators = list(_operators(roots))
+        self._names = source_names(roots)
+        # Those below come first: what they have given is what the ones above them read.
+        operators = [*zip(self.operators, operators_of(roots), strict=True)][::-1]
         try:
             found = []
             for name, node in operators:
@@ -171,33 +173,4 @@ def _spark_operators(checkpoint: Path) -> dict[str, int]:
         named = None if newest is None else _PAGES.search(newest.read_text(encoding="utf-8"))
         if named is not None:
             found[named[1]] = int(folder.name)
-    return found
-
-
-# --- names, as `StreamLowering` gives them --------------------------------------------------------------------------------
-
-
-def _upwards(node: Plan) -> Iterator[Plan]:
-    """The nodes that flow, in the order in which they are lowered."""
-    for child in children(node)[: 1 if isinstance(node, Join) else None]:
-        yield from _upwards(child)
-    yield node
-
-
-def _operators(roots: Sequence[Root]) -> Iterator[tuple[str, StatefulNode]]:
-    """The operators of a job, with their names."""
-    nodes = (node for root in roots for node in _upwards(root.input))
-    return ((f"w{at}", node) for at, node in enumerate((node for node in nodes if is_stateful(node)), 1))
-
-
-def _source_names(roots: Sequence[Root]) -> dict[int, str]:
-    """The names under which tables are opened, by the identity of their scans."""
-    seen: dict[str, int] = {}
-    found: dict[int, str] = {}
-    for node in (node for root in roots for node in _upwards(root.input)):
-        if isinstance(node, Scan):
-            name = source_name(node.table.name)
-            nth = seen.get(name, 0)
-            seen[name] = nth + 1
-            found[id(node)] = name if nth == 0 else f"{name}_{nth}"
     return found

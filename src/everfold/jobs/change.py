@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from everfold.compat import Judgement, QueryShape, Verdict, judge, shape_of, succeeding
-from everfold.compat.matching import matched, twins
+from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
+from everfold.jobs.naming import moves
 from everfold.jobs.soundness import unfinished
 from everfold.operators.backfill import beginning, obstacle
 from everfold.plan.nodes import Root, streamed
@@ -38,7 +39,8 @@ class OnChange(StrEnum):
 Decide: TypeAlias = Callable[[Judgement], OnChange]
 _WAYS = "run it with --on-change reset, which gives the state up and goes on where the job was; or give it a --state folder of its own; or run the old query again"
 _NEW_FOLDER = "give the new query a --state folder of its own, or run the old one again"
-_SCHEMA_PATH = re.compile(r'"[^"]*?/state/(\d+)/_stateSchema')
+_OPERATOR_ID = re.compile(r'("operatorId":)\d+')
+_SCHEMA_PATH = re.compile(r'"[^"]*?/state/\d+/_stateSchema')
 
 
 def refuse(_: Judgement) -> OnChange:
@@ -73,25 +75,14 @@ def decided(
                 + _WAYS
             )
             raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
-    if not _in_place(old, new):
-        what = f"{said} could go on, but its operators run in another order now, which is not carried out yet"
+    if moves(old, new) is None:
+        what = f"{said} could go on, but there are more operators or fewer now, which is not carried out yet"
         raise _refused("reshaped-query", what, judgement, _NEW_FOLDER)
     return OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else how
 
 
 def _refused(code: str, message: str, judgement: Judgement, help_: str) -> StateError:
     return StateError.of(code, f"{message}\n\n{as_text(judgement)}\n", help=help_)
-
-
-def _in_place(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> bool:
-    """Whether each operator is made at the place of the one whose state it goes on with: the state is found by that place."""
-    if [(each.sink, len(each.operators)) for each in old] != [(each.sink, len(each.operators)) for each in new]:
-        return False
-    return all(
-        one.upwards.index(a) == other.upwards.index(b)
-        for one, other in zip(old, new, strict=True)
-        for a, b in matched(one, other).pairs
-    )
 
 
 def going_on(old: Sequence[QueryShape], roots: Sequence[Root], version: int) -> tuple[Root, ...]:
@@ -124,17 +115,38 @@ def check_finished(folder: Path, checkpoint: Path) -> None:
         )
 
 
-def copied(old: Path, new: Path) -> None:
-    """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced."""
+def copied(old: Path, new: Path, places: Sequence[int] = ()) -> None:
+    """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced. places: where the operator at each place was, if
+    they have moved."""
     part = new.with_name(f".{new.name}.new")
     for left in (part, new):
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree(old, part, copy_function=_linked)
+    if list(places) != sorted(places):
+        _move(part, places)
     for file in part.glob("state/*/_metadata/v2/[0-9]*"):
         text = file.read_text(encoding="utf-8")
-        moved = _SCHEMA_PATH.sub(lambda found: json.dumps(f"file:{new}/state/{found[1]}/_stateSchema")[:-1], text)
-        _replace(file, moved)
+        at = file.relative_to(part).parts[1]
+        schema = json.dumps(f"file:{new}/state/{at}/_stateSchema")[:-1]
+        moved = _SCHEMA_PATH.sub(lambda _, schema=schema: schema, text)  # type: ignore[misc]
+        _replace(file, _OPERATOR_ID.sub(rf"\g<1>{at}", moved))
     os.rename(part, new)
+
+
+def _move(checkpoint: Path, places: Sequence[int]) -> None:
+    """Puts the state of operators where they stand now."""
+    state = checkpoint / "state"
+    state.rename(checkpoint / "moved")
+    state.mkdir()
+    for at, before in enumerate(places):
+        (checkpoint / "moved" / str(before)).rename(state / str(at))
+    (checkpoint / "moved").rmdir()
+    for file in (checkpoint / "commits").glob("[0-9]*"):
+        version, _, text = file.read_text(encoding="utf-8").partition("\n")
+        said = json.loads(text)
+        ids = said.get("stateUniqueIds", {})
+        said["stateUniqueIds"] = {str(at): ids[str(before)] for at, before in enumerate(places) if str(before) in ids}
+        _replace(file, f"{version}\n{json.dumps(said)}")
 
 
 def _linked(source: str, target: str) -> None:

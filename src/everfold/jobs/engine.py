@@ -251,6 +251,7 @@ class Engine:
             target=folder.path / FOLDER / str(manifest.version.number),
             version=manifest.version.number,
             epoch=manifest.version.state_epoch,
+            operators=manifest.version.operators,
             sources=sources,
             zone=zone,
             bucket_ids=bucket_ids(manifest.buckets, manifest.partitions),

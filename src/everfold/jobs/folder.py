@@ -31,6 +31,7 @@ from everfold.compat.keeping import from_json, to_json
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
 from everfold.jobs.change import Decide, OnChange, check_finished, check_past, copied, decided, going_on, refuse
+from everfold.jobs.naming import first_names, moves
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
@@ -63,7 +64,7 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
-    (`compat.keeping`), with what each aggregate counts since. number: from 0. state_epoch: the number of the version in which its
+    (`compat.keeping`), with what each aggregate counts since. operators: their names in the checkpoint, by place (`naming`). number: from 0. state_epoch: the number of the version in which its
     state began as a whole. backfilled: whether what begins with it was given its past."""
 
     number: int
@@ -74,6 +75,7 @@ class Version:
     plan: str
     shapes: tuple[dict[str, Any], ...]
     created: str
+    operators: tuple[str, ...]
     state_epoch: int = 0
     backfilled: bool = False
 
@@ -137,7 +139,7 @@ def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
 
 def _version(found: Any) -> Version:
     members = _members(Version, found)
-    version = Version(**{**members, "shapes": tuple(members["shapes"])})
+    version = Version(**{**members, "shapes": tuple(members["shapes"]), "operators": tuple(members["operators"])})
     try:
         list(version.known)
     except KeyError as error:
@@ -290,7 +292,7 @@ class JobFolder:
         known = self.manifest()
         if known is None:
             name = hashlib.sha256(f"{self.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
-            version = _new_version(0, 0, mark, zone, sql, plan, roots)
+            version = _new_version(0, 0, mark, zone, sql, plan, roots, first_names(roots))
             known = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)
@@ -324,7 +326,9 @@ class JobFolder:
         epoch = max(each.epoch for each in known.versions) + 1
         reset = how is OnChange.RESET
         made = going_on([] if reset else last.known, roots, number)
-        version = _new_version(number, epoch, mark, zone, sql, plan, made)
+        places = None if reset else moves(last.known, [shape_of(root) for root in roots])
+        operators = last.operators if places is None else tuple(last.operators[at] for at in places)
+        version = _new_version(number, epoch, mark, zone, sql, plan, made, operators)
         filled = how is OnChange.BACKFILL
         if filled:
             check_past(made, number)
@@ -343,11 +347,22 @@ class JobFolder:
         check_finished(self.path, last)
         with self._writing():
             if last.exists():
-                copied(last, self.checkpoint(manifest.current))
+                before, now = known.version.operators, manifest.version.operators
+                places = [before.index(each) for each in now] if set(before) == set(now) else []
+                copied(last, self.checkpoint(manifest.current), places)
         self.write_manifest(manifest)
 
 
-def _new_version(number: int, epoch: int, mark: str, zone: str, sql: str, plan: str, roots: Sequence[Root]) -> Version:
+def _new_version(
+    number: int,
+    epoch: int,
+    mark: str,
+    zone: str,
+    sql: str,
+    plan: str,
+    roots: Sequence[Root],
+    operators: tuple[str, ...],
+) -> Version:
     return Version(
         number=number,
         epoch=epoch,
@@ -357,4 +372,5 @@ def _new_version(number: int, epoch: int, mark: str, zone: str, sql: str, plan: 
         plan=plan,
         shapes=tuple(to_json(shape_of(root)) for root in roots),
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        operators=operators,
     )

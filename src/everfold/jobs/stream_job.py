@@ -15,6 +15,7 @@ from everfold.jobs.beside import Beside
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explained
 from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.naming import operators_of
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Router, Target, tagged
 from everfold.jobs.soundness import positions, unfinished
@@ -96,6 +97,7 @@ class StreamJob:
             idle_timeout_ms=self.idle_timeout_ms,
             drop_null_rowtime=self.drop_null_rowtime,
             epoch=self.manifest.version.state_epoch,
+            names=self._names,
             read_beside=beside,
         )
         try:
@@ -176,6 +178,11 @@ class StreamJob:
     def _all_read(self) -> bool:
         offsets = positions(self._checkpoint)
         return all(source.reached_end(offsets) for source in self.sources.opened)
+
+    @property
+    def _names(self) -> dict[int, str]:
+        nodes = operators_of(self.roots)
+        return {id(node): name for node, name in zip(nodes, self.manifest.version.operators, strict=True)}
 
     @property
     def _checkpoint(self) -> Path:

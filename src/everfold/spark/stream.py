@@ -6,7 +6,7 @@ the meta rows of the operator before, and `__kind` where rows may be changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,8 @@ class StreamLowering:
     """Makes the streaming DataFrame of a plan.
 
     open_source: opens a table under a source name. control_folder: where the runner drops control files. bucket_ids: see `buckets`.
-    epoch: that of the state: pages of earlier ones are given up. mark: see `BucketProcessor`.
+    epoch: that of the state: pages of earlier ones are given up. names: of the operators, by the identity of their nodes, where they are not numbered as
+    they come. mark: see `BucketProcessor`.
     named_sources: whether Spark knows the sources by name; not when a stream of the caller's is among them that has none.
     """
 
@@ -121,6 +122,7 @@ class StreamLowering:
     idle_timeout_ms: int | None = None
     drop_null_rowtime: bool = False
     epoch: int = 0
+    names: Mapping[int, str] = field(default_factory=dict)
     mark: str | None = None
     named_sources: bool = True
     read_beside: Callable[[Plan], DataFrame] = _nothing_beside
@@ -268,7 +270,7 @@ class StreamLowering:
 
     def _operator(self, node: StatefulNode) -> Stream:
         below = self.lower(node.input)
-        name = f"w{len(self.operators) + 1}"
+        name = self.names.get(id(node), f"w{len(self.operators) + 1}")
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
         clock = clock_of(node, below.splits, self.idle_timeout_ms)
         operator = operator_of(node, name, clock, self.epoch, updating=below.changes)

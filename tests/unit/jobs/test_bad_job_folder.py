@@ -21,7 +21,11 @@ MANIFEST = Manifest(
     buckets=8,
     partitions=2,
     current=0,
-    versions=(Version(number=0, epoch=0, fingerprint="f", zone="UTC", sql="q", plan="p", shapes=(), created="now"),),
+    versions=(
+        Version(
+            number=0, epoch=0, fingerprint="f", zone="UTC", sql="q", plan="p", shapes=(), operators=(), created="now"
+        ),
+    ),
 )
 
 
@@ -46,7 +50,7 @@ def changed(folder: JobFolder, **members: Any) -> bytes:
         ({"buckets": "8"}, "is no manifest"),
         (
             {"versions": [{"epoch": 0}]},
-            "it is no object of backfilled, created, epoch, fingerprint, number, plan, shapes, sql, state_epoch, zone",
+            "it is no object of backfilled, created, epoch, fingerprint, number, operators, plan, shapes, sql, state_epoch, zone",
         ),
         ({"job": ...}, "it is no object of buckets, current, format, job, partitions, versions"),
         ({"more": 1}, "it is no object of"),

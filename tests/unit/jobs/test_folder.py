@@ -156,12 +156,41 @@ def test_a_reset_gives_the_state_up_and_keeps_the_place_in_the_input(tmp_path: P
         )
 
 
-def test_operators_that_change_places_are_not_mixed_up(tmp_path: Path) -> None:
+def test_operators_that_change_places_take_their_state_with_them(tmp_path: Path) -> None:
     sides = ["SELECT n, SUM(n) AS s FROM t GROUP BY n", "SELECT n, MAX(n) AS s FROM t GROUP BY n"]
-    before = opened(tmp_path, " UNION ALL ".join(sides))
-    with pytest.raises(StateError, match="reshaped-query"):
-        opened(tmp_path, " UNION ALL ".join(reversed(sides)))
-    assert opened(tmp_path, " UNION ALL ".join(sides)) == before
+    assert opened(tmp_path, " UNION ALL ".join(sides)).version.operators == ("w1", "w2")
+    with_state(tmp_path / "checkpoints" / "0", 2)
+    swapped = opened(tmp_path, " UNION ALL ".join(reversed(sides)))
+    assert swapped.version.operators == ("w2", "w1")
+    checkpoint = tmp_path / "checkpoints" / "1"
+    for at, before in enumerate((1, 0)):
+        state = checkpoint / "state" / str(at)
+        assert (state / "0" / "1.zip").read_text() == f"state {before}"
+        said = json.loads((state / "_metadata" / "v2" / "0").read_text().splitlines()[1])
+        assert said["operatorInfo"]["operatorId"] == at
+        assert said["stateStoreInfo"][0]["stateSchemaFilePaths"] == [f"file:{checkpoint}/state/{at}/_stateSchema/s"]
+    ids = json.loads((checkpoint / "commits" / "0").read_text().splitlines()[1])["stateUniqueIds"]
+    assert ids == {"0": [["id 1"]], "1": [["id 0"]]}
+    assert opened(tmp_path, " UNION ALL ".join(sides)).version.operators == ("w1", "w2")
+
+
+def with_state(checkpoint: Path, operators: int) -> None:
+    """What Spark keeps of operators in a checkpoint after a batch."""
+    for name in ("commits", "offsets", "sources"):
+        (checkpoint / name).mkdir(parents=True)
+    for at in range(operators):
+        (checkpoint / "state" / str(at) / "0").mkdir(parents=True)
+        (checkpoint / "state" / str(at) / "0" / "1.zip").write_text(f"state {at}")
+        (checkpoint / "state" / str(at) / "_metadata" / "v2").mkdir(parents=True)
+        said = {
+            "operatorInfo": {"operatorId": at},
+            "stateStoreInfo": [{"stateSchemaFilePaths": [f"file:{checkpoint}/state/{at}/_stateSchema/s"]}],
+        }
+        text = json.dumps(said, separators=(",", ":"))
+        (checkpoint / "state" / str(at) / "_metadata" / "v2" / "0").write_text(f"v2\n{text}")
+    ids = {str(at): [[f"id {at}"]] for at in range(operators)}
+    (checkpoint / "commits" / "0").write_text("v2\n" + json.dumps({"stateUniqueIds": ids}))
+    (checkpoint / "offsets" / "0").write_text("v2\n{}")
 
 
 @pytest.mark.parametrize("query", [QUERY, MORE, "SELECT n, COUNT(DISTINCT ts) FROM t WHERE n > 0 GROUP BY n"])
