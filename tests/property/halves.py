@@ -42,7 +42,7 @@ def rows(seed: int, of_c: str = "INT") -> list[dict[str, Any]]:
         row: dict[str, Any] = {name: chance.choice([None, *range(6)]) for name in COLUMNS}
         if of_c == "STRING" and row["c"] is not None:
             row["c"] = f"text{row['c']}"
-        made.append({**row, "ts": at * 1000})
+        made.append({**row, "ts": at * 1_000_000})
     return made
 
 

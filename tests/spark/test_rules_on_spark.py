@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from broker import KafkaBroker
@@ -60,7 +61,7 @@ def part(seed: int, first: int, count: int) -> list[dict[str, Any]]:
     for at in range(first, first + count):
         numbers: dict[str, Any] = {name: chance.choice([None, *range(6)]) for name in "abcdxy"}
         texts = {name: chance.choice([None, "p", "q", "r"]) for name in "kj"}
-        rows.append({**numbers, **texts, "ts": at * 1000})
+        rows.append({**numbers, **texts, "ts": at * 1_000_000})
     return rows
 
 
@@ -94,7 +95,7 @@ class Job:
 
     def put(self, rows: list[dict[str, Any]]) -> None:
         """Gives each table these rows."""
-        stamps = [f"1970-01-01 00:{row['ts'] // 60000:02}:{row['ts'] // 1000 % 60:02}" for row in rows]
+        stamps = [f"1970-01-01 00:{row['ts'] // 60_000_000:02}:{row['ts'] // 1_000_000 % 60:02}" for row in rows]
         lines = [json.dumps(row | {"ts": stamp}) for row, stamp in zip(rows, stamps, strict=True)]
         for name in TABLES:
             if self.broker is None:
@@ -171,7 +172,7 @@ def example(code: str) -> tuple[Root, Root]:
             before, after = planned(change.old), planned(change.new)
             for root in (before, after):
                 Memory(root).run(root, part(0, 0, 1))
-        except (EverfoldError, NotImplementedError):  # undeclared tables have columns of no type
+        except (EverfoldError, NotImplementedError, duckdb.Error):  # undeclared tables have columns of no type
             continue
         found = judge([shape_of(before)], [shape_of(after)])
         if code in {each.code for operator in found.operators for each in operator.findings}:
