@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from everfold.compat import Judgement, judge, shape_of
+from everfold.compat import REFERENCE, Judgement, Terms, judge, shape_of
 from everfold.compat.judgement import Status
 from everfold.connectors.registry import connected
 from everfold.sql.planner import Session, Submit
@@ -51,14 +51,14 @@ ALL = list(changes())
 def judged(old: str, new: str) -> tuple[Judgement, list[str]]:
     notes: list[str] = []
     shapes = []
-    ignore_filter = False
+    terms = REFERENCE
     for text in (old, new):
         session = Session(lenient=True, notes=notes.append, connected=connected)
         submits = [each for each in session.run(text) if isinstance(each, Submit)]
         shapes.append([shape_of(root) for each in submits for root in each.roots])
         notes += [each.diagnostics[0].message for each in session.catalog.excused or ()]
-        ignore_filter = session.settings.ignore_filter
-    return judge(*shapes, ignore_filter=ignore_filter), notes
+        terms = Terms(session.settings.ignore_filter, session.settings.extended_rules)
+    return judge(*shapes, terms), notes
 
 
 @pytest.mark.parametrize("change", ALL, ids=str)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from everfold.compat import Verdict, judge, shape_of
+from everfold.compat import REFERENCE, Terms, Verdict, judge, shape_of
 from everfold.compat.judgement import Judgement, Status
 from everfold.errors import StateError
 from everfold.memory.pipeline import MemoryPipeline
@@ -109,16 +109,19 @@ def columns_of(judgement: Judgement, status: Status) -> list[str]:
     return [each.name for each in judgement.columns if each.status is status]
 
 
-def hold(before: Root, after: Root, given: list[dict[str, Any]]) -> Judgement:
+def hold(before: Root, after: Root, given: list[dict[str, Any]], terms: Terms = REFERENCE) -> Judgement:
     """The old query takes half of the rows, the new one goes on with its state and takes the rest. Kept columns are those of a new query that has seen
-    all rows, new columns those of one that has seen the second half only. A change that cannot be carried out is refused, and the old query goes on."""
-    judgement = judge([shape_of(before)], [shape_of(after)])
+    all rows, new columns those of one that has seen the second half only. A change that cannot be carried out is refused, and the old query goes on. terms: by which it is judged."""
+    judgement = judge([shape_of(before)], [shape_of(after)], terms)
+    settings = Session().settings
+    if terms.extended:
+        settings = settings.with_option("everfold.compat.rules", "extended")
     first, second = given[: len(given) // 2], given[len(given) // 2 :]
     running = Seen(before)
     running.feed(first)
     if not judgement.verdict.reuses:
         with pytest.raises(StateError, match="incompatible"):
-            running.pipeline.changed(after, 1)
+            running.pipeline.changed(after, 1, settings)
         never_stopped = Seen(before)
         never_stopped.feed(first)
         for each in (running, never_stopped):
@@ -129,7 +132,7 @@ def hold(before: Root, after: Root, given: list[dict[str, Any]]) -> Judgement:
             never_stopped.now,
         )
         return judgement
-    changed = Seen(after, running.pipeline.changed(after, 1))
+    changed = Seen(after, running.pipeline.changed(after, 1, settings))
     changed.feed(second, last=True)
     whole, half = Seen(after), Seen(after)
     whole.feed(first)

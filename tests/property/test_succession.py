@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from property.halves import hold, hold_filled, planned, rows
 
+from everfold.compat import Terms, Verdict
 from everfold.errors import SqlError
 
 CASES = Path(__file__).parents[1] / "cases" / "compat"
@@ -34,6 +35,39 @@ def test_examples_of_the_seeds_at_work(name: str, old: str, new: str) -> None:
     for seed in range(2):
         hold(planned(old, of_c), planned(new, of_c), rows(seed, of_c))
         hold_filled(planned(old, of_c), planned(new, of_c), rows(seed, of_c))
+
+
+HOP = "FROM HOP(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND) GROUP BY window_start, window_end"
+EXTENDED = {
+    "keys in another order": ("SELECT a, d, SUM(b), MAX(c) FROM MyTable GROUP BY a, d", "SELECT a, d, SUM(b), MAX(c) FROM MyTable GROUP BY d, a"),
+    "keys of a window in another order": (f"SELECT a, d, SUM(b) {HOP}, a, d", f"SELECT a, d, SUM(b) {HOP}, d, a"),
+    "a DISTINCT call more": ("SELECT a, SUM(b) FROM MyTable GROUP BY a", "SELECT a, SUM(b), COUNT(DISTINCT b) FROM MyTable GROUP BY a"),
+    "a DISTINCT call over the same values": (
+        "SELECT a, COUNT(DISTINCT b), SUM(c) FROM MyTable GROUP BY a",
+        "SELECT a, SUM(DISTINCT b), COUNT(DISTINCT b), SUM(c) FROM MyTable GROUP BY a",
+    ),
+    "a DISTINCT call less": (
+        "SELECT a, COUNT(DISTINCT b), SUM(DISTINCT c) FROM MyTable GROUP BY a",
+        "SELECT a, SUM(DISTINCT c) FROM MyTable GROUP BY a",
+    ),
+    "DISTINCT calls in another order": (
+        f"SELECT a, COUNT(DISTINCT b), SUM(DISTINCT c) {HOP}, a",
+        f"SELECT a, SUM(DISTINCT c), COUNT(DISTINCT b) {HOP}, a",
+    ),
+    "a DISTINCT call more in a frame": (
+        "SELECT a, b, SUM(b) OVER (PARTITION BY a ORDER BY ts) FROM MyTable",
+        "SELECT a, b, SUM(b) OVER w, COUNT(DISTINCT b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",
+    ),
+    "computed in an aggregate of a window": (f"SELECT a, SUM(b), MAX(c) {HOP}, a", f"SELECT a, SUM(b), MAX(c + 1) {HOP}, a"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXTENDED)
+def test_more_than_the_reference_keeps(name: str) -> None:
+    before, after = map(planned, EXTENDED[name])
+    assert hold(before, after, rows(0)).verdict is Verdict.INCOMPATIBLE
+    for seed in range(3):
+        assert hold(before, after, rows(seed), Terms(extended=True)).verdict.reuses
 
 
 # --- random queries ---------------------------------------------------------------------------------------------------

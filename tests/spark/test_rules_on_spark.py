@@ -16,10 +16,12 @@ import duckdb
 import pyarrow as pa
 import pytest
 from broker import KafkaBroker
+from hypothesis import HealthCheck, given, settings
+from property.test_succession import pairs
 from test_compat import ALL
 
 from everfold.compat import judge, shape_of
-from everfold.errors import EverfoldError, StateError
+from everfold.errors import EverfoldError, SqlError, StateError
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.progress import Progress
@@ -208,3 +210,17 @@ def test_rules_from_files(code: str, spark: SparkSession, tmp_path: Path) -> Non
 @pytest.mark.parametrize("code", CODES)
 def test_rules_from_kafka(code: str, spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     hold(*example(code), Job(spark, tmp_path, kafka_broker))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pairs())
+def test_random_changes_on_spark(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, pair: tuple[str, str]
+) -> None:
+    try:
+        before, after = map(planned, pair)
+    except SqlError:
+        return
+    hold(before, after, Job(spark, tmp_path_factory.mktemp("random"), None))

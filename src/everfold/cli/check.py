@@ -13,17 +13,18 @@ from everfold.errors import SqlError, UsageError
 
 if TYPE_CHECKING:
     from everfold.compat import QueryShape
+    from everfold.sql.settings import Settings
 
 CheckFormat: TypeAlias = Literal["text", "json", "github"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a script runs. notes: what no stream could run of it, and what was made of it."""
+    """What a script runs. notes: what no stream could run of it, and what was made of it. settings: of the script, None for a job."""
 
     shapes: tuple[QueryShape, ...]
     notes: tuple[str, ...]
-    ignore_filter: bool
+    settings: Settings | None
 
 
 def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFormat) -> int:
@@ -31,11 +32,13 @@ def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFo
 
     UsageError `nothing-to-check` for a script without a query, `no-job` for a folder that is none, StateError `damaged-manifest`.
     """
-    from everfold.compat import judge, report
+    from everfold.compat import Terms, judge, report
 
     before = _read_job(old) if isinstance(old, Path) else _read(old, options)
     after = _read(new, options)
-    judgement = judge(before.shapes, after.shapes, ignore_filter=after.ignore_filter)
+    assert after.settings is not None
+    terms = Terms(after.settings.ignore_filter, after.settings.extended_rules)
+    judgement = judge(before.shapes, after.shapes, terms)
     notes = tuple(dict.fromkeys((*before.notes, *after.notes)))
     match format_:
         case "json":
@@ -61,14 +64,14 @@ def _read(script: Script, options: RunOptions) -> _Read:
         )
     notes += _refused(session.catalog.excused or ())
     shapes = tuple(shape_of(root) for each in submits for root in each.roots)
-    return _Read(shapes, tuple(f"{script.source}: {each}" for each in notes), session.settings.ignore_filter)
+    return _Read(shapes, tuple(f"{script.source}: {each}" for each in notes), session.settings)
 
 
 def _read_job(path: Path) -> _Read:
     """What the job runs that a folder belongs to."""
     from everfold.jobs.folder import manifest_of
 
-    return _Read(tuple(manifest_of(path).version.known), (), ignore_filter=False)
+    return _Read(tuple(manifest_of(path).version.known), (), None)
 
 
 def _refused(errors: Sequence[SqlError]) -> list[str]:

@@ -164,9 +164,16 @@ def explain(
 @_format_option(
     "text", "json", "github", help="How the judgement is printed; github: as annotations of a pull request."
 )
+@click.option(
+    "--rules",
+    type=click.Choice(["reference", "extended"]),
+    help="Judge as Realtime Compute for Apache Flink does (the default), or by all that everfold can keep: as SET 'everfold.compat.rules' does.",
+)
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, for both scripts.")
 @click.option("--dialect", type=click.Choice(["flink"]), default="flink", help="The SQL dialect.")
-def check(scripts: tuple[str, ...], state: Path | None, format_: Any, conf: tuple[str, ...], dialect: str) -> None:
+def check(
+    scripts: tuple[str, ...], state: Path | None, format_: Any, rules: str | None, conf: tuple[str, ...], dialect: str
+) -> None:
     """Say what a job keeps of its state that ran by the script OLD, or whose folder is given, when it goes on by the script NEW.
 
     Nothing is run, and no table need be declared.
@@ -177,6 +184,7 @@ def check(scripts: tuple[str, ...], state: Path | None, format_: Any, conf: tupl
     \b
     everfold check orders.sql orders-new.sql
     everfold check orders-new.sql --state /var/lib/orders --format json
+    everfold check orders.sql orders-new.sql --rules extended
     everfold explain AGG006
     """
     from everfold.cli import check as command
@@ -185,7 +193,8 @@ def check(scripts: tuple[str, ...], state: Path | None, format_: Any, conf: tupl
     if len(scripts) != (1 if state is not None else 2):
         raise click.UsageError("name two scripts, the old and the new one; or the new one and --state")
     old = Script.read(scripts[0], None) if state is None else state
-    options = RunOptions(conf=pairs(conf, "--conf"), dialect=dialect)
+    chosen = {} if rules is None else {"everfold.compat.rules": rules}
+    options = RunOptions(conf={**pairs(conf, "--conf"), **chosen}, dialect=dialect)
     sys.exit(command.check(old, Script.read(scripts[-1], None), options, format_))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from everfold.compat.matching import matched, twins
-from everfold.compat.rules import OF_KIND, Change, Rule
+from everfold.compat.rules import OF_KIND, REFERENCE, Change, Rule, Terms
 from everfold.compat.rules.rule import Said
 from everfold.compat.rules.topology import new_operator, operator_gone, other_kind
 from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape
@@ -71,7 +71,7 @@ class Judgement:
         return Verdict.worst(each.verdict for each in self.operators)
 
 
-def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], *, ignore_filter: bool = False) -> Judgement:
+def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], terms: Terms = REFERENCE) -> Judgement:
     """Judges a job, given as the shapes of its queries. Queries are the same that write the same table; bare ones are by their order.
 
     A query that has not changed at all is not judged. Source: the seeds on state compatibility of group aggregates and over aggregates.
@@ -79,7 +79,7 @@ def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], *, ignore_filter
     operators: list[OperatorJudgement] = []
     columns: list[ColumnJudgement] = []
     for one, other in twins(old, new):
-        pair = _Pair(one, other, ignore_filter)
+        pair = _Pair(one, other, terms)
         operators += pair.operators
         columns += pair.columns
     return Judgement(tuple(operators), tuple(columns))
@@ -88,8 +88,8 @@ def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], *, ignore_filter
 class _Pair:
     """An old and a new query."""
 
-    def __init__(self, old: QueryShape, new: QueryShape, ignore_filter: bool) -> None:
-        self._old, self._new, self._ignore_filter = old, new, ignore_filter
+    def __init__(self, old: QueryShape, new: QueryShape, terms: Terms) -> None:
+        self._old, self._new, self._terms = old, new, terms
         self._matching = matched(old, new)
         self._verdicts: dict[int, OperatorJudgement] = {}
         twins = self._matching.old
@@ -135,7 +135,7 @@ class _Pair:
         if old == new:
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
-        return _decided(new.label, rules, Change(old, new, self._ignore_filter))
+        return _decided(new.label, rules, Change(old, new, self._terms))
 
 
 def _decided(label: str, rules: Sequence[Rule], change: Change) -> OperatorJudgement:

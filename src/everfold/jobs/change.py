@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
-from everfold.compat import Judgement, QueryShape, Verdict, judge, shape_of, succeeding
+from everfold.compat import Judgement, QueryShape, Terms, Verdict, judge, shape_of, succeeding
 from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
@@ -49,14 +49,14 @@ def refuse(_: Judgement) -> OnChange:
 
 
 def decided(
-    folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, ignore_filter: bool, decide: Decide
+    folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, terms: Terms, decide: Decide
 ) -> OnChange:
     """How a changed job goes on: ACCEPT and BACKFILL with its state, RESET without.
 
     StateError `incompatible-change`, `unknown-change`, `partial-change` (as it was decided), `reshaped-query`, with all that was found.
     """
     new = [shape_of(root) for root in roots]
-    judgement = judge(old, new, ignore_filter=ignore_filter)
+    judgement = judge(old, new, terms)
     said = f"the query has changed, and the state in `{folder}`"
     how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else decide(judgement)
     if how is OnChange.RESET:

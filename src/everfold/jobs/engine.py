@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everfold.compat import Terms
 from everfold.connectors.checks import check_tables
 from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, OptionValues, Role, SinkContext
 from everfold.connectors.registry import connector_of
@@ -170,7 +171,7 @@ class Engine:
                     buckets=buckets,
                     partitions=partitions,
                     sql=sql,
-                    ignore_filter=settings.ignore_filter,
+                    terms=Terms(settings.ignore_filter, settings.extended_rules),
                     decide=decide,
                 )
                 partitions = manifest.partitions

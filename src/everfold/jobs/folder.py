@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.compat import QueryShape, shape_of
+from everfold.compat import REFERENCE, QueryShape, Terms, shape_of
 from everfold.compat.keeping import from_json, to_json
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
@@ -280,7 +280,7 @@ class JobFolder:
         buckets: int,
         partitions: int,
         sql: str = "",
-        ignore_filter: bool = False,
+        terms: Terms = REFERENCE,
         decide: Decide = refuse,
     ) -> tuple[Manifest, tuple[Root, ...]]:
         """The manifest of the job that runs these plans: made when the folder is new, with a new version when the query has changed and may go on,
@@ -298,7 +298,7 @@ class JobFolder:
                 self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
         elif known.version.fingerprint != mark:
-            return self._changed(known, roots, zone, sql, plan, mark, ignore_filter, decide)
+            return self._changed(known, roots, zone, sql, plan, mark, terms, decide)
         return known, going_on(known.version.known, roots, known.version.number)
 
     def _changed(
@@ -309,7 +309,7 @@ class JobFolder:
         sql: str,
         plan: str,
         mark: str,
-        ignore_filter: bool,
+        terms: Terms,
         decide: Decide,
     ) -> tuple[Manifest, tuple[Root, ...]]:
         """The job with a new version, which is to go on with the state of the last one."""
@@ -320,7 +320,7 @@ class JobFolder:
                 f"the state in `{self.path}` was computed in the zone {last.zone}, and the session's is {zone}",
                 help=f"SET 'table.local-time-zone' = '{last.zone}', or give the query a --state folder of its own",
             )
-        how = decided(self.path, last.known, roots, ignore_filter=ignore_filter, decide=decide)
+        how = decided(self.path, last.known, roots, terms=terms, decide=decide)
         check_finished(self.path, self.checkpoint(last.epoch))
         number = max(each.number for each in known.versions) + 1
         epoch = max(each.epoch for each in known.versions) + 1

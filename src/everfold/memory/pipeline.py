@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everfold.compat import judge, shape_of, succeeding
+from everfold.compat import Terms, judge, shape_of, succeeding
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
@@ -124,7 +124,7 @@ class MemoryPipeline:
         StateError `no-backfill`, or `incompatible-change` where the judgement is that it cannot; this one is as it was then.
         """
         settings, old = settings or self._settings, shape_of(self._root)
-        judgement = judge([old], [shape_of(root)], ignore_filter=settings.ignore_filter)
+        judgement = judge([old], [shape_of(root)], Terms(settings.ignore_filter, settings.extended_rules))
         if not judgement.verdict.reuses:
             raise StateError.of(
                 "incompatible-change", f"the change is {judgement.verdict.value}: the state cannot go on"

@@ -69,6 +69,8 @@ def obstacle(node: Aggregating) -> str | None:
         return "its rows are in the order of their arrival, which the past does not tell"
     if not isinstance(node, OverAggregate) and runs_on_arrival(node):
         return "its windows are of processing time, and the past does not tell when a row arrived"
+    if isinstance(node, GroupAggregate) and any(call.distinct for call in node.calls):
+        return "the values of a DISTINCT call are not kept with the group"
     if isinstance(node, WindowAggregate) and node.lateness_ms is not None:
         return "its sessions are given while they grow"
     return None

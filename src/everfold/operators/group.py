@@ -47,7 +47,7 @@ class GroupOperator:
         self._layout, self._tables = found.layout, found.tables
         self._plain = [found.layout.folds[at] for at in found.plain]
         self.schema = node.schema
-        self.inputs, self.hash_columns = self._layout.inputs, self._layout.keys
+        self.inputs, self.hash_columns = self._layout.inputs, self._layout.hashed
         self._types = {each.name: each.type.polars for each in self._layout.inputs}
 
     def __reduce__(self) -> tuple[type[GroupOperator], tuple[str, GroupAggregate, ClockSpec, int, bool]]:

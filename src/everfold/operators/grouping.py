@@ -148,8 +148,9 @@ class _Values:
         self.extremes: list[tuple[int, int]] = []
 
     def count(self, call: AggCall) -> int:
-        """The position of the count for a call's FILTER."""
+        """The position of the count for a call's FILTER, and for since when it counts."""
         page_name = "count" if call.filter is None else f"count FILTER ({self._building.text(call.filter)})"
+        page_name += f" since {call.since}" if call.since else ""
         for at, each in enumerate(self._counts):
             if each.page_name == page_name:
                 return at

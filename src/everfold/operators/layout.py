@@ -50,6 +50,11 @@ class Layout:
     rows: str | None = None
 
     @property
+    def hashed(self) -> tuple[str, ...]:
+        """The keys in an order of their own, so that the hash of a group does not depend on how they are written."""
+        return tuple(sorted(self.keys, key=self.page_names.__getitem__))
+
+    @property
     def slots(self) -> list[str]:
         """Names of all slot columns in frames."""
         return [slot for fold in self.folds for slot in fold.slots]

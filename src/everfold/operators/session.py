@@ -165,7 +165,7 @@ class SessionOperator(_Sessions):
     ) -> None:
         self._layout, self.updating = layout_of(node, updating), updating
         super().__init__(name, node, clock, epoch, self._layout.keys)
-        self.inputs = self._layout.inputs
+        self.inputs, self.hash_columns = self._layout.inputs, self._layout.hashed
         self._slots = self._layout.slots
         self.ordered = self._layout.ordered
 

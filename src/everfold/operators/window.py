@@ -50,7 +50,7 @@ class WindowOperator:
         self._window: SlicedWindow = node.window
         self._layout = layout_of(node, updating)
         self.ordered = self._layout.ordered
-        self.inputs, self.hash_columns = self._layout.inputs, self._layout.keys
+        self.inputs, self.hash_columns = self._layout.inputs, self._layout.hashed
         self.schema = node.schema
         self._by = ("slice", *self._layout.keys)
 

@@ -18,11 +18,8 @@ def input_texts(
 
 def hash_text(inputs: Sequence[InputColumn], keys: Sequence[str]) -> str:
     """The 64-bit hash of the keys, over columns that `input_texts` made."""
-    hashed = [
-        f"map_entries({each.name})" if isinstance(each.type, MapType) else each.name
-        for each in inputs
-        if each.name in keys
-    ]
+    types = {each.name: each.type for each in inputs}
+    hashed = [f"map_entries({key})" if isinstance(types[key], MapType) else key for key in keys]
     return f"xxhash64({', '.join(hashed)})" if keys else "0L"
 
 

@@ -151,6 +151,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
                meaning="what a NULL time attribute does: stop the job, or drop the row and count it"),
         Option(key="everfold.compat.ignore-filter", read=_truth, default="false",
                meaning="whether a changed WHERE below an aggregate leaves its state usable: what was kept stays, though the old condition chose it"),
+        Option(key="everfold.compat.rules", read=_choice("reference", "extended"), default="reference",
+               meaning="by which rules a changed query is judged: as Realtime Compute for Apache Flink does, or by all that everfold can keep"),
         Option(key="everfold.dialect", read=_choice("flink"), default="flink",
                meaning="the SQL dialect of the statements that follow"),
         Option(key="table.sql-dialect", read=_choice("default"), default="default", meaning="Flink's own dialect"),
@@ -367,6 +369,11 @@ class Settings:
     def ignore_filter(self) -> bool:
         """Whether a WHERE below an operator may change though its state was chosen by the old one."""
         return bool(self._read("everfold.compat.ignore-filter"))
+
+    @property
+    def extended_rules(self) -> bool:
+        """Whether a changed query is judged by all that everfold can keep."""
+        return self._read("everfold.compat.rules") == "extended"
 
     @property
     def dialect(self) -> str:

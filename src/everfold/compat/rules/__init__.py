@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from everfold.compat.rules import calls, group, inputs, over, rank, topology, window
-from everfold.compat.rules.rule import Change, Rule, Said
+from everfold.compat.rules.rule import REFERENCE, Change, Rule, Said, Terms
 
-__all__ = ["OF_KIND", "Change", "Rule", "Said", "all_rules", "named"]
+__all__ = ["OF_KIND", "REFERENCE", "Change", "Rule", "Said", "Terms", "all_rules", "named"]
 
 OF_KIND = {
     "GroupAggregate": group.RULES,

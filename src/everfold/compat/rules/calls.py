@@ -32,12 +32,13 @@ def distinct_of(calls: Sequence[CallShape]) -> tuple[CallShape, ...]:
 def other_distinct_calls(change: Change) -> Iterator[Said]:
     """A call with DISTINCT was added, dropped or changed, or such calls are in another order.
 
-    The reference keeps the values of DISTINCT calls under their number among each other, so each of these changes makes them unreadable.
+    The reference keeps the values of DISTINCT calls under their number among each other, so each of these changes makes them unreadable. everfold keeps them by
+    what they mean: with `--rules extended` a DISTINCT call comes and goes as any other.
 
-    Way out: leave these calls as they were, or take a new `--state` folder.
+    Way out: leave these calls as they were, judge by `--rules extended`, or take a new `--state` folder.
     """
     old, new = distinct_of(change.old.calls), distinct_of(change.new.calls)
-    if old == new:
+    if old == new or change.terms.extended:
         return
     said = False
     for call in new:

@@ -14,11 +14,11 @@ from everfold.compat.verdict import Verdict
 def other_keys(change: Change) -> Iterator[Said]:
     """The fields of GROUP BY have changed: one was added, dropped, computed otherwise, or they are in another order.
 
-    State is kept by these fields: with others no group can be found again.
+    State is kept by these fields: with others no group can be found again. Their order is free with `--rules extended`.
 
     Way out: run the new query with a new `--state` folder.
     """
-    if change.old.keys != change.new.keys:
+    if not change.same_keys:
         yield Said(
             f"the groups were made by {sentence_of(change.old.keys)} and are to be made by {sentence_of(change.new.keys)}",
             change.new.span,

@@ -30,7 +30,7 @@ def other_conditions(change: Change) -> Iterator[Said]:
 
     Way out: if you want just that, SET 'everfold.compat.ignore-filter' = 'true'.
     """
-    if change.ignore_filter:
+    if change.terms.ignore_filter:
         return
     old, new = change.old.input.filters, change.new.input.filters
     gone = tuple(each for each in old if each not in new)

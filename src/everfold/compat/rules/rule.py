@@ -13,12 +13,31 @@ from everfold.errors import Span
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """How strictly is judged. ignore_filter: the user takes it upon himself that a WHERE below has changed. extended: what everfold keeps counts too, where the
+    reference would not."""
+
+    ignore_filter: bool = False
+    extended: bool = False
+
+
+REFERENCE = Terms()
+"""As the reference judges."""
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
-    """An operator as it was and as it is to be. ignore_filter: whether the user takes it upon himself that a WHERE below has changed."""
+    """An operator as it was and as it is to be."""
 
     old: OperatorShape
     new: OperatorShape
-    ignore_filter: bool = False
+    terms: Terms = REFERENCE
+
+    @property
+    def same_keys(self) -> bool:
+        """Whether groups are made by the same fields, and, unless that is known to do no harm, in the same order."""
+        old, new = self.old.keys, self.new.keys
+        return sorted(old) == sorted(new) if self.terms.extended else old == new
 
     @property
     def kept(self) -> tuple[CallShape, ...]:

@@ -38,11 +38,11 @@ def other_time(change: Change) -> Iterator[Said]:
 def other_keys(change: Change) -> Iterator[Said]:
     """The fields beside the window have changed, by which groups are made: one was added, dropped, computed otherwise, or they are in another order.
 
-    State is kept by these fields. The columns of the window itself (window_start, window_end, window_time) may come, go and change places.
+    State is kept by these fields; their order is free with `--rules extended`. The columns of the window itself (window_start, window_end, window_time) may come, go and change places.
 
     Way out: run the new query with a new `--state` folder.
     """
-    if change.old.keys != change.new.keys:
+    if not change.same_keys:
         yield Said(
             f"the groups were made by {sentence_of(change.old.keys)} and are to be made by {sentence_of(change.new.keys)}",
             change.new.span,
@@ -54,10 +54,12 @@ def computed_between(change: Change) -> Iterator[Said]:
     """A computed column has come between the window function and GROUP BY, or has gone from there.
 
     The reference puts another operator there, and finds no state behind it. Computed below the window function, it is a changed argument and
-    nothing more.
+    nothing more, and so it is anywhere with `--rules extended`.
 
     Way out: compute the column in the query that the window function takes, or in the table.
     """
+    if change.terms.extended:
+        return
     old = {text for call in change.old.calls for text in call.computed}
     for call in change.new.calls:
         for text in call.computed:
