@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from everfold.compat.kept import KeptShape, NamedShape
+from everfold.compat.kept import KeptShape, NamedShape, OrderShape
 from everfold.compat.shape import CallShape, ColumnShape, InputShape, OperatorShape, QueryShape
 
 
@@ -36,7 +36,8 @@ def _operator(found: dict[str, Any]) -> OperatorShape:
 
 def _kept(found: dict[str, Any]) -> KeptShape:
     named = {name: tuple(NamedShape(**each) for each in found[name]) for name in ("columns", "expressions")}
-    return KeptShape(**{**_members(found), **named})
+    order = tuple(OrderShape(**each) for each in found["order"])
+    return KeptShape(**{**_members(found), **named, "order": order})
 
 
 def _members(found: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Rank,
+    SortKey,
     StatefulNode,
     WindowAggregate,
     WindowEmit,
@@ -34,14 +35,24 @@ class NamedShape:
     type: str
 
 
+@dataclass(frozen=True, slots=True)
+class OrderShape:
+    """A key that rows are sorted by. text: what it means."""
+
+    text: str
+    descending: bool
+    nulls_first: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptShape:
-    """columns: those of the rows that are kept whole, in order. expressions: keys, arguments of aggregates, orders. slice_ms, size_ms: widths of slices and
+    """columns: those of the rows that are kept whole, in order. expressions: keys, arguments of aggregates, orders. order: of the rows of a partition. slice_ms, size_ms: widths of slices and
     windows, 0 for none. frame: of OVER: whether it is counted in rows, its first and its last. zone: where windows align. on_arrival: whether the clock is that of
     processing. ttl_ms: for how long a row counts that is not touched, 0: for ever."""
 
     columns: tuple[NamedShape, ...] = ()
     expressions: tuple[NamedShape, ...] = ()
+    order: tuple[OrderShape, ...] = ()
     slice_ms: int = 0
     size_ms: int = 0
     frame: tuple[bool, int | None, int | None] | None = None
@@ -79,20 +90,20 @@ def kept_of(node: StatefulNode) -> KeptShape:
         case WindowEmit():
             return KeptShape(columns=_columns(below), zone=node.window.zone, on_arrival=on_arrival)
         case OverAggregate():
-            order = [key.expression for key in node.order]
             frame = node.frame
             return KeptShape(
                 columns=_columns(below),
-                expressions=_named([*node.partition, *order], below),
+                expressions=_named([*node.partition, *(key.expression for key in node.order)], below),
+                order=_order(node.order, below),
                 frame=(frame.rows, frame.first, frame.last),
                 on_arrival=on_arrival,
                 ttl_ms=node.ttl_ms,
             )
         case Rank():
-            order = [key.expression for key in node.order]
             return KeptShape(
                 columns=_columns(below),
-                expressions=_named([*node.partition, *order], below),
+                expressions=_named([*node.partition, *(key.expression for key in node.order)], below),
+                order=_order(node.order, below),
                 on_arrival=on_arrival,
                 ttl_ms=node.ttl_ms,
             )
@@ -114,9 +125,20 @@ def _named(expressions: Iterable[Expr], plan: Plan) -> tuple[NamedShape, ...]:
     return tuple({each.text: each for each in found}.values())
 
 
+def _order(keys: Iterable[SortKey], plan: Plan) -> tuple[OrderShape, ...]:
+    texts = column_texts(plan)
+    return tuple(OrderShape(text_of(key.expression, texts), key.descending, key.nulls_first) for key in keys)
+
+
 def _names(plan: Plan) -> tuple[str, ...]:
-    """The names of a plan's columns; those of a window function that stands below another one are its text."""
-    if isinstance(plan, OverAggregate):
-        below = _names(plan.input)
-        return (*below, *(call_sql(call, below) for call in plan.calls))
-    return plan.schema.names
+    """The names of a plan's columns; those that an aggregate computes are its text."""
+    match plan:
+        case OverAggregate():
+            below = _names(plan.input)
+            return (*below, *(call_sql(call, below) for call in plan.calls))
+        case GroupAggregate() | WindowAggregate():
+            below = _names(plan.input)
+            made = (*(expr_sql(key, below) for key in plan.keys), *(call_sql(call, below) for call in plan.calls))
+            return (*made, *plan.schema.names[len(made) :])
+        case _:
+            return plan.schema.names

@@ -6,7 +6,7 @@ is put together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,9 +51,14 @@ def stored_tables(shape: OperatorShape, stores: Iterable[Store], epoch: int) -> 
         head = read_head(store, epoch)
         expired = _expired_before(shape, head) if head else None
         for name, state in _tables(head):
-            rows = _keyed(store, epoch, name, state, expired) if "base" in state else _runs(store, epoch, name, state)
-            parts.setdefault(name, []).append(_whole(shape, rows) if name == "slices" else rows)
-    return [StoredTable(name, _together(frames)) for name, frames in parts.items()]
+            if "base" in state:
+                rows = _keyed(store, epoch, name, state, expired)
+            else:
+                rows = _whole(shape, _runs(store, epoch, name, state))
+            parts.setdefault(name, []).append(rows)
+    tables = [StoredTable(name, _together(frames)) for name, frames in parts.items()]
+    # Of the windows only those of CUMULATE have totals.
+    return [each for each in tables if each.rows.width or (shape.kind, each.name) != ("WindowAggregate", "totals")]
 
 
 def knows_updates(shape: OperatorShape) -> bool:
@@ -90,9 +95,30 @@ def _runs(store: Store, epoch: int, name: str, state: dict[str, Any]) -> pl.Data
 
 
 def _whole(shape: OperatorShape, rows: pl.DataFrame) -> pl.DataFrame:
-    """Slices whose parts are put together: one row a slice and key."""
+    """Rows that lie in parts as the parts make them together: one row a slice and key; the first rows of the partitions of a window."""
     keys = [each for each in rows.columns if each.startswith(KEY)]
-    return merged(rows, [AT, *keys], shape.calls, retracting=shape.input.updating) if rows.width else rows
+    match shape.kind:
+        case _ if not rows.width:
+            return rows
+        case "WindowAggregate" if shape.kept.slice_ms:
+            return merged(rows, [AT, *keys], shape.calls, retracting=shape.input.updating)
+        case "Rank":
+            return _first(shape, rows, keys)
+        case _:
+            return rows
+
+
+def _first(shape: OperatorShape, rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The rows that may be among the first of their partition."""
+    by, descending, nulls_last = [], [], []
+    for key in shape.kept.order:
+        named = [name for kind in (COLUMN, KEY, ORDER) if (name := kind + key.text) in rows.columns]
+        by.append(named[0] if named else NUMBER)
+        descending.append(key.descending and bool(named))
+        nulls_last.append(not key.nulls_first)
+    rows = rows.sort([*by, NUMBER], descending=[*descending, False], nulls_last=[*nulls_last, False])
+    _, last = shape.counted
+    return rows.filter(pl.int_range(1, pl.len() + 1).over(AT, *keys) <= last)
 
 
 def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
