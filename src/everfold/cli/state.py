@@ -104,7 +104,7 @@ def _filtered(state: JobState, condition: str) -> JobState:
 
 
 def _limited(rows: pa.Table, limit: int) -> pa.Table:
-    return rows.slice(0, limit) if limit else rows
+    return rows.slice(0, limit) if 0 < limit < rows.num_rows else rows
 
 
 def _counted(rows: int) -> str:
@@ -199,7 +199,8 @@ def _table_json(table: StateTable, limit: int, *, rows: bool) -> str:
         return _object(facts)
     out = io.StringIO()
     written = _limited(table.rows, limit)
-    JsonOutput(out, table.schema).write(written.rename_columns([physical(at) for at in range(len(table.schema))]))
+    if written.num_rows:
+        JsonOutput(out, table.schema).write(written.rename_columns([physical(at) for at in range(len(table.schema))]))
     return _object(facts, rows=_array(out.getvalue().splitlines()))
 
 
