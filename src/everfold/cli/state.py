@@ -143,7 +143,8 @@ def _table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
 
 def _since(each: Since) -> str:
     since = f"since version {each.version}" if each.version else "since the beginning"
-    return f"{each.aggregate}: {since}, {each.created}"
+    past = " and backfilled" if each.backfilled else ""
+    return f"{each.aggregate}: {since}{past}, {each.created}"
 
 
 def _sizes(operator: OperatorState) -> Iterator[str]:
@@ -176,7 +177,13 @@ def _operator_json(state: OperatorState, limit: int, *, rows: bool) -> str:
         "name": state.operator.name,
         "operator": state.operator.label,
         "aggregates": [
-            {"aggregate": each.aggregate, "since": each.version, "created": each.created} for each in state.since
+            {
+                "aggregate": each.aggregate,
+                "since": each.version,
+                "created": each.created,
+                "backfilled": each.backfilled,
+            }
+            for each in state.since
         ],
         "sizes": {
             "pages": sizes.pages,

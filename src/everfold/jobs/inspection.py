@@ -6,7 +6,7 @@ A job that runs meanwhile goes on; its checkpoint keeps many batches, so what is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,11 +33,12 @@ _BLOB = "user_map_value.blob"
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """Since when an aggregate counts: the version of the job, and when that began."""
+    """Since when an aggregate counts: the version of the job, when that began, and whether it was given what was before."""
 
     aggregate: str
     version: int
     created: str
+    backfilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,20 +156,19 @@ class Inspection:
     def _read(self, spark: SparkSession, batch: int) -> JobState:
         session = _session(spark, self.manifest.partitions)
         folders = dict(_folders(self._checkpoint))
-        created = {each.number: each.created for each in self.manifest.versions}
         found = []
         for operator in self.operators:
             if operator.name not in folders:
                 raise damaged(self._checkpoint / "state")
             stores = self._stores(session, operator, folders[operator.name], batch)
-            found.append(self._operator_state(operator, stores, created))
+            found.append(self._operator_state(operator, stores))
         return JobState(self.manifest.version, batch, tuple(found))
 
-    def _operator_state(
-        self, operator: NamedOperator, stores: Sequence[MemoryStore], created: Mapping[int, str]
-    ) -> OperatorState:
+    def _operator_state(self, operator: NamedOperator, stores: Sequence[MemoryStore]) -> OperatorState:
         shape, epoch = operator.shape, self.manifest.version.state_epoch
-        since = tuple(Since(call.label, call.since, created[call.since]) for call in shape.calls)
+        versions = {each.number: each for each in self.manifest.versions}
+        begun = ((call.label, versions[call.since]) for call in shape.calls)
+        since = tuple(Since(label, each.number, each.created, each.backfilled) for label, each in begun)
         tables = tuple(shown_table(shape, each) for each in stored_tables(shape, stores, epoch))
         sizes = sizes_of(shape, (page for store in stores for page in store.pages.items()))
         return OperatorState(operator, since, tables, sizes)

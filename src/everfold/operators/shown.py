@@ -14,7 +14,7 @@ from everfold.operators.arrival import NUMBER
 from everfold.operators.changes import INPUT_KIND
 from everfold.operators.kept_calls import slot_types, slots_of, type_of
 from everfold.operators.layout import distinct_texts
-from everfold.operators.stored import AT, COLUMN, KEY, ORDER, VALUE, StoredTable, knows_updates
+from everfold.operators.stored import AT, COLUMN, END, KEY, ORDER, START, VALUE, StoredTable, knows_updates
 from everfold.plan.changelog import RowKind
 from everfold.state.segments import TOUCHED
 from everfold.types import (
@@ -42,7 +42,7 @@ from everfold.types import (
     TimestampType,
 )
 
-_START, _END, _TIME, _ROWS, _COUNT = "start", "end", "time", "n", "count"
+_TIME, _ROWS, _COUNT = "time", "n", "count"
 _SIMPLE: dict[type[pl.DataType], DataType] = {
     pl.Boolean: BOOLEAN,
     pl.Int8: TINYINT,
@@ -126,9 +126,9 @@ def _bounds(shape: OperatorShape, table: StoredTable) -> Iterator[_Column]:
         case "totals" if AT in table.rows.columns:
             yield _ms("window_start", TIMESTAMP3, at)
             yield _ms("window_end", TIMESTAMP3, at + kept.size_ms)
-        case "sessions" if _START in table.rows.columns:
-            yield _ms("window_start", TIMESTAMP3, pl.col(_START))
-            yield _ms("window_end", TIMESTAMP3, pl.col(_END))
+        case "sessions" if START in table.rows.columns:
+            yield _ms("window_start", TIMESTAMP3, pl.col(START))
+            yield _ms("window_end", TIMESTAMP3, pl.col(END))
 
 
 def _texts(shape: OperatorShape, stored: pl.Schema) -> Iterator[_Column]:
@@ -165,7 +165,7 @@ def _order(shape: OperatorShape, table: StoredTable) -> list[str]:
     """The columns that rows are sorted by."""
     stored = table.rows.schema
     keys = [f"{kind}{text}" for text in distinct_texts(list(shape.keys)) for kind in (KEY, COLUMN)]
-    names = [AT, _START, *keys, _TIME, NUMBER, *(name for name in stored if name.startswith(VALUE))]
+    names = [AT, START, *keys, _TIME, NUMBER, *(name for name in stored if name.startswith(VALUE))]
     return [name for name in names if name in stored and not stored[name].is_nested()]
 
 

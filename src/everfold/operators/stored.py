@@ -28,6 +28,8 @@ from everfold.state.store import Store
 
 AT = "place"
 """Column of tables that lie in runs: the place of a row, a time in ms or a number."""
+START, END = "start", "end"
+"""Columns of sessions: their bounds in ms."""
 KEY, VALUE, COLUMN, ORDER = "key ", "value ", "column ", "order "
 """What the names of columns in pages begin with, by what the columns are."""
 _EVERYWHERE = pl.DataFrame({"low": [-1 << 63], "high": [(1 << 63) - 1]}, schema={"low": pl.Int64, "high": pl.Int64})
@@ -95,13 +97,14 @@ def _runs(store: Store, epoch: int, name: str, state: dict[str, Any]) -> pl.Data
 
 
 def _whole(shape: OperatorShape, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows that lie in parts as the parts make them together: one row a slice and key; the first rows of the partitions of a window."""
+    """Rows that lie in parts as the parts make them together: one row a slice or session and key; the first rows of the partitions of a window."""
     keys = [each for each in rows.columns if each.startswith(KEY)]
     match shape.kind:
         case _ if not rows.width:
             return rows
-        case "WindowAggregate" if shape.kept.slice_ms:
-            return merged(rows, [AT, *keys], shape.calls, retracting=shape.input.updating)
+        case "WindowAggregate":
+            window = [AT] if shape.kept.slice_ms else [START, END]
+            return merged(rows, [*window, *keys], shape.calls, retracting=shape.input.updating)
         case "Rank":
             return _first(shape, rows, keys)
         case _:

@@ -35,7 +35,7 @@ def job_state(rows: int) -> JobState:
     stores = pipeline._by_place()[0].stores
     tables = tuple(shown_table(shape, each) for each in stored_tables(shape, stores, 0))
     sizes = sizes_of(shape, [page for store in stores for page in store.pages.items()])
-    since = (Since("SUM(p)", 0, "2026-01-01T00:00:00Z"), Since("MAX(t)", 1, "2026-02-01T00:00:00Z"))
+    since = (Since("SUM(p)", 0, "2026-01-01T00:00:00Z"), Since("MAX(t)", 1, "2026-02-01T00:00:00Z", True))
     version = Version(
         number=1, epoch=1, fingerprint="", zone="UTC", sql="", plan="", shapes=(), created="2026-02-01T00:00:00Z"
     )
@@ -89,7 +89,7 @@ values e.v
 +------+---+-------+
 2 rows in set
   SUM(p): since the beginning, 2026-01-01T00:00:00Z
-  MAX(t): since version 1, 2026-02-01T00:00:00Z
+  MAX(t): since version 1 and backfilled, 2026-02-01T00:00:00Z
 """
     )
 
@@ -137,7 +137,12 @@ def test_json_has_values_as_they_are_with_sizes_and_since(typed: Typed) -> None:
     (operator,) = found.pop("operators")
     assert found == {"version": 1, "created": "2026-02-01T00:00:00Z", "batch": 7, "zone": "UTC"}
     assert (operator["name"], operator["operator"]) == ("w1", "GROUP BY k")
-    assert operator["aggregates"][1] == {"aggregate": "MAX(t)", "since": 1, "created": "2026-02-01T00:00:00Z"}
+    assert operator["aggregates"][1] == {
+        "aggregate": "MAX(t)",
+        "since": 1,
+        "created": "2026-02-01T00:00:00Z",
+        "backfilled": True,
+    }
     assert operator["sizes"]["bytes"] == sum(operator["sizes"]["parts"].values())
     assert operator["tables"][1]["columns"][1:] == [{"name": "v", "type": "INT"}, {"name": "count", "type": "BIGINT"}]
     empty = json.loads(typed(0, "--format", "json")[1])["operators"][0]["tables"]

@@ -300,6 +300,25 @@ def test_an_aggregate_that_came_later_has_nothing_of_what_was_before() -> None:
     assert [(call.label, call.since) for call in shape.calls] == [("SUM(v)", 0), ("COUNT(*)", 1)]
 
 
+@pytest.mark.parametrize(
+    "window",
+    [
+        "TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR)",
+        "SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' HOUR)",
+    ],
+)
+def test_what_was_filled_in_is_put_together_with_what_was_there(window: str) -> None:
+    group = f"FROM {window} GROUP BY window_start, window_end, k"
+    old, new = (Query(TABLE + f"SELECT k, SUM(v){more} {group}") for more in ("", ", COUNT(*)"))
+    history = new.input(e=[{"ts": at(second), "k": k, "v": v} for batch in ROWS[:2] for second, k, v in batch])
+    pipeline = fed(old, ROWS[:2]).changed(new.root, 1, history=history)
+    pipeline.feed(new.input(e=[{"ts": at(65), "k": "a", "v": 9}]), now_ms=2000)
+    (table,) = tables(pipeline).values()
+    header, rows = content(table)
+    assert header == ("window_start", "window_end", "k", "SUM(v) sum", "SUM(v) nonnull", "COUNT(*)")
+    assert [row[2:] for row in rows] == [("a", 19, 4, 4), ("b", 5, 1, 1), ("c", 0, 0, 1)]
+
+
 def test_a_dropped_aggregate_that_came_back_is_not_mixed_up_with_what_is_left_of_it() -> None:
     window = "FROM TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end, k"
     with_max, without = (Query(TABLE + f"SELECT k, SUM(v){more} {window}") for more in (", MAX(v)", ""))
