@@ -19,6 +19,10 @@ from everfold.errors import StateError
 from everfold.sql.dialects.flink import parse_type
 from everfold.types import NULL, DataType
 
+ROW_COUNT = "COUNT()|count"
+"""The slot by which a window whose rows may be taken back knows how many it has. A COUNT(*) of the query's is the same."""
+_LEFT = "__left"
+
 
 def type_of(text: str) -> DataType:
     """The type that a text says, as shapes have it."""
@@ -38,7 +42,8 @@ def slot_types(call: CallShape) -> dict[str, DataType]:
 
 
 def merged(rows: pl.DataFrame, by: Sequence[str], calls: Sequence[CallShape], *, retracting: bool) -> pl.DataFrame:
-    """One row a group, given in parts that come in their order: `by` and the slots of the calls, as far as the rows have them.
+    """One row a group, given in parts that come in their order: `by` and the slots of the calls, as far as the rows have them. retracting: rows may be taken back, and
+    groups of which none is left are left out.
 
     StateError `unknown-aggregate-state` where it is not known how an aggregate's parts are put together.
     """
@@ -50,7 +55,11 @@ def merged(rows: pl.DataFrame, by: Sequence[str], calls: Sequence[CallShape], *,
         elif named:
             folds.append(_fold(call, named, retracting))
     made = [*(expr for fold in folds for expr in fold.merge()), *joined]
+    if retracting and ROW_COUNT in rows.columns:
+        made.append(pl.col(ROW_COUNT).sum().alias(_LEFT))
     found = rows.group_by(by, maintain_order=True).agg(made)
+    if _LEFT in found.columns:
+        found = found.filter(pl.col(_LEFT) != 0).drop(_LEFT)
     netted = [column for fold in folds for column in fold.settle(found, True)]
     return found.with_columns(netted) if netted else found
 

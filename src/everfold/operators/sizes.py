@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from everfold.compat.shape import CallShape, OperatorShape
-from everfold.operators.kept_calls import slots_of
+from everfold.operators.kept_calls import ROW_COUNT, slots_of
 from everfold.operators.stored import COLUMN, KEY, ORDER, VALUE
 from everfold.state.heads import HEAD
 from everfold.state.pages import decode
@@ -63,7 +63,7 @@ def _columns(shape: OperatorShape, key: PageKey, blob: bytes) -> Counter[str]:
     owners = {column: call for call in shape.calls for column in slots_of(call, page.columns).values()}
     for column in page.get_columns():
         part = _part(column.name, owners)
-        if part is not None:
+        if part is not None and not (shape.input.updating and column.name == ROW_COUNT):
             found[part] += int(column.estimated_size())
     return found
 

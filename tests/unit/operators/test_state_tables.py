@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from property.changelogs import Changing
 from property.queries import Query
@@ -24,7 +25,9 @@ from everfold.memory.pipeline import MemoryPipeline
 from everfold.operators.shown import StateTable, shown_table
 from everfold.operators.sizes import sizes_of
 from everfold.operators.stored import stored_tables
-from everfold.plan.changelog import ChangelogMode, RowKind
+from everfold.plan.changelog import KIND, ChangelogMode, RowKind
+from everfold.sql.catalog import CatalogTable
+from everfold.sql.planner import Session, Submit
 
 FUNCTIONS = Path(__file__).parents[2] / "cases" / "group"
 TABLE = "CREATE TABLE e (ts TIMESTAMP(3), k STRING, v INT, WATERMARK FOR ts AS ts - INTERVAL '1' SECOND);"
@@ -254,6 +257,35 @@ def test_rows_that_were_taken_back_are_not_shown() -> None:
     names_, rows = content(tables(changing.pipeline)["groups"])
     assert names_ == ("k", "SUM(v) sum", "SUM(v) nonnull", "rows")
     assert rows == [("a", 7, 1, 1), ("b", 2, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("window", "table"),
+    [
+        ("TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)", "slices"),
+        ("SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' HOUR)", "sessions"),
+    ],
+)
+def test_windows_whose_rows_were_taken_back_are_not_shown(window: str, table: str) -> None:
+    session = Session()
+    list(session.run("CREATE TABLE t (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)"))
+    entry = session.catalog.find(("t",))
+    assert isinstance(entry, CatalogTable)
+    session.catalog.replace(replace(entry, table=replace(entry.table, changelog=ChangelogMode.ALL)))
+    (submit,) = session.run(f"SELECT k, SUM(v), MAX(v) FROM {window} GROUP BY window_start, window_end, k")
+    assert isinstance(submit, Submit)
+    pipeline = MemoryPipeline(submit.roots[0], submit.settings)
+    for rows in ([("a", 1, 0), ("b", 5, 0), ("a", 7, 0)], [("a", 7, 3), ("b", 5, 3)]):
+        keys, values, kinds = zip(*rows, strict=True)
+        times = pa.array([START] * len(rows), pa.timestamp("us"))
+        columns = [pa.array(keys), pa.array(values, pa.int32()), times, pa.array(kinds, pa.int8())]
+        pipeline.feed({"t": pa.table(columns, names=["c0", "c1", "c2", KIND])}, now_ms=0)
+    header, rows_ = content(tables(pipeline)[table])
+    assert header == ("window_start", "window_end", "k", "SUM(v) sum", "SUM(v) nonnull", "MAX(v)")
+    assert rows_ == [(at(0), at(3600), "a", 1, 1, [{"value": 1, "count": 1}])]
+    (shape,) = shapes(pipeline)
+    pages = [page for store in pipeline._by_place()[0].stores for page in store.pages.items()]
+    assert "aggregates that are gone" not in sizes_of(shape, pages).parts
 
 
 # --- names, types, changes --------------------------------------------------------------------------------------------
