@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +26,8 @@ CREATE TABLE Bid (
 class Query:
     """The last statement of a script, bound."""
 
-    def __init__(self, text: str) -> None:
-        submits = [action for action in Session().run(text) if isinstance(action, Submit)]
+    def __init__(self, text: str, folder: Path | None = None) -> None:
+        submits = [action for action in Session(folder=folder or Path()).run(text) if isinstance(action, Submit)]
         self.submit = submits[-1]
         self.root: Root = self.submit.roots[0]
         self.settings: Settings = self.submit.settings

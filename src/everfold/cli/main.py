@@ -32,6 +32,7 @@ def everfold() -> None:
     everfold explain orders.sql       show its plan
     everfold check old.sql new.sql    what a job keeps of its state when its query changes
     everfold history orders/          the versions of a job's query
+    everfold state orders/            what lies in its state
     everfold test tests/              run case files
 
     \b
@@ -225,6 +226,67 @@ def history(folder: Path, format_: Any) -> None:
     from everfold.cli import history as command
 
     command.history(folder, format_)
+
+
+@everfold.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--operator", metavar="NAME", help="Only this one: w1, or as `everfold history` shows it.")
+@click.option(
+    "--where", metavar="CONDITION", help="Only rows that meet a condition in SQL (DuckDB's) over the shown columns."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help="Show at most so many rows of a table; 0: all.  [default: 100, all in Parquet]",
+)
+@click.option("--sizes", is_flag=True, help="Show bytes and pages, by aggregate and by table, instead of rows.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json", "parquet"]),
+    default="table",
+    show_default=True,
+    help="How the state is given; parquet: as a file for each table, in the folder --out.",
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The folder for Parquet files.")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="An option of Spark's (spark.*).")
+def state(
+    folder: Path,
+    operator: str | None,
+    where: str | None,
+    limit: int | None,
+    sizes: bool,
+    format_: Any,
+    out: Path | None,
+    conf: tuple[str, ...],
+) -> None:
+    """Show the state of the job in FOLDER as tables, as of its last finished batch: keys, windows, what each aggregate holds, and since when it counts.
+
+    The job may run meanwhile. Nothing is written into its folder.
+
+    \b
+    everfold state /var/lib/orders
+    everfold state /var/lib/orders --operator w1 --where '"COUNT(*)" > 3 AND customer <> 42'
+    everfold state /var/lib/orders --sizes
+    everfold state /var/lib/orders --format parquet --out orders-state/
+    """
+    from everfold.cli import state as command
+    from everfold.cli.run import pairs
+
+    if (format_ == "parquet") != (out is not None):
+        raise click.UsageError("--format parquet and --out go together")
+    if format_ == "parquet" and sizes:
+        raise click.UsageError("--sizes are no rows for a Parquet file: use --format json")
+    options = command.StateOptions(
+        operator=operator,
+        where=where,
+        limit=limit,
+        format=format_,
+        out=out,
+        sizes=sizes,
+        conf=pairs(conf, "--conf"),
+    )
+    command.state(folder, options)
 
 
 @everfold.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from everfold.compat.kept import KeptShape, NamedShape, OrderShape
 from everfold.compat.shape import CallShape, ColumnShape, InputShape, OperatorShape, QueryShape
 
 
@@ -26,10 +27,21 @@ def from_json(found: Any) -> QueryShape:
 
 
 def _operator(found: dict[str, Any]) -> OperatorShape:
-    calls = tuple(CallShape(**{**each, "computed": tuple(each["computed"])}) for each in found["calls"])
-    of_input = InputShape(**{name: _tuples(value) for name, value in found["input"].items()})
-    plain = {name: _tuples(value) for name, value in found.items() if name not in ("calls", "input")}
-    return OperatorShape(**plain, calls=calls, input=of_input)
+    calls = tuple(CallShape(**_members(each)) for each in found["calls"])
+    plain = _members({name: value for name, value in found.items() if name not in ("calls", "input", "kept")})
+    # Manifests of before state could be shown lack what it is called.
+    kept = _kept(found["kept"]) if "kept" in found else KeptShape()
+    return OperatorShape(**plain, calls=calls, input=InputShape(**_members(found["input"])), kept=kept)
+
+
+def _kept(found: dict[str, Any]) -> KeptShape:
+    named = {name: tuple(NamedShape(**each) for each in found[name]) for name in ("columns", "expressions")}
+    order = tuple(OrderShape(**each) for each in found["order"])
+    return KeptShape(**{**_members(found), **named, "order": order})
+
+
+def _members(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: _tuples(value) for name, value in found.items()}
 
 
 def _tuples(value: Any) -> Any:

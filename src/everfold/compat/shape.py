@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from everfold.compat.kept import KeptShape, kept_of
 from everfold.errors import Span
 from everfold.plan.canonical import call_text, column_texts, expr_text, frame_text
 from everfold.plan.changelog import is_updating
@@ -50,7 +51,7 @@ from everfold.plan.nodes import (
 @dataclass(frozen=True, slots=True)
 class CallShape:
     """An aggregate call. text: what it means. python: whether it is the user's. computed: what of it is no mere column of the operator's input.
-    since: the version of the job in which its state begins."""
+    since: the version of the job in which its state begins. function, args, constants: what it computes, of which types, with which constants as texts."""
 
     text: str
     distinct: bool = False
@@ -58,6 +59,9 @@ class CallShape:
     computed: tuple[str, ...] = ()
     since: int = field(default=0, compare=False)
     label: str = field(default="", compare=False)
+    function: str = field(default="", compare=False)
+    args: tuple[str, ...] = field(default=(), compare=False)
+    constants: tuple[str, ...] = field(default=(), compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -77,7 +81,7 @@ class InputShape:
 class OperatorShape:
     """A stateful operator. kind: the name of its plan node. keys: of groups and partitions, in order. order: what rows are sorted by. window: window or
     frame. time: the clock it runs on. columns: what it keeps of rows as they are, sorted. counted: the numbers of rows that a Top-N gives.
-    emission: when it gives what. scans: all tables below. below: its operators, by their places in the query's."""
+    emission: when it gives what. scans: all tables below. below: its operators, by their places in the query's. kept: what its pages do not say."""
 
     kind: str
     keys: tuple[str, ...] = ()
@@ -93,6 +97,7 @@ class OperatorShape:
     input: InputShape
     scans: tuple[str, ...] = ()
     below: tuple[int, ...] = ()
+    kept: KeptShape = field(default=KeptShape(), compare=False)
     label: str = field(default="", compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -174,6 +179,7 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
         "input": _input(_below_windows(node) if isinstance(node, OverAggregate) else node.input),
         "scans": tuple(sorted({table.name for table in tables_of(streamed(node))})),
         "below": tuple(places[id(each)] for each in _next(node.input)),
+        "kept": kept_of(node),
         "span": node.span,
     }
 
@@ -285,9 +291,19 @@ def _calls(calls: Iterable[AggCall], node: GroupAggregate | WindowAggregate | Ov
         parts = [*call.args, *([call.filter] if call.filter is not None else [])]
         computed = tuple(expr_text(part, node.input) for part in parts if not isinstance(part, InputRef))
         label = call_sql(call, node.input.schema.names)
-        found.setdefault(
-            text, CallShape(text, call.distinct, call.python is not None, computed, call.since, label, call.span)
+        shape = CallShape(
+            text,
+            call.distinct,
+            call.python is not None,
+            computed,
+            call.since,
+            label,
+            call.function,
+            tuple(str(arg.type) for arg in call.args),
+            tuple(str(each.value) for each in call.constants),
+            call.span,
         )
+        found.setdefault(text, shape)
     return tuple(found.values())
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 _VERSION = re.compile("\0?v\\d+")
 """The first line; that of Kafka's first offsets begins with a zero."""
-_NAMED = re.compile(r"\w+:(?=\{)")
-"""What stands before the JSON of a source in the log of offsets."""
+_NAMED = re.compile(r"\w+:(?=[{\d])")
+"""What stands before the JSON of a source in the log of offsets: an object, or the number of a source that counts seconds."""
 _MOST_BYTES = 64 << 20
 """Bigger files are not read to find the broken one."""
 
@@ -74,10 +74,15 @@ def is_sound(file: Path) -> bool:
         if file.name == "metadata":
             return len(lines) == 1 and bool(uuid.UUID(json.loads(lines[0])["id"]))
         version, *rest = lines
-        objects = [json.loads(_NAMED.sub("", line, count=1)) for line in rest]
-        return _VERSION.fullmatch(version) is not None and all(isinstance(each, dict) for each in objects)
+        return _VERSION.fullmatch(version) is not None and all(map(_is_entry, rest))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def _is_entry(line: str) -> bool:
+    named = _NAMED.match(line)
+    found = json.loads(line if named is None else line[named.end() :])
+    return isinstance(found, dict) or (named is not None and type(found) is int)
 
 
 def _has_checksum(file: Path, crc: Path) -> bool:

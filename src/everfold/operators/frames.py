@@ -24,6 +24,12 @@ PART = "part"
 """Column of sorted rows: the number of their partition, ascending."""
 
 
+def reach_ms(frame: Frame) -> int:
+    """How long rows are kept for a frame of a time: one and a half times its length, since Flink knows that long what is late."""
+    assert frame.first is not None, frame
+    return -frame.first * 3 // 2 + 1
+
+
 def over_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: Places) -> pl.DataFrame:
     """The slots of each frame. `rows`: slots of single rows, in order. `first`, `last`: the places of a frame's first and last row; a frame
     whose last comes before its first is empty, and its slots are those of no rows (NULL)."""

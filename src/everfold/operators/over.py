@@ -26,7 +26,7 @@ from everfold.aggregates.folding import compacted, fold_slots, results, settle
 from everfold.operators.arrival import NUMBER, numbered
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
-from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
+from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, reach_ms, with_slots
 from everfold.operators.layout import Layout, column_names, distinct_texts, folds_of, normalised, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.partitions import place, ranges
@@ -141,7 +141,7 @@ class OverOperator:
             kept = pl.col(_TIME).sort().tail(_kept_rows(frame)).first()
             out = out.filter(pl.col(_TIME) >= (kept.over(self._keys) if self._keys else kept))
         else:
-            out = out.filter(pl.col(_TIME) >= since - _reach_ms(frame))
+            out = out.filter(pl.col(_TIME) >= since - reach_ms(frame))
         return self._layout.to_page(pl.concat([out.select(rows.columns), waiting]), ["hash", "seq", _TIME])
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -277,7 +277,7 @@ class _Past:
         self._name = name
         # A frame of a time forgets by the rows' own time, all others by processing time, if they are told to.
         self._timed = not self._unbounded and not node.frame.rows
-        self._ttl_ms = _reach_ms(node.frame) if self._timed else node.ttl_ms
+        self._ttl_ms = reach_ms(node.frame) if self._timed else node.ttl_ms
         self._filled = operator._filled
         self._now_ms = now_ms
         self._since = head.get("time", NO_WATERMARK)
@@ -391,9 +391,3 @@ class _Past:
 def _kept_rows(frame: Frame) -> int:
     """How many rows of a partition are kept for a frame that is counted in rows: one at least, which says what is late."""
     return max(-(frame.first or 0), 1)
-
-
-def _reach_ms(frame: Frame) -> int:
-    """How long rows are kept for a frame of a time."""
-    assert frame.first is not None, frame
-    return -frame.first * 3 // 2 + 1

@@ -7,6 +7,9 @@ from typing import Any
 from everfold.state.pages import decode_head, encode_head
 from everfold.state.store import PageKey, Store
 
+HEAD = "head"
+"""What keys of head pages have as their table."""
+
 
 def read_head(store: Store, epoch: int) -> dict[str, Any]:
     """What the batch before left; nothing before the first. StateError `damaged-page`."""
@@ -25,4 +28,4 @@ def write_head(store: Store, epoch: int, head: dict[str, Any]) -> None:
 
 
 def _key(epoch: int) -> PageKey:
-    return PageKey(epoch, "head", 0, 0)
+    return PageKey(epoch, HEAD, 0, 0)

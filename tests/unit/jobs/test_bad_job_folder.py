@@ -14,7 +14,7 @@ from everfold.errors import EverfoldError, StateError, UsageError
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explained
 from everfold.jobs.folder import JobFolder, Manifest, Version
-from everfold.jobs.soundness import unsound
+from everfold.jobs.soundness import is_sound, unsound
 
 MANIFEST = Manifest(
     job="abc",
@@ -147,6 +147,7 @@ def test_a_damaged_log_of_control_files_is_named(tmp_path: Path, content: str) -
         ("offsets/12", 'v2\n{}\ncontrol_w1:{"x": 1}'),
         ("offsets/12", ""),
         ("offsets/12", "v2\n{}\n5"),
+        ("offsets/12", "v2\n{}\ng_1:5,"),
         ("commits/11", "v1\n{"),
         ("commits/11", "{}"),
         ("metadata", '{"id":'),
@@ -181,6 +182,13 @@ def test_a_damaged_file_that_a_start_goes_by_is_named_and_nothing_is_changed(
     (checkpoint / name).write_text(files[name])
     control.repair()
     assert not (checkpoint / "sources" / "control_w1" / "1").exists()
+
+
+def test_the_offset_of_a_source_that_counts_seconds_is_sound(tmp_path: Path) -> None:
+    log = tmp_path / "offsets" / "7"
+    log.parent.mkdir()
+    log.write_text('v2\n{"batchWatermarkMs":0}\ng_883ef9ab:17\ncontrol_w1:{"logOffset":0}')
+    assert is_sound(log)
 
 
 def test_a_file_that_is_not_what_its_checksum_says_is_found(tmp_path: Path) -> None:

@@ -1,0 +1,260 @@
+"""`everfold state`: what lies in the state of a job, as tables."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from everfold.cli import tableau
+from everfold.errors import UsageError
+from everfold.testing.pipetable import display_width
+from everfold.types import TimeType, physical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from everfold.jobs.inspection import JobState, OperatorState, Since
+    from everfold.operators.shown import StateTable
+
+StateFormat: TypeAlias = Literal["table", "json", "parquet"]
+SHOWN_ROWS = 100
+"""So many rows of a table are printed if nothing else is said."""
+_SPARK_CONF = {"spark.driver.maxResultSize": "0"}
+"""State may be larger than what Spark hands over by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateOptions:
+    """operator: name or label of the only one to show. where: a condition over its columns. limit: rows of a table, 0 for all, None as the format has it. out: the folder for Parquet
+    files. sizes: bytes and pages instead of rows. conf: options of Spark's."""
+
+    operator: str | None = None
+    where: str | None = None
+    limit: int | None = None
+    format: StateFormat = "table"
+    out: Path | None = None
+    sizes: bool = False
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+def state(folder: Path, options: StateOptions) -> None:
+    """Prints the state of the job in a folder as of its last finished batch, or writes it into files.
+
+    UsageError `no-job`, `no-operator`, `wrong-condition`, `folder-of-job`; StateError `no-batch` and those of a damaged job.
+    """
+    from everfold.jobs import engine_of
+    from everfold.jobs.inspection import Inspection, log_file
+    from everfold.memory.condition import check_condition
+
+    inspection = Inspection(folder, options.operator)
+    if options.where is not None:
+        check_condition(options.where)
+    if options.out is not None and options.out.resolve().is_relative_to(folder.resolve()):
+        raise UsageError.of(
+            "folder-of-job", f"`{options.out}` lies in the job's folder, which is the job's alone", help="name another"
+        )
+    engine = engine_of(None, {**_SPARK_CONF, **options.conf}, brief=True)
+    found = inspection.read(lambda: engine.spark(log_file()))
+    if options.where is not None:
+        found = _filtered(found, options.where)
+    match options.format:
+        case "table":
+            limit = SHOWN_ROWS if options.limit is None else options.limit
+            sys.stdout.writelines(f"{line}\n" for line in _lines(found, limit, sizes=options.sizes))
+        case "json":
+            limit = SHOWN_ROWS if options.limit is None else options.limit
+            sys.stdout.write(_json(found, limit, rows=not options.sizes) + "\n")
+        case "parquet":
+            assert options.out is not None, "the command line asks for it"
+            for file, rows in _written(found, options.out, options.limit or 0):
+                sys.stdout.write(f"{file}: {_counted(rows)}\n")
+
+
+def _filtered(state: JobState, condition: str) -> JobState:
+    """The state with the rows that meet a condition; tables that do not have its columns are left out. UsageError `wrong-condition` if none has them."""
+    from everfold.memory.condition import NoSuchColumn, matching
+
+    misfits: list[tuple[NoSuchColumn, StateTable]] = []
+    operators, fits = [], 0
+    for operator in state.operators:
+        tables = []
+        for table in operator.tables:
+            try:
+                rows = matching(table.rows, table.schema, condition, state.zone) if len(table.schema) else table.rows
+                tables.append(replace(table, rows=rows))
+                fits += bool(len(table.schema))
+            except NoSuchColumn as error:
+                misfits.append((error, table))
+        operators.append(replace(operator, tables=tuple(tables)))
+    if misfits and not fits:
+        why, table = misfits[0]
+        raise UsageError.of(
+            "wrong-condition",
+            f"the condition `{condition}` cannot be evaluated: {why}",
+            help="the columns are " + ", ".join(f"`{name}`" for name in table.schema.names),
+        )
+    return replace(state, operators=tuple(operators))
+
+
+def _limited(rows: pa.Table, limit: int) -> pa.Table:
+    return rows.slice(0, limit) if 0 < limit < rows.num_rows else rows
+
+
+def _counted(rows: int) -> str:
+    return f"{rows} row{'s' if rows != 1 else ''}"
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _lines(state: JobState, limit: int, *, sizes: bool) -> Iterator[str]:
+    yield f"after batch {state.batch} of version {state.version.number}"
+    if not state.operators:
+        yield "no operator of the query keeps state"
+    for operator in state.operators:
+        yield ""
+        yield f"{operator.operator.name}  {operator.operator.label}"
+        if sizes:
+            yield from _sizes(operator)
+            continue
+        for table in operator.tables:
+            yield table.name
+            yield from _table(table, state.zone, limit)
+        yield from (f"  {_since(each)}" for each in operator.since)
+
+
+def _table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
+    names = table.schema.names
+    columns = [column.to_pylist() for column in _limited(table.rows, limit).columns]
+    cells = [tableau.texts(row, table.schema, zone) for row in zip(*columns, strict=True)]
+    most = max([tableau.MAX_COLUMN_WIDTH, *map(display_width, names)])
+    *lines, said = tableau.table(names, cells, most=most)
+    yield from lines
+    there = table.rows.num_rows
+    yield said if len(cells) == there else f"{len(cells)} of {_counted(there)} in set: --limit 0 shows all"
+
+
+def _since(each: Since) -> str:
+    since = f"since version {each.version}" if each.version else "since the beginning"
+    past = " and backfilled" if each.backfilled else ""
+    return f"{each.aggregate}: {since}{past}, {each.created}"
+
+
+def _sizes(operator: OperatorState) -> Iterator[str]:
+    sizes = operator.sizes
+    pages = f"{sizes.pages} page{'s' if sizes.pages != 1 else ''}"
+    yield f"{sizes.bytes} bytes in {pages}: the largest has {sizes.largest}, the median {sizes.median}"
+    yield from _without_count(["bytes of", "bytes"], sizes.parts.items())
+    tables = ((name, pages, size) for name, (pages, size) in sizes.tables.items())
+    yield from _without_count(["table", "pages", "bytes"], tables)
+
+
+def _without_count(names: Sequence[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    *lines, _ = tableau.table(names, [[*map(str, row)] for row in rows], most=None)
+    yield from lines
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def _json(state: JobState, limit: int, *, rows: bool) -> str:
+    operators = [_operator_json(each, limit, rows=rows) for each in state.operators]
+    version = state.version
+    facts = {"version": version.number, "created": version.created, "batch": state.batch, "zone": state.zone}
+    return _object(facts, operators=_array(operators))
+
+
+def _operator_json(state: OperatorState, limit: int, *, rows: bool) -> str:
+    sizes = state.sizes
+    facts = {
+        "name": state.operator.name,
+        "operator": state.operator.label,
+        "aggregates": [
+            {
+                "aggregate": each.aggregate,
+                "since": each.version,
+                "created": each.created,
+                "backfilled": each.backfilled,
+            }
+            for each in state.since
+        ],
+        "sizes": {
+            "pages": sizes.pages,
+            "bytes": sizes.bytes,
+            "largest": sizes.largest,
+            "median": sizes.median,
+            "parts": dict(sizes.parts),
+            "tables": {name: {"pages": pages, "bytes": size} for name, (pages, size) in sizes.tables.items()},
+        },
+    }
+    return _object(facts, tables=_array([_table_json(each, limit, rows=rows) for each in state.tables]))
+
+
+def _table_json(table: StateTable, limit: int, *, rows: bool) -> str:
+    from everfold.cli.output import JsonOutput
+
+    columns = [{"name": of.name, "type": of.type.sql} for of in table.schema]
+    facts = {"table": table.name, "columns": columns, "count": table.rows.num_rows}
+    if not rows:
+        return _object(facts)
+    out = io.StringIO()
+    written = _limited(table.rows, limit)
+    if written.num_rows:
+        JsonOutput(out, table.schema).write(written.rename_columns([physical(at) for at in range(len(table.schema))]))
+    return _object(facts, rows=_array(out.getvalue().splitlines()))
+
+
+def _object(facts: Mapping[str, object], **members: str) -> str:
+    """An object of facts, and of members that are JSON already: numbers in them stay as they are written."""
+    plain = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in facts.items()]
+    return "{" + ", ".join([*plain, *(f"{json.dumps(name)}: {value}" for name, value in members.items())]) + "}"
+
+
+def _array(parts: Sequence[str]) -> str:
+    return "[\n" + ",\n".join(parts) + "\n]" if parts else "[]"
+
+
+def _written(state: JobState, out: Path, limit: int) -> Iterator[tuple[Path, int]]:
+    """Writes a Parquet file for each table that has rows; the files, and how many rows each has."""
+    import pyarrow.parquet as pq
+
+    out.mkdir(parents=True, exist_ok=True)
+    taken: set[Path] = set()
+    for operator in state.operators:
+        for table in operator.tables:
+            if not len(table.schema):
+                continue
+            names = _file_names(f"{operator.operator.name}-{re.sub(r'[^0-9A-Za-z]+', '-', table.name).strip('-')}")
+            file = next(path for each in names if (path := out / each) not in taken)
+            taken.add(file)
+            rows = _limited(table.rows, limit)
+            facts = {
+                "operator": operator.operator.label,
+                "table": table.name,
+                "batch": state.batch,
+                "since": {each.aggregate: each.version for each in operator.since},
+            }
+            pq.write_table(_times(rows, table).replace_schema_metadata({"everfold": json.dumps(facts)}), file)
+            yield file, rows.num_rows
+
+
+def _file_names(stem: str) -> Iterator[str]:
+    yield f"{stem}.parquet"
+    yield from (f"{stem}-{number}.parquet" for number in count(2))
+
+
+def _times(rows: pa.Table, table: StateTable) -> pa.Table:
+    """The rows with times of the day as Arrow has them."""
+    import pyarrow as pa
+
+    for at, of in enumerate(table.schema):
+        if isinstance(of.type, TimeType):
+            rows = rows.set_column(at, of.name, rows.column(at).cast(pa.time32("ms")))
+    return rows

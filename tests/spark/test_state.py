@@ -1,0 +1,203 @@
+"""`everfold state` on jobs that Spark has run: the numbers that it shows, and that it leaves a job's folder as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from spark.running import NEVER_SHOWN, Done, Run, runner
+
+from everfold import jobs
+from everfold.cli.main import main
+from everfold.cli.state import _SPARK_CONF
+from everfold.jobs.engine import Engine
+from everfold.jobs.folder import JobFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE = """
+CREATE TABLE t (k STRING, x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'scan.max-files-per-batch' = '1');
+"""
+SINK = "CREATE TABLE {} (k STRING, s INT) WITH ('connector' = 'blackhole');\n"
+State = Callable[..., Done]
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return runner(spark, monkeypatch, capsys)
+
+
+@pytest.fixture
+def state(run: Run, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> State:
+    """Runs `everfold state job` with more arguments. Nothing in the job's folder may be another file, or of another time, afterwards."""
+    monkeypatch.setitem(jobs._ENGINES, (None, tuple(_SPARK_CONF.items())), Engine(session=spark))
+
+    def show(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["everfold", "state", "job", *arguments])
+        before = listing(Path("job"))
+        code: object = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        assert isinstance(code, int)
+        assert not [each for each in NEVER_SHOWN if each in said.out + said.err], said.err
+        assert listing(Path("job")) == before
+        return Done(code, said.out, said.err)
+
+    return show
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(each): (each.stat().st_mtime_ns, each.stat().st_size) for each in [folder, *folder.rglob("*")]}
+
+
+def put(name: str, *rows: tuple[str, int, str]) -> None:
+    Path("in").mkdir(exist_ok=True)
+    lines = (json.dumps({"k": k, "x": x, "ts": f"2020-01-01 {at}"}) for k, x, at in rows)
+    file = Path("in") / f"{name}.json"
+    file.write_text("\n".join(lines) + "\n")
+    # Files are read in the order of their times.
+    os.utime(file, (int(name), int(name)))
+
+
+def done(run: Run, query: str, *options: str) -> None:
+    Path("job.sql").write_text(TABLE + query)
+    found = run("--state", "job", "--format", "json", *options)
+    assert found.code == 0, found.err
+
+
+def tables(found: Done, operator: str = "w1") -> dict[str, list[dict[str, Any]]]:
+    assert found.code == 0, found.err
+    operators = {each["name"]: each for each in json.loads(found.out)["operators"]}
+    return {table["table"]: table["rows"] for table in operators[operator]["tables"]}
+
+
+def test_groups_of_a_query_that_has_changed(run: Run, state: State, tmp_path: Path) -> None:
+    put("1", ("a", 1, "00:00:01"), ("b", 9, "00:00:02"))
+    put("2", ("a", 5, "00:00:03"), ("a", 5, "00:00:03"))
+    done(run, "SELECT k, SUM(x) AS s, MAX(x) AS m, COUNT(DISTINCT x) AS d FROM t GROUP BY k;")
+    assert tables(state("--format", "json")) == {
+        "groups": [
+            {"k": "a", "SUM(x) sum": 11, "SUM(x) nonnull": 3, "MAX(x)": 5, "COUNT(DISTINCT x)": 2},
+            {"k": "b", "SUM(x) sum": 9, "SUM(x) nonnull": 1, "MAX(x)": 9, "COUNT(DISTINCT x)": 1},
+        ],
+        "values t.x": [{"k": "a", "x": 1, "count": 1}, {"k": "a", "x": 5, "count": 1}, {"k": "b", "x": 9, "count": 1}],
+    }
+    put("3", ("a", 7, "00:00:04"), ("c", 2, "00:00:05"))
+    done(
+        run, "SELECT k, SUM(x) AS s, COUNT(*) AS n, COUNT(DISTINCT x) AS d FROM t GROUP BY k;", "--on-change", "accept"
+    )
+    shown = state()
+    assert shown.code == 0, shown.err
+    first, *lines = shown.out.splitlines()
+    assert first.endswith("of version 1")
+    assert lines[1:11] == [
+        "w1  GROUP BY k",
+        "groups",
+        "+---+------------+----------------+----------+-------------------+",
+        "| k | SUM(x) sum | SUM(x) nonnull | COUNT(*) | COUNT(DISTINCT x) |",
+        "+---+------------+----------------+----------+-------------------+",
+        "| a |         18 |              4 |        1 |                 3 |",
+        "| b |          9 |              1 |   <NULL> |                 1 |",
+        "| c |          2 |              1 |        1 |                 1 |",
+        "+---+------------+----------------+----------+-------------------+",
+        "3 rows in set",
+    ]
+    created = [each["created"] for each in json.loads(Path("job/manifest.json").read_text())["versions"]]
+    assert lines[-3:] == [
+        f"  SUM(x): since the beginning, {created[0]}",
+        f"  COUNT(*): since version 1, {created[1]}",
+        f"  COUNT(DISTINCT x): since the beginning, {created[0]}",
+    ]
+    assert tables(state("--format", "json", "--where", '"COUNT(*)" IS NULL'))["groups"] == [
+        {"k": "b", "SUM(x) sum": 9, "SUM(x) nonnull": 1, "COUNT(*)": None, "COUNT(DISTINCT x)": 1}
+    ]
+    sizes = json.loads(state("--format", "json").out)["operators"][0]["sizes"]
+    assert (sizes["parts"]["SUM(x)"] >= 48, sizes["parts"]["COUNT(*)"] >= 16) == (True, True)
+    assert sizes["parts"]["aggregates that are gone"] > 0
+    assert sum(sizes["parts"].values()) == sizes["bytes"]
+    out = tmp_path / "files"
+    assert state("--format", "parquet", "--out", str(out)).code == 0
+    assert pq.read_table(out / "w1-groups.parquet").to_pylist()[0] == {
+        "k": "a",
+        "SUM(x) sum": 18,
+        "SUM(x) nonnull": 4,
+        "COUNT(*)": 1,
+        "COUNT(DISTINCT x)": 3,
+    }
+    wrong = state("--operator", "w2")
+    assert (wrong.code, wrong.first) == (2, "error[no-operator]: the job has no operator `w2`")
+    # A reset gives all of that up.
+    put("4", ("a", 3, "00:00:06"))
+    done(run, "SELECT x, COUNT(*) AS n FROM t GROUP BY x;", "--on-change", "reset")
+    assert tables(state("--format", "json")) == {"groups": [{"x": 3, "COUNT(*)": 1}]}
+
+
+def test_open_windows_and_rows_that_wait(run: Run, state: State) -> None:
+    put("1", ("a", 1, "00:00:10"), ("b", 9, "00:00:20"), ("a", 2, "00:00:30"))
+    put("2", ("a", 4, "00:01:10"), ("b", 3, "00:00:50"))
+    put("3", ("c", 8, "00:02:10"), ("a", 5, "00:02:10"))
+    hop = "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '3' MINUTE)"
+    window = f"SELECT k, SUM(x) FROM {hop} GROUP BY window_start, window_end, k"
+    over = "SELECT k, MAX(x) OVER (PARTITION BY k ORDER BY ts ROWS 1 PRECEDING) FROM t"
+    sinks = SINK.format("sums") + SINK.format("greatest")
+    inserts = f"INSERT INTO sums {window};\nINSERT INTO greatest {over};"
+    done(run, f"{sinks}EXECUTE STATEMENT SET BEGIN\n{inserts}\nEND;", "--suspend")
+    folder = JobFolder(Path("job").absolute())
+    folder.lock()
+    try:
+        found = state("--format", "json")
+    finally:
+        folder.release()
+
+    def minute(at: int) -> dict[str, str]:
+        return {"slice_start": f"2020-01-01 00:0{at}:00.000", "slice_end": f"2020-01-01 00:0{at + 1}:00.000"}
+
+    assert tables(found) == {
+        "slices": [
+            {**minute(0), "k": "a", "SUM(x) sum": 3, "SUM(x) nonnull": 2},
+            {**minute(0), "k": "b", "SUM(x) sum": 12, "SUM(x) nonnull": 2},
+            {**minute(1), "k": "a", "SUM(x) sum": 4, "SUM(x) nonnull": 1},
+            {**minute(2), "k": "a", "SUM(x) sum": 5, "SUM(x) nonnull": 1},
+            {**minute(2), "k": "c", "SUM(x) sum": 8, "SUM(x) nonnull": 1},
+        ]
+    }
+    # The watermark stands at the last row: time has passed all rows but none comes after them.
+    rows = tables(found, "w2")
+    assert rows["waiting"] == []
+    assert [(row["k"], row["ts"][11:19], row["MAX(x)"]) for row in rows["rows"]] == [
+        ("a", "00:02:10", 5),
+        ("b", "00:00:50", 3),
+        ("c", "00:02:10", 8),
+    ]
+    one = state("--operator", "OVER, PARTITION BY k", "--where", "k = 'c'")
+    assert "slices" not in one.out
+    assert "w2  OVER, PARTITION BY k" in one.out
+    assert one.out.count("| c |") == 1
+
+
+def test_damaged_state_is_said_so(run: Run, state: State) -> None:
+    put("1", ("a", 1, "00:00:01"))
+    done(run, "SELECT k, SUM(x) AS s FROM t GROUP BY k;")
+    (checkpoint,) = Path("job/checkpoints").iterdir()
+    for changelog in checkpoint.glob("state/0/*/*.changelog"):
+        changelog.write_bytes(changelog.read_bytes()[:-9])
+    for snapshot in checkpoint.glob("state/0/*/*.zip"):
+        snapshot.write_bytes(snapshot.read_bytes()[:20])
+    found = state()
+    assert found.code == 1
+    assert found.first.startswith(f"error[damaged-checkpoint]: `{checkpoint.absolute()}/")
+    assert found.out == ""
