@@ -132,16 +132,6 @@ class QueryShape:
         """Whether the result has an aggregate of some operator in it."""
         return any(call is not None for each in self.columns for _, call in each.origins)
 
-    @property
-    def upwards(self) -> tuple[int, ...]:
-        """The operators, each behind those below it: the order in which they are made."""
-        return tuple(each for top in self.tops for each in self._upto(top))
-
-    def _upto(self, at: int) -> Iterator[int]:
-        for below in self.operators[at].below:
-            yield from self._upto(below)
-        yield at
-
 
 def shape_of(root: Root) -> QueryShape:
     """The shape of a plan."""

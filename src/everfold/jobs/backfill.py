@@ -7,9 +7,8 @@ neither loses nor repeats them.
 
 from __future__ import annotations
 
-import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from everfold.connectors.timeless import PLACE
 from everfold.jobs.failure import explained
 from everfold.jobs.naming import operators_of, source_names
+from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import Sources
+from everfold.jobs.stored_pages import pages_of
 from everfold.operators.backfill import Aggregating, Fillable, as_given, beginning, is_fillable
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import NO_WATERMARK, Operator
@@ -27,6 +28,7 @@ from everfold.spark.batch import BatchLowering
 from everfold.spark.exchange import HASH, Recall
 from everfold.spark.inputs import hash_text, input_texts
 from everfold.spark.scalar import Scalars
+from everfold.state.heads import HEAD
 from everfold.state.pages import decode_head
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
 FOLDER = "backfill"
 _ONE_TASK_A_FILE = str(1 << 40)
-_PAGES = re.compile(r"pages_(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,11 @@ class Filled:
 
 @dataclass(slots=True)
 class Backfill:
-    """Makes the past of the aggregates that begin with a version. checkpoint: where the job stands. target: the folder for what is made.
+    """Makes the past of the aggregates that begin with a version. reading: a session for state. checkpoint: where the job stands. target: the folder for what is made.
     epoch: of the state. operators: their names, by place. gone: what of the past is there no more, as sentences."""
 
     spark: SparkSession
+    reading: SparkSession
     checkpoint: Path
     target: Path
     version: int
@@ -90,7 +92,7 @@ class Backfill:
         try:
             found = []
             for name, node in operators:
-                heads = list(self._heads(name))
+                heads = self._heads(name)
                 operator = operator_of(node, name, clock_of(node, (), None), self.epoch)
                 self._reached[id(node)] = _reached(operator, heads)
                 begun = beginning(node, self.version)
@@ -144,18 +146,11 @@ class Backfill:
             self.gone.append(f"table `{node.table.name}`: {past.gone}")
         return past.frame
 
-    def _heads(self, operator: str) -> Iterator[dict[str, Any]]:
+    def _heads(self, operator: str) -> list[dict[str, Any]]:
         """The head page of each bucket of an operator."""
-        at = _spark_operators(self.checkpoint).get(operator)
-        if at is None:
-            return
-        # Whoever reads state asks the coordinator of all state, which begins with the manager of streams.
-        _ = self.spark.streams
-        reader = self.spark.read.format("statestore").option("operatorId", str(at))
-        pages = reader.option("stateVarName", f"pages_{operator}").load(str(self.checkpoint))
-        heads = pages.where(f"user_map_key.tbl = 'head' AND user_map_key.epoch = {self.epoch}")
-        for row in heads.select("user_map_value.blob").collect():
-            yield decode_head(row["blob"])
+        batch = newest_batch(self.checkpoint / "commits")
+        pages = pages_of(self.reading, self.checkpoint, operator, self.epoch, batch)
+        return [decode_head(row["blob"]) for row in pages.where(f"tbl = '{HEAD}'").select("blob").collect()]
 
 
 def _reached(operator: Operator, heads: Iterable[Mapping[str, Any]]) -> int | None:
@@ -163,14 +158,3 @@ def _reached(operator: Operator, heads: Iterable[Mapping[str, Any]]) -> int | No
     if not is_fillable(operator):
         return None
     return min((operator.reached(head) for head in heads), default=NO_WATERMARK)
-
-
-def _spark_operators(checkpoint: Path) -> dict[str, int]:
-    """The numbers that Spark has given to operators, by our names."""
-    found = {}
-    for folder in (checkpoint / "state").glob("[0-9]*"):
-        newest = max((folder / "_metadata" / "v2").glob("[0-9]*"), key=lambda file: int(file.name), default=None)
-        named = None if newest is None else _PAGES.search(newest.read_text(encoding="utf-8"))
-        if named is not None:
-            found[named[1]] = int(folder.name)
-    return found

@@ -23,6 +23,7 @@ from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Target
 from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import External, Sources
+from everfold.jobs.stored_pages import reading_session
 from everfold.jobs.stream_job import StreamJob
 from everfold.plan.explain import explain
 from everfold.plan.nodes import Collect, Root, Table
@@ -248,6 +249,7 @@ class Engine:
             return
         backfill = Backfill(
             spark=spark,
+            reading=reading_session(spark, manifest.partitions),
             checkpoint=checkpoint,
             target=folder.path / FOLDER / str(manifest.version.number),
             version=manifest.version.number,

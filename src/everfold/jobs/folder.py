@@ -75,7 +75,7 @@ class Version:
     plan: str
     shapes: tuple[dict[str, Any], ...]
     created: str
-    operators: tuple[str, ...]
+    operators: tuple[str, ...] = ()
     state_epoch: int = 0
     backfilled: bool = False
 
@@ -139,12 +139,14 @@ def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
 
 def _version(found: Any) -> Version:
     members = _members(Version, found)
-    version = Version(**{**members, "shapes": tuple(members["shapes"]), "operators": tuple(members["operators"])})
+    version = Version(
+        **{**members, "shapes": tuple(members["shapes"]), "operators": tuple(members.get("operators", ()))}
+    )
     try:
-        list(version.known)
+        # Manifests of before operators could change places lack their names.
+        return replace(version, operators=version.operators or first_names(version.known))
     except KeyError as error:
         raise ValueError(f"the shape of a query has no {error}") from error
-    return version
 
 
 def _damaged(message: str) -> StateError:
@@ -292,7 +294,7 @@ class JobFolder:
         known = self.manifest()
         if known is None:
             name = hashlib.sha256(f"{self.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
-            version = _new_version(0, 0, mark, zone, sql, plan, roots, first_names(roots))
+            version = _new_version(0, 0, mark, zone, sql, plan, roots, first_names([shape_of(root) for root in roots]))
             known = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)

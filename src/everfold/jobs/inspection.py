@@ -5,8 +5,7 @@ A job that runs meanwhile goes on; its checkpoint keeps many batches, so what is
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,19 +15,17 @@ from everfold.compat.shape import OperatorShape
 from everfold.errors import EverfoldError, StateError, UsageError
 from everfold.jobs.failure import damaged, explained
 from everfold.jobs.folder import JobFolder, Manifest, Version, manifest_of
-from everfold.jobs.soundness import is_sound, needed, newest, newest_batch
+from everfold.jobs.soundness import is_sound, needed, newest_batch
+from everfold.jobs.stored_pages import pages_of, reading_session
 from everfold.operators.shown import StateTable, shown_table
 from everfold.operators.sizes import StateSizes, sizes_of
 from everfold.operators.stored import stored_tables
-from everfold.spark.session import own_session
 from everfold.state.store import MemoryStore, PageKey
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UNKNOWN_FAILURE = "job-failed"
-_COLUMNS = ("key.bucket", "user_map_key.epoch", "user_map_key.tbl", "user_map_key.at", "user_map_key.part")
-_BLOB = "user_map_value.blob"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +73,8 @@ class JobState:
 
 def operators_of(version: Version) -> list[NamedOperator]:
     """The operators of a job, topmost first, under the names that their state has."""
-    found: list[NamedOperator] = []
-    made = 0
-    for shape in version.known:
-        names = {at: f"w{made + nth}" for nth, at in enumerate(shape.upwards, 1)}
-        made += len(names)
-        found += [NamedOperator(names[at], each.label, each) for at, each in enumerate(shape.operators)]
-    return found
+    shapes = [each for shape in version.known for each in shape.operators]
+    return [NamedOperator(name, each.label, each) for name, each in zip(version.operators, shapes, strict=True)]
 
 
 def chosen(operators: Sequence[NamedOperator], wanted: str | None) -> list[NamedOperator]:
@@ -154,14 +146,8 @@ class Inspection:
             raise self._explained(error) from error
 
     def _read(self, spark: SparkSession, batch: int) -> JobState:
-        session = _session(spark, self.manifest.partitions)
-        folders = dict(_folders(self._checkpoint))
-        found = []
-        for operator in self.operators:
-            if operator.name not in folders:
-                raise damaged(self._checkpoint / "state")
-            stores = self._stores(session, operator, folders[operator.name], batch)
-            found.append(self._operator_state(operator, stores))
+        session = reading_session(spark, self.manifest.partitions)
+        found = [self._operator_state(each, self._stores(session, each, batch)) for each in self.operators]
         return JobState(self.manifest.version, batch, tuple(found))
 
     def _operator_state(self, operator: NamedOperator, stores: Sequence[MemoryStore]) -> OperatorState:
@@ -173,19 +159,14 @@ class Inspection:
         sizes = sizes_of(shape, (page for store in stores for page in store.pages.items()))
         return OperatorState(operator, since, tables, sizes)
 
-    def _stores(
-        self, session: SparkSession, operator: NamedOperator, spark_operator: int, batch: int
-    ) -> list[MemoryStore]:
+    def _stores(self, session: SparkSession, operator: NamedOperator, batch: int) -> list[MemoryStore]:
         """The pages of an operator by bucket. Those of an epoch that was given up are left out."""
-        reader = session.read.format("statestore").option("operatorId", spark_operator).option("batchId", batch)
-        pages = reader.option("stateVarName", f"pages_{operator.name}").load(str(self._checkpoint))
         epoch = self.manifest.version.state_epoch
-        found = pages.where(f"user_map_key.epoch = {epoch}").select(*_COLUMNS, _BLOB).toArrow()
-        buckets, *keys, blobs = (column.to_pylist() for column in found.columns)
-        stores = {bucket: MemoryStore() for bucket in sorted(set(buckets))}
-        for bucket, key, blob in zip(buckets, zip(*keys, strict=True), blobs, strict=True):
-            stores[bucket].pages[PageKey(*key)] = blob
-        return [*stores.values()]
+        pages = pages_of(session, self._checkpoint, operator.name, epoch, batch).toArrow()
+        stores: dict[int, MemoryStore] = {}
+        for bucket, table, at, part, blob in zip(*(column.to_pylist() for column in pages.columns), strict=True):
+            stores.setdefault(bucket, MemoryStore()).pages[PageKey(epoch, table, at, part)] = blob
+        return [stores[bucket] for bucket in sorted(stores)]
 
     def _explained(self, error: Exception) -> EverfoldError:
         """The error that a user is shown."""
@@ -199,32 +180,6 @@ class Inspection:
         )
 
 
-def _session(spark: SparkSession, partitions: int) -> SparkSession:
-    """A session that reads state and leaves no trace where it lies."""
-    session = own_session(spark, partitions)
-    # Else Spark begins a changelog of what nobody will write, in the folder that it reads.
-    session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
-    # A store that is loaded reports to a coordinator, which Spark starts with its first manager of streams.
-    session.streams.resetTerminated()
-    return session
-
-
 def log_file() -> Path:
     """Where the words of Spark go that reads a state: not into the job's folder."""
     return cache_folder() / "state.log"
-
-
-def _folders(checkpoint: Path) -> Iterator[tuple[str, int]]:
-    """The names of the operators whose state lies in a checkpoint, and by which number Spark knows each. StateError `damaged-checkpoint`."""
-    for folder in (checkpoint / "state").glob("*/_metadata/v2"):
-        file = newest(folder)
-        if file is None:
-            continue
-        try:
-            _, facts = file.read_text(encoding="utf-8").split("\n")
-            found = json.loads(facts)
-            variables = json.loads(found["operatorPropertiesJson"])["stateVariables"]
-            number = int(found["operatorInfo"]["operatorId"])
-            yield from ((each["stateName"].removeprefix("pages_"), number) for each in variables)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise damaged(file) from error

@@ -19,10 +19,21 @@ def operators_of(roots: Sequence[Root]) -> list[StatefulNode]:
     return [node for root in roots for node in streamed(root.input) if is_stateful(node)]
 
 
-def first_names(roots: Sequence[Root]) -> tuple[str, ...]:
+def first_names(shapes: Sequence[QueryShape]) -> tuple[str, ...]:
     """The names that the operators of a new job get, by their places: numbered as rows come by them."""
-    upwards = [id(node) for root in roots for node in _upwards(root.input) if is_stateful(node)]
-    return tuple(f"w{upwards.index(id(node)) + 1}" for node in operators_of(roots))
+    found: list[str] = []
+    for shape in shapes:
+        before = len(found)
+        rising = [each for top in shape.tops for each in _rising(shape, top)]
+        found += [f"w{before + rising.index(at) + 1}" for at in range(len(rising))]
+    return tuple(found)
+
+
+def _rising(shape: QueryShape, at: int) -> Iterator[int]:
+    """An operator behind those below it."""
+    for below in shape.operators[at].below:
+        yield from _rising(shape, below)
+    yield at
 
 
 def moves(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int] | None:

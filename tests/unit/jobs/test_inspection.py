@@ -109,7 +109,7 @@ def test_without_operators_nothing_is_started(tmp_path: Path) -> None:
 
 def test_state_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = ran(tmp_path, STACKED)
-    monkeypatch.setattr("everfold.jobs.inspection._session", lambda *_: None)
+    monkeypatch.setattr("everfold.jobs.inspection.reading_session", lambda *_: None)
     with pytest.raises(StateError, match="damaged-checkpoint"):
         Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
     metadata = made.checkpoint(0) / "state" / "0" / "_metadata" / "v2" / "0"
