@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 IN_SHORT = ("AGG006", "GRP001", "OVR001", "WIN001")
 """Rules that `make test` has at work too, from files."""
-CODES = sorted({code for change in ALL for code in change.codes})
+CODES = sorted({code for change in ALL for code in change.codes} - {"AGG001", "KEY002"})
+"""All rules but two: a Python function is never judged to be safe, and a table whose rows change by key comes from an `upsert-kafka` topic."""
 PATIENCE_S = 120.0
-COLUMNS = {"MyTable": "a INT, b INT, c INT, d INT", "t": "k STRING, j STRING, x INT, y INT"}
+COLUMNS = {"MyTable": "a INT, b INT, c INT, d INT", "t": "k STRING, j STRING, x INT, y INT, a INT, b INT"}
 TABLES = {"MyTable": "MyTable", "src": "MyTable", "t": "t", "u": "t"}
 """The tables of the examples, and which columns each has beside its times."""
 
@@ -168,7 +169,7 @@ def example(code: str) -> tuple[Root, Root]:
     """The first pair of the cases that the rule has something to say of, and that a stream can run over the tables of these tests."""
     for change in ALL:
         text = change.old + change.new
-        if code not in change.codes or "weighted_avg" in text or "SET " in text:
+        if code not in change.codes or "weighted_avg" in text or "everfold.compat" in text:
             continue
         try:
             before, after = planned(change.old), planned(change.new)
@@ -179,7 +180,7 @@ def example(code: str) -> tuple[Root, Root]:
         found = judge([shape_of(before)], [shape_of(after)])
         if code in {each.code for operator in found.operators for each in operator.findings}:
             return before, after
-    pytest.skip(f"no case of {code} runs over the tables of these tests")
+    raise AssertionError(f"no case of {code} runs over the tables of these tests")
 
 
 def hold(before: Root, after: Root, job: Job) -> None:
