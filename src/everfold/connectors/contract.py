@@ -9,13 +9,15 @@ Everything that can be wrong in a table is found by `Connector.check`, without p
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.again import Again, Past
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option
 from everfold.errors import ConnectorError, EverfoldError, SqlError, UnsupportedFeature
 from everfold.plan.changelog import KIND, ChangelogMode
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KIND",
     "SPLIT",
+    "Again",
     "BatchId",
     "ClusterSink",
     "Connector",
@@ -37,6 +40,8 @@ __all__ = [
     "Option",
     "OptionSet",
     "OptionValues",
+    "Past",
+    "Position",
     "Role",
     "SinkContext",
     "Source",
@@ -64,7 +69,8 @@ class SourceContext:
     """Where a source runs.
 
     `name` is the source's name in Spark's checkpoint ([A-Za-z0-9_]+), `job_folder` the folder of the job (None without one), and
-    `base_folder` the folder that relative paths are relative to.
+    `base_folder` the folder that relative paths are relative to. `origin` is the epoch in which the job last began at the beginning of its input,
+    `before` the source's folder in the checkpoint that the job had before that.
     """
 
     spark: SparkSession
@@ -73,6 +79,15 @@ class SourceContext:
     table: Table
     settings: Settings | None = None
     job_folder: Path | None = None
+    origin: int = 0
+    before: Path | None = None
+
+    @property
+    def kept(self) -> Path | None:
+        """The folder for what is fixed when the job begins at the beginning of its input, None without a job folder."""
+        if self.job_folder is None:
+            return None
+        return self.job_folder / "sources" / str(self.origin) if self.origin else self.job_folder / "sources"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +118,14 @@ class BatchId:
     sink: str
     epoch: int
     batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a job stands in a source: the source's line of the offset log, and its folder in Spark's checkpoint."""
+
+    line: str
+    log: Path
 
 
 class Source(ABC):
@@ -162,9 +185,24 @@ class Source(ABC):
     def after_batch(self, context: SourceContext, offsets_json: str) -> None:  # noqa: B027
         """Called when a batch is committed, with the source's line of the offset log."""
 
+    def has_passed(self, now: Position, then: Position) -> bool:
+        """Whether a job that began anew has read all that it had read when it stood there."""
+        return _at_least(json.loads(now.line), json.loads(then.line))
+
+    def lost(self, then: Position) -> str | None:
+        """What is gone of all that a job has read when it stands there, as the end of a sentence; None if nothing is, or nobody can tell cheaply."""
+        return None
+
     def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Whether a bounded source has given all its rows, by its line of the offset log. File sources leave that to the engine."""
         return False
+
+
+def _at_least(now: Any, then: Any) -> bool:
+    """Whether all numbers of an offset, by their names, have been reached by another."""
+    if isinstance(then, dict):
+        return isinstance(now, dict) and all(name in now and _at_least(now[name], at) for name, at in then.items())
+    return isinstance(then, int) and isinstance(now, int) and now >= then
 
 
 @dataclass(slots=True)
@@ -183,6 +221,15 @@ class _Sink:
     def notes(self) -> tuple[str, ...]:
         """Sentences for the author of the table."""
         return self.options.notes
+
+    def go_back(self, past: Past) -> None:
+        """Called after `prepare`, at every start of a job that has gone back in its input: what batches have written that do not count any more
+        is taken back, where that can be. To do it again changes nothing."""
+
+    def left_over(self, *, prune: bool) -> str | None:
+        """Called when a job that began anew has caught up: the rows of before that did not come again, as a sentence; `prune` deletes them.
+        None if there are none, or if the sink does not look."""
+        return None
 
 
 class LocalSink(_Sink, ABC):
@@ -254,6 +301,10 @@ class Connector(ABC):
     def takes(self, table: Table) -> ChangelogMode:
         """Which changes can be written to the table, `upsert` ones by its PRIMARY KEY. Never raises."""
         return ChangelogMode.INSERT_ONLY
+
+    def again(self, table: Table) -> Again:
+        """What becomes of rows that come again, as the job has gone back in its input."""
+        return Again.TWICE
 
     def source(self, table: Table) -> Source:
         """The table as a source."""

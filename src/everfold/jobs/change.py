@@ -25,17 +25,20 @@ from everfold.plan.nodes import Root
 
 
 class OnChange(StrEnum):
-    """What becomes of a job whose query has changed so that not all of its state is of use: nothing, the state goes on as far as it is of use, or it is
-    given up and the job goes on from where it was in its input."""
+    """What becomes of a job whose query has changed so that not all of its state is of use: nothing, the state goes on as far as it is of use, it is
+    given up and the job goes on from where it was in its input, or it is given up and the job begins anew, at the beginning of its input."""
 
     REFUSE = "refuse"
     ACCEPT = "accept"
     RESET = "reset"
+    REBUILD = "rebuild"
 
 
 Decide: TypeAlias = Callable[[Judgement], OnChange]
-_WAYS = "run it with --on-change reset, which gives the state up and goes on where the job was; or give it a --state folder of its own; or run the old query again"
-_NEW_FOLDER = "give the new query a --state folder of its own, or run the old one again"
+_REBUILD = "run it with --on-change rebuild, which gives the state up and reads the input from its beginning"
+_OTHERS = "give it a --state folder of its own; or run the old query again"
+_WAYS = f"{_REBUILD}; or with --on-change reset, which goes on where the job was; or {_OTHERS}"
+_NO_PLACE = f"{_REBUILD}; or {_OTHERS}"
 _SCHEMA_PATH = re.compile(r'"[^"]*?/state/(\d+)/_stateSchema')
 
 
@@ -47,18 +50,21 @@ def refuse(_: Judgement) -> OnChange:
 def decided(
     folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, ignore_filter: bool, decide: Decide
 ) -> OnChange:
-    """How a changed job goes on: ACCEPT with its state, RESET without.
+    """How a changed job goes on: ACCEPT with its state, RESET without, REBUILD from the beginning of its input.
 
     StateError `incompatible-change`, `unknown-change`, `partial-change` (as it was decided), `reshaped-query`, with all that was found.
     """
     new = [shape_of(root) for root in roots]
     judgement = judge(old, new, ignore_filter=ignore_filter)
     said = f"the query has changed, and the state in `{folder}`"
-    how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else decide(judgement)
+    in_place = _in_place(old, new)
+    how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY and in_place else decide(judgement)
+    if how is OnChange.REBUILD:
+        return how
     if how is OnChange.RESET:
         if sum(len(each.operators) for each in old) != sum(len(each.operators) for each in new):
             what = f"the query has changed, and the job in `{folder}` has another number of operators than it, which is not carried out yet"
-            raise _refused("reshaped-query", what, judgement, _NEW_FOLDER)
+            raise _refused("reshaped-query", what, judgement, _NO_PLACE)
         return how
     match judgement.verdict:
         case Verdict.INCOMPATIBLE:
@@ -68,9 +74,9 @@ def decided(
         case Verdict.PARTIALLY if how is OnChange.REFUSE:
             way = "accept that with --on-change accept; or " + _WAYS
             raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
-    if not _in_place(old, new):
+    if not in_place:
         what = f"{said} could go on, but its operators run in another order now, which is not carried out yet"
-        raise _refused("reshaped-query", what, judgement, _NEW_FOLDER)
+        raise _refused("reshaped-query", what, judgement, _NO_PLACE)
     return OnChange.ACCEPT
 
 
@@ -101,24 +107,48 @@ def check_finished(folder: Path, checkpoint: Path) -> None:
         raise StateError.of(
             "unfinished-batch",
             f"the job in `{folder}` was cut off in a batch, which the query has to end that began it",
-            help="run the old query once more, stop it, and then change it",
+            help="run the old query once more, stop it, and then change it; --on-change rebuild needs no old state",
         )
 
 
 def copied(old: Path, new: Path) -> None:
-    """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced."""
-    part = new.with_name(f".{new.name}.new")
-    for left in (part, new):
+    """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced. OSError when it cannot, and then nothing is left."""
+    cleared(new)
+    part = _part(new)
+    try:
+        _copy(old, part, new)
+        os.rename(part, new)
+    except OSError:
+        cleared(new)
+        raise
+
+
+def cleared(new: Path) -> None:
+    """Removes what a cut off copy left of a checkpoint that is not in use yet."""
+    for left in (_part(new), new):
         shutil.rmtree(left, ignore_errors=True)
-    shutil.copytree(old, part, copy_function=_linked)
+
+
+def _part(new: Path) -> Path:
+    return new.with_name(f".{new.name}.new")
+
+
+def _copy(old: Path, part: Path, new: Path) -> None:
+    """Copies a checkpoint to where it is made; the places in it are those that it will have."""
+    part.mkdir()
+    for source in sorted(old.rglob("*")):
+        target = part / source.relative_to(old)
+        if source.is_dir():
+            target.mkdir()
+        else:
+            _linked(source, target)
     for file in part.glob("state/*/_metadata/v2/[0-9]*"):
         text = file.read_text(encoding="utf-8")
         moved = _SCHEMA_PATH.sub(lambda found: json.dumps(f"file:{new}/state/{found[1]}/_stateSchema")[:-1], text)
         _replace(file, moved)
-    os.rename(part, new)
 
 
-def _linked(source: str, target: str) -> None:
+def _linked(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:  # a file system without links

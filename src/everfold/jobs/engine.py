@@ -15,8 +15,10 @@ from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, Option
 from everfold.connectors.registry import connector_of
 from everfold.jobs import Finished
 from everfold.jobs.batch_job import run_batch
+from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.change import Decide, refuse
-from everfold.jobs.folder import JobFolder
+from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.going_back import Consent, check_duplicates, told
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Target
 from everfold.jobs.sources import External, Sources
@@ -36,7 +38,19 @@ Receive = Callable[["pa.Table"], None]
 """Takes the rows of a bare SELECT as they become final: `c0…` and `__kind`."""
 
 _MIN_BUCKETS = 8
+_NO_CONSENT = Consent()
 _IGNORED = "taken back, but never there"
+
+
+def _announce(folder: JobFolder, manifest: Manifest, consent: Consent) -> None:
+    """Before a job begins anew: says what becomes of its tables. StateError `sink-duplicates`."""
+    known = folder.manifest()
+    if known is None or known.current == manifest.current or not manifest.version.rebuilt:
+        return
+    notes = manifest.version.sinks or ()
+    for line in told(notes, lambda again: again.when_anew):
+        consent.note(line)
+    check_duplicates(notes, accepted=consent.duplicates)
 
 
 class _Receiver(LocalSink):
@@ -119,21 +133,22 @@ class Engine:
         note: Callable[[str], None] = lambda _: None,
         sql: str = "",
         decide: Decide = refuse,
+        consent: Consent = _NO_CONSENT,
     ) -> Finished:
         """Runs the roots as one job to its end.
 
         state_dir: the job's folder; without one it lives in a temporary folder. receive: where a bare SELECT's rows go.
         stopping: asked again and again, True ends the job after its running batch. sql: its text, for people. decide: asked when the query has changed and not all of the
-        state is of use to it. Raises EverfoldError.
+        state is of use to it. consent: what may happen to its tables when it begins anew. Raises EverfoldError.
         """
         self.check(roots, streaming=settings.streaming, note=note)
         if state_dir is not None:
             return self._run_in(
-                state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, sql, decide
+                state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, sql, decide, consent
             )
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:
             return self._run_in(
-                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, sql, decide
+                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, sql, decide, consent
             )
 
     def _run_in(
@@ -148,6 +163,7 @@ class Engine:
         stopping: Callable[[], bool],
         sql: str,
         decide: Decide,
+        consent: Consent,
     ) -> Finished:
         folder = JobFolder(state_dir.absolute())
         folder.lock()
@@ -170,6 +186,7 @@ class Engine:
                     decide=decide,
                 )
                 partitions = manifest.partitions
+                _announce(folder, manifest, consent)
             spark = own_session(self.spark(folder.log_file), partitions)
             folder.lock_in_jvm(spark)
             targets += [
@@ -193,6 +210,11 @@ class Engine:
                     log_file=folder.log_file,
                 )
             folder.settle(manifest)
+            earlier = [folder.checkpoint(each.epoch) for each in manifest.versions if each.epoch < manifest.origin]
+            sources.origin, sources.earlier = manifest.origin, earlier
+            if manifest.past is not None:
+                for target in targets:
+                    target.sink.go_back(manifest.past)
             router = StreamJob(
                 spark=spark,
                 folder=folder,
@@ -207,6 +229,15 @@ class Engine:
                 batch_latency_ms=settings.batch_latency_ms or 0,
                 progress=progress,
                 stopping=stopping,
+                catching_up=CatchingUp(
+                    checkpoint=folder.checkpoint(manifest.current),
+                    earlier=earlier,
+                    targets=targets,
+                    prune=consent.prune,
+                    note=consent.note,
+                )
+                if earlier
+                else None,
             ).run()
             return Finished(
                 rows=router.rows,

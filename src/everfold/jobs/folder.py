@@ -20,23 +20,26 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.compat import QueryShape, shape_of
 from everfold.compat.keeping import from_json, to_json
+from everfold.connectors.again import Past
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
-from everfold.jobs.change import Decide, OnChange, check_finished, copied, decided, going_on, refuse
+from everfold.jobs.change import Decide, OnChange, check_finished, cleared, copied, decided, going_on, refuse
+from everfold.jobs.going_back import SinkNote, sink_notes
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+"""2: versions with `back_to`, `back_after`, `rebuilt` and `sinks`. Format 1, without them, is read too."""
 _JVM_LOCK_PATIENCE_S = 10.0
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
@@ -63,7 +66,9 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
 class Version:
     """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
     (`compat.keeping`), with what each aggregate counts since. number: from 0. state_epoch: the number of the version in which its
-    state began as a whole."""
+    state began as a whole, 0 for one that began at the beginning of the input. back_to: the number of the version that the job went back to with it, as
+    it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes, None if
+    that was not noted."""
 
     number: int
     epoch: int
@@ -74,6 +79,10 @@ class Version:
     shapes: tuple[dict[str, Any], ...]
     created: str
     state_epoch: int = 0
+    back_to: int | None = None
+    back_after: int | None = None
+    rebuilt: bool = False
+    sinks: tuple[SinkNote, ...] | None = None
 
     @property
     def known(self) -> list[QueryShape]:
@@ -100,11 +109,55 @@ class Manifest:
             raise ValueError("a job has buckets and partitions")
         if self.current not in (version.epoch for version in self.versions):
             raise ValueError(f"it has no version with the current epoch {self.current}")
+        for at, version in enumerate(self.versions):
+            if version.back_to not in (None, *(each.number for each in self.versions[:at])):
+                raise ValueError(
+                    f"its version {version.number} goes back to {version.back_to}, which is none before it"
+                )
 
     @property
     def version(self) -> Version:
         """The version that the current checkpoint belongs to."""
         return next(each for each in reversed(self.versions) if each.epoch == self.current)
+
+    def numbered(self, number: int) -> Version:
+        """The version of that number. UsageError `no-version`."""
+        versions = {each.number: each for each in self.versions}
+        if number not in versions:
+            there = ", ".join(map(str, versions))
+            raise UsageError.of("no-version", f"the job has no version {number}", help=f"there are {there}")
+        return versions[number]
+
+    @property
+    def next(self) -> tuple[int, int]:
+        """The number and the epoch of a new version."""
+        return max(each.number for each in self.versions) + 1, max(each.epoch for each in self.versions) + 1
+
+    def line(self, of: Version) -> list[tuple[Version, int | None]]:
+        """The versions whose batches a version has in it, itself first, each with the last batch that counts, None for all."""
+        found: list[tuple[Version, int | None]] = [(of, None)]
+        while not of.rebuilt and of != self.versions[0]:
+            if of.back_to is None:
+                of = self.versions[self.versions.index(of) - 1]
+                found.append((of, None))
+            else:
+                last = of.back_after
+                of = next(each for each in self.versions if each.number == of.back_to)
+                found.append((of, last))
+        return found
+
+    @property
+    def origin(self) -> int:
+        """The epoch in which the job last began at the beginning of its input."""
+        return self.line(self.version)[-1][0].epoch
+
+    @property
+    def past(self) -> Past | None:
+        """Which batches count; None for a job that has never gone back, where all do."""
+        if not any(each.rebuilt or each.back_to is not None for each in self.versions):
+            return None
+        last = {version.epoch: batch for version, batch in self.line(self.version)}
+        return Past(job=self.job, epoch=self.current, last=last, origin=self.origin)
 
     @classmethod
     def parse(cls, text: str, path: Path) -> Manifest:
@@ -119,22 +172,25 @@ class Manifest:
                 )
             found = _members(cls, parsed)
             versions = tuple(_version(each) for each in found["versions"])
-            return cls(**{**found, "versions": versions})
+            return cls(**{**found, "versions": versions, "format": MANIFEST_FORMAT})
         except (ValueError, TypeError) as error:
             raise _damaged(f"`{path}` is no manifest: {error}") from error
 
 
 def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
-    """A parsed object with the fields of the class; ValueError when it is none, or has others."""
+    """A parsed object with the fields of the class, of which those with a default may be missing; ValueError when it is none, or has others."""
     names = {each.name for each in fields(of)}
-    if not isinstance(found, dict) or found.keys() != names:
+    needed = {each.name for each in fields(of) if each.default is MISSING}
+    if not isinstance(found, dict) or not needed <= found.keys() <= names:
         raise ValueError(f"it is no object of {', '.join(sorted(names))}")
     return found
 
 
 def _version(found: Any) -> Version:
     members = _members(Version, found)
-    version = Version(**{**members, "shapes": tuple(members["shapes"])})
+    sinks = members.get("sinks")
+    lists = {"shapes": tuple(members["shapes"]), "sinks": None if sinks is None else tuple(sinks)}
+    version = Version(**{**members, **lists})
     try:
         list(version.known)
     except KeyError as error:
@@ -294,6 +350,11 @@ class JobFolder:
             self.write_manifest(known)
         elif known.version.fingerprint != mark:
             return self._changed(known, roots, zone, sql, plan, mark, ignore_filter, decide)
+        else:
+            current = replace(known.version, sinks=sink_notes(roots))
+            known = replace(
+                known, versions=tuple(current if each.epoch == known.current else each for each in known.versions)
+            )
         return known, going_on(known.version.known, roots, known.version.number)
 
     def _changed(
@@ -316,13 +377,16 @@ class JobFolder:
                 help=f"SET 'table.local-time-zone' = '{last.zone}', or give the query a --state folder of its own",
             )
         how = decided(self.path, last.known, roots, ignore_filter=ignore_filter, decide=decide)
-        check_finished(self.path, self.checkpoint(last.epoch))
-        number = max(each.number for each in known.versions) + 1
-        epoch = max(each.epoch for each in known.versions) + 1
-        reset = how is OnChange.RESET
-        made = going_on([] if reset else last.known, roots, number)
-        version = _new_version(number, epoch, mark, zone, sql, plan, made)
-        version = replace(version, state_epoch=number if reset else last.state_epoch)
+        number, epoch = known.next
+        if how is OnChange.REBUILD:
+            made = going_on([], roots, 0)
+            version = replace(_new_version(number, epoch, mark, zone, sql, plan, made), rebuilt=True)
+        else:
+            check_finished(self.path, self.checkpoint(last.epoch))
+            reset = how is OnChange.RESET
+            made = going_on([] if reset else last.known, roots, number)
+            version = _new_version(number, epoch, mark, zone, sql, plan, made)
+            version = replace(version, state_epoch=number if reset else last.state_epoch)
         return replace(known, current=epoch, versions=(*known.versions, version)), made
 
     def settle(self, manifest: Manifest) -> None:
@@ -333,12 +397,23 @@ class JobFolder:
         known = self.manifest()
         if known is None or known == manifest:
             return
-        last = self.checkpoint(known.current)
-        check_finished(self.path, last)
-        with self._writing():
-            if last.exists():
-                copied(last, self.checkpoint(manifest.current))
+        if known.current != manifest.current:
+            self._begin(manifest, self.checkpoint(known.current))
         self.write_manifest(manifest)
+
+    def _begin(self, manifest: Manifest, last: Path) -> None:
+        """Makes the checkpoint of a new version."""
+        if manifest.version.rebuilt:
+            cleared(self.checkpoint(manifest.current))
+            return
+        check_finished(self.path, last)
+        self.link(last, manifest.current)
+
+    def link(self, old: Path, epoch: int) -> None:
+        """Makes the checkpoint of a new epoch of another, if there is one. Raises ConnectorError `disk-full` and its like."""
+        with self._writing():
+            if old.exists():
+                copied(old, self.checkpoint(epoch))
 
 
 def _new_version(number: int, epoch: int, mark: str, zone: str, sql: str, plan: str, roots: Sequence[Root]) -> Version:
@@ -350,5 +425,11 @@ def _new_version(number: int, epoch: int, mark: str, zone: str, sql: str, plan: 
         sql=without_secrets(sql).strip(),
         plan=plan,
         shapes=tuple(to_json(shape_of(root)) for root in roots),
-        created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        created=now(),
+        sinks=sink_notes(roots),
     )
+
+
+def now() -> str:
+    """This moment, as versions have it."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

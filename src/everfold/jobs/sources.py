@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,13 +66,18 @@ class OpenedSource:
 
 @dataclass(slots=True)
 class Sources:
-    """Opens tables for a job. `externals` are the tables without a connector, by name."""
+    """Opens tables for a job. `externals` are the tables without a connector, by name.
+
+    origin: the epoch in which the job last began at the beginning of its input. earlier: the checkpoints that it had before that, oldest first.
+    """
 
     spark: SparkSession
     base_folder: Path
     settings: Settings
     job_folder: Path | None = None
     externals: Mapping[str, External] = field(default_factory=dict)
+    origin: int = 0
+    earlier: Sequence[Path] = ()
     opened: list[OpenedSource] = field(default_factory=list)
 
     def stream(self, table: Table, name: str) -> SourceStream:
@@ -117,7 +122,14 @@ class Sources:
             table=table,
             settings=self.settings,
             job_folder=self.job_folder,
+            origin=self.origin,
+            before=self._before(name),
         )
+
+    def _before(self, name: str) -> Path | None:
+        """The source's folder in the newest checkpoint of those that has one."""
+        found = (checkpoint / "sources" / name for checkpoint in reversed(self.earlier))
+        return next((each for each in found if each.is_dir()), None)
 
 
 def _identity(table: Table, base_folder: Path) -> str:

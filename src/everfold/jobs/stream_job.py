@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.left_out import add_left_out
 from everfold.jobs.beside import Beside
+from everfold.jobs.catching_up import CatchingUp, offsets_of
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explained
 from everfold.jobs.folder import JobFolder, Manifest
@@ -54,7 +55,7 @@ class StreamJob:
     """One streaming query over a job folder that this process has locked.
 
     suspend: at the end of bounded input stop without emitting what is open. batch_latency_ms: how long a batch of unbounded input gathers rows.
-    stopping: True when the job is to stop.
+    stopping: True when the job is to stop. catching_up: set for a job that began anew.
     """
 
     spark: SparkSession
@@ -70,6 +71,7 @@ class StreamJob:
     batch_latency_ms: int = 0
     progress: Callable[[Progress], None] | None = None
     stopping: Callable[[], bool] = lambda: False
+    catching_up: CatchingUp | None = None
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
 
@@ -99,6 +101,8 @@ class StreamJob:
             streams = [lowering.lower(root.input) for root in self.roots]
         except Exception as error:
             raise explained(error, self.sources.opened, self.folder.log_file) from error
+        if self.catching_up is not None:
+            self.catching_up.begin(self.sources.opened)
         router = Router(
             job=self.manifest.job,
             epoch=self.manifest.current,
@@ -137,6 +141,8 @@ class StreamJob:
         if any(_leaves_open(node) for node in operators) and not self.suspend:
             control.flush()
             self._until(query, router, lambda: True)
+        if self.catching_up is not None and not self.suspend:
+            self.catching_up.arrive()
 
     @property
     def _bounded(self) -> bool:
@@ -171,18 +177,12 @@ class StreamJob:
             raise _Stopped
 
     def _all_read(self) -> bool:
-        offsets = self._offsets(newest_batch(self._checkpoint / "commits"))
+        offsets = offsets_of(self._checkpoint, newest_batch(self._checkpoint / "commits"))
         return all(source.reached_end(offsets) for source in self.sources.opened)
 
     @property
     def _checkpoint(self) -> Path:
         return self.folder.checkpoint(self.manifest.current)
-
-    def _offsets(self, batch: int) -> dict[str, str]:
-        """The lines of a batch's entry in Spark's offset log, by source."""
-        log = self._checkpoint / "offsets" / str(batch)
-        lines = log.read_text().splitlines()[2:] if log.exists() else []
-        return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
 
     def _observe(self, query: StreamingQuery, router: Router) -> None:
         """Takes over what Spark has reported since the last look."""
@@ -195,9 +195,11 @@ class StreamJob:
             router.rows += rows
             self._had_data = rows > 0
             add_left_out(report.observedMetrics or {}, router.dropped)
-            offsets = self._offsets(batch)
+            offsets = offsets_of(self._checkpoint, batch)
             for source in self.sources.opened:
                 source.after_batch(offsets)
+            if self.catching_up is not None and not self._bounded:
+                self.catching_up.look(self.sources.opened, offsets)
             if self.progress is not None:
                 self.progress(
                     Progress(

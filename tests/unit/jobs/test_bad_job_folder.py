@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,11 @@ def changed(folder: JobFolder, **members: Any) -> bytes:
         ({"buckets": "8"}, "is no manifest"),
         (
             {"versions": [{"epoch": 0}]},
-            "it is no object of created, epoch, fingerprint, number, plan, shapes, sql, state_epoch, zone",
+            "it is no object of back_after, back_to, created, epoch, fingerprint, number, plan, rebuilt, shapes, sinks, sql, state_epoch, zone",
+        ),
+        (
+            {"versions": [{**json.loads(json.dumps(asdict(MANIFEST.version))), "back_to": 0}]},
+            "its version 0 goes back to 0, which is none before it",
         ),
         ({"job": ...}, "it is no object of buckets, current, format, job, partitions, versions"),
         ({"more": 1}, "it is no object of"),

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from everfold.connectors.contract import KIND, SPLIT, OptionValues, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.paths import files, is_hidden, partition_values, require, resolve, shown_path
+from everfold.connectors.filesystem.source_log import files_read
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.registry import changelog_of, format_of
 from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, excerpt, identifier, quoted
@@ -88,6 +89,16 @@ class FileSource(Source):
         place = resolve(said, base_folder)
         require(self.table, place, said)
         return place
+
+    def has_passed(self, now: Position, then: Position) -> bool:
+        """When all files of then have been read, in whatever batches."""
+        return set(files_read(then)) <= set(files_read(now))
+
+    def lost(self, then: Position) -> str | None:
+        """Files that are not there any more."""
+        read = list(files_read(then))
+        gone = [each for each in read if not Path(unquote(urlsplit(each).path)).exists()]
+        return f"{len(gone):,} of the {len(read):,} files that were read" if gone else None
 
     def _place_apart(self, context: SourceContext) -> Path:
         """The same, when the job does not keep its own files there. Raises ConnectorError `job-in-source`."""

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.contract import KIND, SPLIT, OptionValues, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.source import bad_record
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.values import BadValue, excerpt, identifier, quoted
@@ -65,7 +65,7 @@ class KafkaSource(Source):
     def stream(self, context: SourceContext) -> DataFrame:
         """The records as a stream; a bounded one leaves out what lies behind its end."""
         partitions = self.client.partitions()
-        starts = self._starts(partitions)
+        starts = self._first_starts(context, partitions) or self._starts(partitions)
         self._ends = self._fixed_ends(context, partitions)
         add_jars(context.spark)
         reader = context.spark.readStream.name(context.name).format("kafka")
@@ -192,6 +192,27 @@ class KafkaSource(Source):
 
     # -- where it starts and ends --------------------------------------------------------------------------------------
 
+    def _first_starts(self, context: SourceContext, partitions: dict[str, list[int]]) -> Offsets | None:
+        """Where a job that begins anew has begun before, as far as that is still there; None for one that has not."""
+        said = None if context.before is None else _first_offsets(context.before)
+        if said is None:
+            return None
+        first = self.client.ends(partitions, first=True)
+        return {
+            topic: {at: max(said.get(topic, {}).get(at, 0), offset) for at, offset in of.items()}
+            for topic, of in first.items()
+        }
+
+    def lost(self, then: Position) -> str | None:
+        """Records between the first that was read and the first that there is now."""
+        said = _first_offsets(then.log)
+        if said is None:
+            return None
+        first = self.client.ends({topic: list(of) for topic, of in said.items()}, first=True)
+        self.client.close()
+        gone = sum(max(0, first[topic][at] - offset) for topic, of in said.items() for at, offset in of.items())
+        return f"{gone:,} of the records that were read" if gone else None
+
     def _starts(self, partitions: dict[str, list[int]]) -> Offsets | None:
         """The first offsets to read, None for all that there is."""
         options = self.options
@@ -257,10 +278,10 @@ class KafkaSource(Source):
                 return {topic: {at: offset or 0 for at, offset in of.items()} for topic, of in committed.items()}
 
     def _fixed_ends(self, context: SourceContext, partitions: dict[str, list[int]]) -> Offsets | None:
-        """The end as it was fixed when the job was first started."""
+        """The end as it was fixed when the job began."""
         if not self.bounded():
             return None
-        path = None if context.job_folder is None else context.job_folder / "sources" / f"{context.name}.ends.json"
+        path = None if context.kept is None else context.kept / f"{context.name}.ends.json"
         if path is not None and path.exists():
             said: dict[str, dict[str, int]] = json.loads(path.read_text())
             return {topic: {int(at): offset for at, offset in of.items()} for topic, of in said.items()}
@@ -351,6 +372,15 @@ def _parts(raw: str) -> tuple[tuple[str, str], ...]:
         ("offset", "__offset"),
         ("raw", head),
     )
+
+
+def _first_offsets(log: Path) -> Offsets | None:
+    """Where a job has begun, by the source's folder in its checkpoint; None if that does not say it."""
+    try:
+        said = json.loads((log / "0").read_text(encoding="utf-8").partition("\n")[2])
+        return {topic: {int(at): int(offset) for at, offset in of.items()} for topic, of in said.items()}
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def _json(offsets: Offsets) -> str:

@@ -1,0 +1,22 @@
+"""What Spark's file source has read, by its log in a checkpoint: one file of it a batch, and now and then one that holds all before it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from everfold.connectors.contract import Position
+
+
+def files_read(position: Position) -> Iterator[str]:
+    """The files that a job has read when it stands there, as URLs. ValueError, KeyError if the log is no log."""
+    reached = int(json.loads(position.line)["logOffset"])
+    found: dict[str, None] = {}
+    for log in sorted(position.log.iterdir()) if position.log.is_dir() else ():
+        if log.name.startswith("."):
+            continue
+        for line in log.read_text(encoding="utf-8").splitlines()[1:]:
+            entry = json.loads(line)
+            if int(entry["batchId"]) <= reached:
+                found[entry["path"]] = None
+    yield from found
