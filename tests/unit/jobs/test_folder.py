@@ -40,6 +40,7 @@ def with_checkpoint(path: Path, *, begun: int = 3, done: int = 3) -> Path:
         folder.mkdir(parents=True)
         for at in range(count + 1):
             (folder / str(at)).write_text("v1\n{}")
+    (checkpoint / "metadata").write_text('{"id":"19c7a3bf-22bc-4de0-ba9f-96c0caea76a0"}')
     metadata.mkdir(parents=True)
     (metadata / "0").write_text(f'v2\n{{"path":"file:{checkpoint}/state/0/_stateSchema/default/0_x"}}')
     (metadata / ".0.crc").write_bytes(b"crc")

@@ -72,17 +72,21 @@ class JdbcSink(ClusterSink):
             if before is None:
                 return None
             if prune:
+                gone = link.run(before.prune)
                 return (
-                    f"table `{self.table.name}`: keys that did not come again, now deleted: {link.run(before.prune):,}"
+                    f"table `{self.table.name}`: keys that did not come again, now deleted: {gone:,}" if gone else None
                 )
             count, first = link.run(before.left)
         except psycopg.Error as error:
             raise self._explained(error) from None
         finally:
             link.close()
-        more = ", …" if count > len(first) else ""
-        said = f"table `{self.table.name}`: keys that did not come again: {count:,} ({', '.join(first)}{more}); run it with --prune to delete their rows"
-        return said if count else None
+        if not count:
+            return None
+        shown = ", ".join(first) + ", …" * (count > len(first))
+        return (
+            f"table `{self.table.name}`: keys that did not come again: {count:,} ({shown}); --prune deletes their rows"
+        )
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
         """Writes the batch, unless the table has it."""
