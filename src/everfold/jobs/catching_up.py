@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from everfold.connectors.contract import Position
@@ -41,6 +41,7 @@ class CatchingUp:
     prune: bool
     note: Callable[[str], None]
     done: bool = False
+    _stood: dict[str, list[Position]] = field(default_factory=dict)
 
     def begin(self, sources: Sequence[OpenedSource]) -> None:
         """Before the first batch: says what of the input is gone."""
@@ -58,8 +59,9 @@ class CatchingUp:
                 )
 
     def look(self, sources: Sequence[OpenedSource], offsets: Mapping[str, str]) -> None:
-        """After a batch, by the source's lines of the offset log: whether the job is there."""
-        if not self.done and all(self._passed(each, offsets) for each in sources):
+        """After a batch, by the source's lines of the offset log: whether the job is there. It never is if nobody knows where that was."""
+        known = any(self._then(each.name) for each in sources)
+        if known and not self.done and all(self._passed(each, offsets) for each in sources):
             self.arrive()
 
     def arrive(self) -> None:
@@ -84,5 +86,7 @@ class CatchingUp:
         return False
 
     def _then(self, source: str) -> list[Position]:
-        found = (position_of(each, source) for each in self.earlier)
-        return [each for each in found if each is not None]
+        if source not in self._stood:
+            found = (position_of(each, source) for each in self.earlier)
+            self._stood[source] = [each for each in found if each is not None]
+        return self._stood[source]

@@ -4,7 +4,7 @@ manifest.json        every version of the query; names the current checkpoint, s
 checkpoints/<epoch>/ Spark's checkpoint
 control/             control files: flush, tick
 sinks/               what sinks have applied
-sources/, beside/    rows that are kept as they were when the job started: of a table that is no stream, of the other side of a join
+sources/, beside/    rows that are kept as they were when the job started: of a table that is no stream, of the other side of a join. Of a rebuilt job: sources/<epoch>/
 lock, lock.jvm       held by the process that runs the job
 job.log              what Spark and its workers said
 """

@@ -103,10 +103,12 @@ def test_files_are_passed_when_all_have_been_read_in_whatever_batches(files: Job
     assert files.arrived({"logOffset": 1})
 
 
-def test_a_checkpoint_that_cannot_be_read_holds_nothing_up(files: Job, topic: Job) -> None:
+def test_a_place_that_nobody_knows_is_never_passed(files: Job) -> None:
     laid(files.old, 4, {"t_1": {"logOffset": 2}})
     (files.old / "offsets" / "4").write_bytes(b"v2\n{}\n\xff")
-    assert files.arrived({"logOffset": 0})
+    files.way.begin(files.opened)
+    assert not files.arrived({"logOffset": 7})
+    assert files.said == []
 
 
 def test_files_that_are_gone_are_said_before_the_first_batch(files: Job, tmp_path: Path) -> None:
