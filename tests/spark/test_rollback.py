@@ -18,6 +18,12 @@ from spark.running import Done, Run, runner
 
 from everfold import TableEnvironment
 from everfold.cli.main import everfold
+from everfold.connectors.filesystem.sink import FileSink
+from everfold.connectors.registry import connected
+from everfold.jobs.change import OnChange
+from everfold.jobs.engine import Engine
+from everfold.jobs.going_back import Consent
+from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,6 +179,24 @@ def test_a_rebuilt_job_is_like_a_new_one(run: Run, query: str) -> None:
     assert "rebuilt from the beginning of the input" in shown
 
 
+@pytest.mark.slow
+def test_a_rebuild_that_was_cut_off_is_finished_by_the_next_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(run, FILES.format(out="out"))
+    job.put(("a", 1, "00:01"), ("b", 2, "00:30"))
+    job.well(SUMS)
+    fewer = SUMS.replace("GROUP BY", "WHERE k <> 'b' GROUP BY")
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileSink, "go_back", dies)
+        assert job.run(fewer, "--on-change", "rebuild").code == 130
+    assert in_files() == sums(job.rows)  # the new version is there, and has done nothing yet
+    job.well(fewer)
+    assert in_files() == sums([row for row in job.rows if row[0] != "b"])
+
+
 # --- a table of PostgreSQL --------------------------------------------------------------------------------------------
 
 
@@ -207,6 +231,35 @@ def test_a_table_is_overwritten_by_key(run: Run, database: Database) -> None:
     deeper = "INSERT INTO o SELECT k, COUNT(*) FROM (SELECT k, x FROM t WHERE k <> 'c' GROUP BY k, x) GROUP BY k;"
     assert "now deleted: 1" in job.well(deeper, "--on-change", "rebuild", "--prune")
     assert content() == {"a": 2, "b": 2}
+
+
+@pytest.mark.slow
+def test_a_job_without_an_end_has_caught_up_where_it_stood(spark: SparkSession, run: Run, database: Database) -> None:
+    database.run("CREATE TABLE o (k text PRIMARY KEY, a bigint)")
+    options = ", ".join(f"'{key}' = '{value}'" for key, value in database.options("o").items())
+    table = f"CREATE TABLE o (k STRING, a BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ({options});"
+    job = Job(run, table)
+    for at, k in enumerate("abc"):
+        job.put((k, 1, f"0{at}:00"))
+    job.well("INSERT INTO o SELECT k, SUM(CAST(x AS BIGINT)) FROM t GROUP BY k;")
+    watched = SOURCE.replace("'format'", "'source.monitor-interval' = '1 s', 'format'") + table
+    (*_, submit) = Session(connected=connected).run(
+        watched + "INSERT INTO o SELECT k, MAX(x) FROM t WHERE k <> 'b' GROUP BY k;"
+    )
+    assert isinstance(submit, Submit)
+    said: list[str] = []
+    deadline = time.monotonic() + 120
+    Engine(session=spark).run(
+        submit.roots,
+        settings=submit.settings,
+        base_folder=Path.cwd(),
+        state_dir=Path("state"),
+        decide=lambda _: OnChange.REBUILD,
+        consent=Consent(prune=True, note=said.append),
+        stopping=lambda: len(said) > 1 or time.monotonic() > deadline,
+    )
+    assert said[1:] == ["table `o`: keys that did not come again, now deleted: 1"]
+    assert dict(database.run("SELECT k, a FROM o")) == {"a": 1, "c": 1}
 
 
 # --- rows that would be there twice -----------------------------------------------------------------------------------

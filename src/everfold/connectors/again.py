@@ -50,13 +50,15 @@ class Past:
     """Which of a job's batches count, now that it has gone back in its input.
 
     job: its name. epoch: that of the job now. last: by epoch the last batch that counts, None for all; those of other epochs do not count.
-    origin: the epoch in which it last began at the beginning of its input, 0 for the first.
+    origin: the epoch in which it last began at the beginning of its input, 0 for the first. sinks: by table the names that its sinks have had: a name counts
+    the INSERTs before it.
     """
 
     job: str
     epoch: int
     last: Mapping[int, int | None]
     origin: int
+    sinks: Mapping[str, frozenset[str]]
 
     def counts(self, epoch: int, batch: int) -> bool:
         """Whether a batch does."""

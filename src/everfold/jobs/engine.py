@@ -18,7 +18,7 @@ from everfold.jobs.batch_job import run_batch
 from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.change import Decide, refuse
 from everfold.jobs.folder import JobFolder, Manifest
-from everfold.jobs.going_back import Consent, check_duplicates, told
+from everfold.jobs.going_back import Consent, check_duplicates, sink_name, told
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Target
 from everfold.jobs.sources import External, Sources
@@ -268,7 +268,7 @@ class Engine:
             sink = _Receiver(receive)
             name = "result"
         else:
-            name = f"{at}_{root.table.name}"
+            name = sink_name(at, root.table.name)
             context = SinkContext(
                 name=name,
                 base_folder=base_folder,

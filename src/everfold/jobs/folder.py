@@ -31,7 +31,7 @@ from everfold.connectors.again import Past
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
 from everfold.jobs.change import Decide, OnChange, check_finished, cleared, copied, decided, going_on, refuse
-from everfold.jobs.going_back import SinkNote, sink_notes
+from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
@@ -157,7 +157,16 @@ class Manifest:
         if not any(each.rebuilt or each.back_to is not None for each in self.versions):
             return None
         last = {version.epoch: batch for version, batch in self.line(self.version)}
-        return Past(job=self.job, epoch=self.current, last=last, origin=self.origin)
+        return Past(job=self.job, epoch=self.current, last=last, origin=self.origin, sinks=self._sinks)
+
+    @property
+    def _sinks(self) -> dict[str, frozenset[str]]:
+        """The names of sinks by table, of all versions."""
+        found: dict[str, set[str]] = {}
+        for version in self.versions:
+            for at, shape in enumerate(version.known):
+                found.setdefault(shape.sink, set()).add(sink_name(at, shape.sink))
+        return {table: frozenset(names) for table, names in found.items()}
 
     @classmethod
     def parse(cls, text: str, path: Path) -> Manifest:

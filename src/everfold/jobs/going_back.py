@@ -14,6 +14,11 @@ SinkNote = dict[str, str]
 """A table that a version writes: its name as `table`, its `connector`, and as `again` what becomes of rows that come again."""
 
 
+def sink_name(at: int, table: str) -> str:
+    """The name of a sink within its job: of the INSERT at that place, from 0."""
+    return f"{at}_{table}"
+
+
 def sink_notes(roots: Sequence[Root]) -> tuple[SinkNote, ...]:
     """The tables that queries write; a query without one shows its rows, and they are gone."""
     tables = [root.table for root in roots if isinstance(root, Sink)]

@@ -14,14 +14,15 @@ from everfold.connectors.filesystem.sink import FileSink, _identity
 from everfold.connectors.registry import connector_of
 from everfold.types import STRING
 
-OWN, OTHERS = _identity("job", "0_t"), _identity("another", "0_t")
+OWN, OTHERS = _identity("job", "0_bids"), _identity("another", "0_bids")
+MOVED, OTHER_TABLE = _identity("job", "1_bids"), _identity("job", "1_other")
 BATCHES = [(0, 0), (0, 1), (0, 10), (1, 2), (2, 2)]
 
 
 @pytest.fixture
 def sink(tmp_path: Path) -> FileSink:
     declared = table(a=STRING).with_("filesystem", path="out", format="json")
-    made = connector_of(declared).sink(SinkContext(name="0_t", base_folder=tmp_path, table=declared))
+    made = connector_of(declared).sink(SinkContext(name="0_bids", base_folder=tmp_path, table=declared))
     assert isinstance(made, FileSink)
     made.prepare()
     return made
@@ -44,7 +45,13 @@ def visible(sink: FileSink) -> set[str]:
 def past(**last: int | None) -> Past:
     """Which batches count: `e0=3` for those of epoch 0 up to the third."""
     of = {int(epoch[1:]): batch for epoch, batch in last.items()}
-    return Past(job="job", epoch=max(of), last=of, origin=min(of))
+    return Past(
+        job="job",
+        epoch=max(of),
+        last=of,
+        origin=min(of),
+        sinks={"bids": frozenset({"1_bids"}), "other": frozenset({"1_other"})},
+    )
 
 
 def name(epoch: int, batch: int, part: int = 0, *, identity: str = OWN) -> str:
@@ -69,6 +76,7 @@ def test_only_batches_that_count_are_seen(sink: FileSink) -> None:
 def test_others_files_stay(sink: FileSink) -> None:
     others = {
         name(7, 7, identity=OTHERS),
+        name(7, 7, identity=OTHER_TABLE),
         "mine.json",
         f"part-{OWN}.json",
         f"part-{OWN}-x-0-00000.json",
@@ -81,6 +89,14 @@ def test_others_files_stay(sink: FileSink) -> None:
     sink.go_back(past(e1=None))
     assert visible(sink) == others
     assert (sink.root / hidden).exists()
+
+
+def test_files_of_a_time_when_there_were_other_inserts_before_it(sink: FileSink) -> None:
+    put(sink, name(0, 0, identity=MOVED), name(1, 0))
+    sink.go_back(past(e0=None, e2=None))
+    assert visible(sink) == {name(0, 0, identity=MOVED)}
+    sink.go_back(past(e3=None))
+    assert visible(sink) == set()
 
 
 def test_files_in_folders_of_partitions(sink: FileSink) -> None:

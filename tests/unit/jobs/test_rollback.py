@@ -355,6 +355,13 @@ def test_tables_that_were_not_noted_are_taken_for_the_worst(tmp_path: Path) -> N
     check_duplicates((), accepted=False)
 
 
+def test_names_of_sinks_are_known_of_all_versions(tmp_path: Path) -> None:
+    run(tmp_path, into("files", "nowhere"))
+    manifest = run(tmp_path, into("nowhere"), OnChange.REBUILD)
+    assert manifest.past is not None
+    assert dict(manifest.past.sinks) == {"files": {"0_files"}, "nowhere": {"1_nowhere", "0_nowhere"}}
+
+
 def test_a_start_notes_the_tables_as_they_are_declared_now(tmp_path: Path) -> None:
     run(tmp_path, into("shown"))
     other = TABLES.replace("'connector' = 'print'", "'connector' = 'blackhole'")

@@ -84,8 +84,9 @@ class FileSink(ClusterSink):
 
     def go_back(self, past: Past) -> None:
         """Withdraws the visible files of the job's batches that do not count, and gives withdrawn ones of others their names back."""
-        identity = _identity(past.job, self.context.name)
-        own = re.compile(rf"(\.?)part-{identity}-(\d+)-(\d+)-\d+\.\w+({re.escape(_WITHDRAWN)})?")
+        sinks = past.sinks.get(self.table.name, frozenset()) | {self.context.name}
+        identity = "|".join(_identity(past.job, each) for each in sorted(sinks))
+        own = re.compile(rf"(\.?)part-(?:{identity})-(\d+)-(\d+)-\d+\.\w+({re.escape(_WITHDRAWN)})?")
         try:
             for folder, _, names in os.walk(self.root):
                 found = [each for name in names if (each := own.fullmatch(name)) is not None]

@@ -38,14 +38,14 @@ class Before:
     def _prefix(self) -> str:
         return f"everfold_before_{hashed(self.job, self.sink):016x}_"
 
-    def begin(self, connection: Connection, commits: sql.SQL) -> None:
-        """Writes the keys down, if the job has written nothing since it began anew; those of another beginning are forgotten."""
+    def begin(self, connection: Connection, commits: sql.SQL, epoch: int) -> None:
+        """Writes the keys down, if the job begins anew in this epoch and has written nothing yet; those of another beginning are forgotten."""
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(self.job, self.sink),))
             self._forget_others(connection)
             begun = sql.SQL("SELECT 1 FROM {} WHERE job = %s AND sink = %s AND epoch >= %s LIMIT 1").format(commits)
             who = (self.job, self.sink, self.origin)
-            if not self.origin or connection.execute(begun, who).fetchone() is not None:
+            if not self.origin or epoch != self.origin or connection.execute(begun, who).fetchone() is not None:
                 return
             connection.execute(
                 sql.SQL("CREATE TABLE {} AS SELECT {} FROM {}").format(self.table, self._names, self._target), {}

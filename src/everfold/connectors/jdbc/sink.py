@@ -166,8 +166,9 @@ class JdbcSink(ClusterSink):
         if self._past is None or not self._keys:
             return merge
         names = tuple(merge.columns[at].name for at in self._keys)
-        before = Before(merge.target, names, merge.schema, merge.job, merge.sink, self._past.origin)
-        self._link.run(lambda connection: before.begin(connection, merge.commits))
+        origin, epoch = self._past.origin, self._past.epoch
+        before = Before(merge.target, names, merge.schema, merge.job, merge.sink, origin)
+        self._link.run(lambda connection: before.begin(connection, merge.commits, epoch))
         return replace(merge, before=before) if self._link.run(before.there) else merge
 
     def _stager(self, merge: Merge, batch: BatchId) -> StageRows:

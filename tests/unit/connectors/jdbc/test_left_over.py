@@ -20,7 +20,7 @@ Start = Callable[..., Run]
 def anew(epoch: int, origin: int | None = None) -> Past:
     """The past of a job that began anew in this epoch, or in an earlier one."""
     first = epoch if origin is None else origin
-    return Past(job="job", epoch=epoch, last={epoch: None, first: None}, origin=first)
+    return Past(job="job", epoch=epoch, last={epoch: None, first: None}, origin=first, sinks={})
 
 
 @pytest.fixture
@@ -87,6 +87,16 @@ def test_a_change_of_what_was_rebuilt_goes_on_with_it(written: Start, database: 
     assert len(kept(database)) == 1
 
 
+def test_a_sink_that_has_another_name_since_does_not_take_rows_for_left_over(
+    written: Start, database: Database
+) -> None:
+    written(anew(1)).write(0, [("+I", f"k{at}", at) for at in range(8)])
+    database.run("UPDATE everfold_commits SET sink = 'of another place'")
+    changed = written(anew(2, origin=1))
+    assert changed.sink.left_over(prune=True) is None
+    assert len(content(database)) == 8
+
+
 def test_a_second_rebuild_begins_with_what_is_there_then(written: Start, database: Database) -> None:
     written(anew(1)).write(0, [("+I", "k0", 0), ("+I", "more", 0)])
     run = written(anew(2))
@@ -97,7 +107,7 @@ def test_a_second_rebuild_begins_with_what_is_there_then(written: Start, databas
 
 def test_a_rollback_forgets_them(written: Start, database: Database) -> None:
     written(anew(1)).write(0, [("+I", "k0", 0)])
-    run = written(Past(job="job", epoch=2, last={2: None, 0: 0}, origin=0))
+    run = written(Past(job="job", epoch=2, last={2: None, 0: 0}, origin=0, sinks={}))
     assert run.sink.left_over(prune=True) is None
     assert kept(database) == []
     assert len(content(database)) == 8
