@@ -46,9 +46,7 @@ def check_duplicates(notes: Sequence[SinkNote] | None, *, accepted: bool) -> Non
     if accepted or (notes is not None and all(Again(each["again"]) is not Again.TWICE for each in notes)):
         return
     if notes is None:
-        said = (
-            "an earlier everfold did not note what that version writes: rows that come again may be in its tables twice"
-        )
+        said = "what that version writes was not noted: rows that come again may be in its tables twice"
     else:
         names = ", ".join(f"`{each['table']}`" for each in notes if Again(each["again"]) is Again.TWICE)
         said = f"{names} would hold rows twice: those that come again are added"

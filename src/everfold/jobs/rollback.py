@@ -44,13 +44,14 @@ def roll_back(path: Path, number: int, *, duplicates: bool, say: Callable[[str],
 
 def consequences(manifest: Manifest, wanted: Version) -> list[str]:
     """What becomes of the tables of a version that the job goes back to, and of those that only the versions after it write; a line for each."""
+    if wanted.sinks is None:
+        return [f"what version {wanted.number} writes was not noted: rows that come again may be in its tables twice"]
     kept = {version.number for version, _ in manifest.line(wanted)}
     later = [version for version, _ in manifest.line(manifest.version) if version.number not in kept]
-    own = wanted.sinks or ()
-    names = {each["table"] for each in own}
+    names = {each["table"] for each in wanted.sinks}
     others = {each["table"]: each for version in later for each in version.sinks or () if each["table"] not in names}
     stays = f"stays as it is, version {wanted.number} does not write it"
-    return [*told(own, lambda again: again.when_back), *told(others.values(), lambda _: stays)]
+    return [*told(wanted.sinks, lambda again: again.when_back), *told(others.values(), lambda _: stays)]
 
 
 def _check_there(checkpoint: Path, number: int) -> None:
