@@ -23,12 +23,20 @@ def history(folder: Path, format_: Literal["text", "json"]) -> None:
     for at, version in enumerate(manifest.versions):
         facts = _facts(version, current=version == manifest.version)
         mark = " (current)" if facts["current"] else ""
-        sys.stdout.write(f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}\n")
+        sys.stdout.write(
+            f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{_how(version)}\n"
+        )
         for operator in facts["operators"]:
             sys.stdout.write(f"  {operator['operator']}\n")
             for call in operator["aggregates"]:
                 since = f"since version {call['since']}" if call["since"] else "since the beginning"
                 sys.stdout.write(f"    {call['aggregate']}: {since}\n")
+
+
+def _how(version: Version) -> str:
+    if version.back_to is not None:
+        return f", rolled back to version {version.back_to}"
+    return ", rebuilt from the beginning of the input" if version.rebuilt else ""
 
 
 def _facts(version: Version, *, current: bool) -> dict[str, Any]:
@@ -40,4 +48,11 @@ def _facts(version: Version, *, current: bool) -> dict[str, Any]:
         for shape in version.known
         for operator in shape.operators
     ]
-    return {"version": version.number, "current": current, "created": version.created, "operators": operators}
+    return {
+        "version": version.number,
+        "current": current,
+        "created": version.created,
+        "back_to": version.back_to,
+        "rebuilt": version.rebuilt,
+        "operators": operators,
+    }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from everfold.jobs import Finished
 from everfold.jobs.change import OnChange, refuse
+from everfold.jobs.going_back import Consent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,7 @@ class JobRequest:
     name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what
     relative paths start from. suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's.
     stopping: asked after every batch, True when the user wants the job to stop. brief: whether this job and those after it have only little to read.
-    decide: what becomes of a job whose query has changed so that not all of its state is of use. note: told what was done for a change.
+    decide: what becomes of a job whose query has changed so that not all of its state is of use. consent: what may happen to its tables when it begins anew.
     """
 
     roots: Sequence[Root]
@@ -48,7 +49,7 @@ class JobRequest:
     stopping: Callable[[], bool] = lambda: False
     brief: bool = False
     decide: Callable[[Judgement], OnChange] = refuse
-    note: Callable[[str], None] = lambda _: None
+    consent: Consent = field(default_factory=Consent)
 
 
 class Jobs(Protocol):

@@ -32,6 +32,7 @@ def everfold() -> None:
     everfold explain orders.sql       show its plan
     everfold check old.sql new.sql    what a job keeps of its state when its query changes
     everfold history orders/          the versions of a job's query
+    everfold rollback orders/ 0       take a job back to one of them
     everfold state orders/            what lies in its state
     everfold test tests/              run case files
 
@@ -45,6 +46,15 @@ def _format_option(*formats: str, help: str) -> Callable[[_Command], _Command]:
     """`--format`, text unless it is said."""
     choice = click.Choice(formats)
     return click.option("--format", "format_", type=choice, default="text", show_default=True, help=help)
+
+
+_sink_duplicates = click.option(
+    "--sink-duplicates",
+    type=click.Choice(["refuse", "accept"]),
+    default="refuse",
+    show_default=True,
+    help="When the job goes back in its input and a table would hold rows twice: refuse, or accept it.",
+)
 
 
 def _script_options(command: Any) -> Any:
@@ -86,10 +96,16 @@ def _script_options(command: Any) -> Any:
 )
 @click.option(
     "--on-change",
-    type=click.Choice(["ask", "accept", "backfill", "reset"]),
+    type=click.Choice(["ask", "accept", "backfill", "reset", "rebuild"]),
     default="ask",
     show_default=True,
-    help="When the query of a job has changed so that not all of its state is of use: ask on a terminal and else refuse; accept what it keeps; accept, and backfill what is new from all that the job has read; or reset the state and go on where the job was in its input.",
+    help="When the query of a job has changed so that not all of its state is of use: ask on a terminal and else refuse; accept what it keeps; accept, and backfill what is new from all that the job has read; reset the state and go on where the job was in its input; or rebuild it from the beginning of the input.",
+)
+@_sink_duplicates
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="When a rebuilt job has caught up, delete the rows of jdbc tables whose keys did not come again.",
 )
 def run(
     script: str | None,
@@ -105,6 +121,8 @@ def run(
     format_: Any,
     changelog: bool,
     on_change: Any,
+    sink_duplicates: str,
+    prune: bool,
 ) -> None:
     """Run the statements of SCRIPT (- for standard input).
 
@@ -115,6 +133,7 @@ def run(
     \b
     everfold run orders.sql
     everfold run orders.sql --state /var/lib/orders --conf spark.driver.memory=4g
+    everfold run orders.sql --on-change rebuild --prune
     everfold run -e "SELECT 1 + 1 AS two" --engine memory
     cat orders.sql | everfold run - --batch --format json
     """
@@ -132,6 +151,8 @@ def run(
         changelog=changelog,
         dialect=dialect,
         on_change=on_change,
+        sink_duplicates=sink_duplicates == "accept",
+        prune=prune,
     )
     command.run(command.Script.read(script, text), options)
 
@@ -226,6 +247,25 @@ def history(folder: Path, format_: Any) -> None:
     from everfold.cli import history as command
 
     command.history(folder, format_)
+
+
+@everfold.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("version", type=int)
+@_sink_duplicates
+def rollback(folder: Path, version: int, sink_duplicates: str) -> None:
+    """Take the job in FOLDER back to VERSION of its query: to the state that it had then, and to its place in the input.
+
+    Says what becomes of its tables, and is quick: no Spark is started. The next `everfold run` with that version's script goes on from there.
+    What is taken back is kept: a rollback to the newer version undoes this one.
+
+    \b
+    everfold history /var/lib/orders
+    everfold rollback /var/lib/orders 0
+    """
+    from everfold.cli import rollback as command
+
+    command.rollback(folder, version, duplicates=sink_duplicates == "accept")
 
 
 @everfold.command()

@@ -20,6 +20,7 @@ from everfold.cli.output import Format, output, show
 from everfold.cli.progress import ProgressView, counted, view
 from everfold.errors import UsageError
 from everfold.jobs.change import OnChange
+from everfold.jobs.going_back import Consent
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import Collect, Sink
 from everfold.secrets import without_secrets
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Note, Settings
 
-WhenChanged: TypeAlias = Literal["ask", "accept", "backfill", "reset"]
+WhenChanged: TypeAlias = Literal["ask", "accept", "backfill", "reset", "rebuild"]
 STATE_FOLDER = ".everfold"
 """Where INSERT jobs live, beside the script, unless `--state` names another folder."""
 _BRIEF_BYTES = 8 << 20
@@ -84,6 +85,8 @@ class RunOptions:
     changelog: bool = False
     dialect: str = "flink"
     on_change: WhenChanged = "ask"
+    sink_duplicates: bool = False
+    prune: bool = False
 
 
 def session_of(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
@@ -198,7 +201,7 @@ def _request(action: Submit, script: Script, options: RunOptions, folders: _Fold
         master=options.master,
         brief=brief,
         decide=_deciding(options.on_change),
-        note=note,
+        consent=Consent(duplicates=options.sink_duplicates, prune=options.prune),
         conf={key: value for key, value in options.conf.items() if key.startswith("spark.")},
     )
 
@@ -207,11 +210,12 @@ def _deciding(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
     """What becomes of a job whose query has changed: as the command line says, or whoever sits at the terminal."""
 
     def decide(judgement: Judgement) -> OnChange:
+        from everfold.compat import Verdict
         from everfold.compat.report import as_text
 
         if on_change != "ask":
             return OnChange(on_change)
-        if judgement.verdict.reuses and sys.stdin.isatty() and sys.stderr.isatty():
+        if judgement.verdict is Verdict.PARTIALLY and sys.stdin.isatty() and sys.stderr.isatty():
             click.echo(as_text(judgement), err=True)
             ways = click.Choice(["accept", "backfill", "no"])
             said = click.prompt(
@@ -232,10 +236,15 @@ def _run_job(engine: Jobs, request: JobRequest, options: RunOptions) -> bool:
         shown = _Lazy(root, request, options, live=not bounded)
     progress = view()
     stop = _Stop(progress)
+
+    def told(text: str) -> None:
+        with progress.hidden():
+            note(text)
+
     try:
         with stop:
             finished = engine.submit(
-                replace(request, stopping=stop.asked),
+                replace(request, stopping=stop.asked, consent=replace(request.consent, note=told)),
                 rows=_writer(shown, progress),
                 progress=progress.update,
             )

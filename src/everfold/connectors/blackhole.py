@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import (
+    Again,
     BatchId,
     ClusterSink,
     Connector,
@@ -46,6 +47,10 @@ class BlackholeConnector(Connector):
     def takes(self, table: Table) -> ChangelogMode:
         """All changes."""
         return ChangelogMode.ALL
+
+    def again(self, table: Table) -> Again:
+        """They are forgotten as the first ones were."""
+        return Again.FORGOTTEN
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
         """Drops the rows."""

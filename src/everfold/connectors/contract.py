@@ -9,13 +9,15 @@ Everything that can be wrong in a table is found by `Connector.check`, without p
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.again import Again, Past
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option
 from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature
 from everfold.plan.changelog import KIND, ChangelogMode
@@ -30,14 +32,17 @@ if TYPE_CHECKING:
 __all__ = [
     "KIND",
     "SPLIT",
+    "Again",
     "BatchId",
     "ClusterSink",
     "Connector",
+    "History",
     "LocalSink",
     "Option",
     "OptionSet",
     "OptionValues",
     "Past",
+    "Position",
     "Role",
     "SinkContext",
     "Source",
@@ -65,7 +70,8 @@ class SourceContext:
     """Where a source runs.
 
     `name` is the source's name in Spark's checkpoint ([A-Za-z0-9_]+), `job_folder` the folder of the job (None without one), and
-    `base_folder` the folder that relative paths are relative to.
+    `base_folder` the folder that relative paths are relative to. `origin` is the epoch in which the job last began at the beginning of its input,
+    `before` the source's folder in the checkpoint that the job had before that.
     """
 
     spark: SparkSession
@@ -74,6 +80,15 @@ class SourceContext:
     table: Table
     settings: Settings | None = None
     job_folder: Path | None = None
+    origin: int = 0
+    before: Path | None = None
+
+    @property
+    def kept(self) -> Path | None:
+        """The folder for what is fixed when the job begins at the beginning of its input, None without a job folder."""
+        if self.job_folder is None:
+            return None
+        return self.job_folder / "sources" / str(self.origin) if self.origin else self.job_folder / "sources"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +122,20 @@ class BatchId:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class Position:
+    """Where a job stands in a source: the source's line of the offset log, and its folder in Spark's checkpoint."""
+
+    line: str
+    log: Path
+
+
+@dataclass(frozen=True, slots=True)
+class History:
     """What a job has read of a source. frame: its rows, as `Source.batch` gives them. order: in which order the places (`__place`) were read, where that
-    is known. gone: what of it is there no more, as a sentence."""
+    is known."""
 
     frame: DataFrame
     order: Mapping[str, int] = field(default_factory=dict)
-    gone: str | None = None
 
 
 class Source(ABC):
@@ -145,8 +167,8 @@ class Source(ABC):
     def batch(self, context: SourceContext) -> DataFrame:
         """The rows that there are now, as a batch frame: the same columns."""
 
-    def past(self, context: SourceContext, checkpoint: Path, offsets_json: str | None) -> Past:
-        """What a job has read up to the source's line of its offset log (None: nothing yet); `checkpoint` has its first position too.
+    def history(self, context: SourceContext, position: Position | None) -> History:
+        """What a job has read that stands there (None: nowhere yet), as far as it is still there; `lost` says what is not.
 
         Raises StateError `no-past` when the source cannot say that again.
         """
@@ -181,9 +203,24 @@ class Source(ABC):
     def after_batch(self, context: SourceContext, offsets_json: str) -> None:  # noqa: B027
         """Called when a batch is committed, with the source's line of the offset log."""
 
+    def has_passed(self, now: Position, then: Position) -> bool:
+        """Whether a job that began anew has read all that it had read when it stood there."""
+        return _at_least(json.loads(now.line), json.loads(then.line))
+
+    def lost(self, then: Position) -> str | None:
+        """What is gone of all that a job has read when it stands there, as the end of a sentence; None if nothing is, or nobody can tell cheaply."""
+        return None
+
     def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Whether a bounded source has given all its rows, by its line of the offset log. File sources leave that to the engine."""
         return False
+
+
+def _at_least(now: Any, then: Any) -> bool:
+    """Whether all numbers of an offset, by their names, have been reached by another."""
+    if isinstance(then, dict):
+        return isinstance(now, dict) and all(name in now and _at_least(now[name], at) for name, at in then.items())
+    return isinstance(then, int) and isinstance(now, int) and now >= then
 
 
 @dataclass(slots=True)
@@ -202,6 +239,15 @@ class _Sink:
     def notes(self) -> tuple[str, ...]:
         """Sentences for the author of the table."""
         return self.options.notes
+
+    def go_back(self, past: Past) -> None:
+        """Called after `prepare`, at every start of a job that has gone back in its input: what batches have written that do not count any more
+        is taken back, where that can be. To do it again changes nothing."""
+
+    def left_over(self, *, prune: bool) -> str | None:
+        """Called when a job that began anew has caught up: the rows of before that did not come again, as a sentence; `prune` deletes them.
+        None if there are none, or if the sink does not look."""
+        return None
 
 
 class LocalSink(_Sink, ABC):
@@ -273,6 +319,10 @@ class Connector(ABC):
     def takes(self, table: Table) -> ChangelogMode:
         """Which changes can be written to the table, `upsert` ones by its PRIMARY KEY. Never raises."""
         return ChangelogMode.INSERT_ONLY
+
+    def again(self, table: Table) -> Again:
+        """What becomes of rows that come again, as the job has gone back in its input."""
+        return Again.TWICE
 
     def source(self, table: Table) -> Source:
         """The table as a source."""

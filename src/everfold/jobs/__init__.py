@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from everfold.compat import Judgement
     from everfold.jobs.change import OnChange
     from everfold.jobs.engine import Engine
+    from everfold.jobs.going_back import Consent
     from everfold.jobs.progress import Progress
     from everfold.plan.nodes import Root
     from everfold.sql.settings import Settings
@@ -28,7 +29,7 @@ class Request(Protocol):
     name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what relative paths start from.
     suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's. stopping: asked again and
     again, True when the job is to stop after its running batch. brief: whether this job and those after it have only little to read. decide: what becomes of a job
-    whose query has changed so that not all of its state is of use. note: told what was done for a change.
+    whose query has changed so that not all of its state is of use. consent: what may happen to its tables when it begins anew.
     """
 
     @property
@@ -54,7 +55,7 @@ class Request(Protocol):
     @property
     def decide(self) -> Callable[[Judgement], OnChange]: ...
     @property
-    def note(self) -> Callable[[str], None]: ...
+    def consent(self) -> Consent: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,5 +105,5 @@ def submit(
         stopping=request.stopping,
         sql=request.sql,
         decide=request.decide,
-        note=request.note,
+        consent=request.consent,
     )

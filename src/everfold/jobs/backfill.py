@@ -140,11 +140,11 @@ class Backfill:
         name = self._names.get(id(node))
         if name is None:
             return self.sources.scanned(node)
-        past = self.sources.past(node.table, name, self.checkpoint)
-        self._order.update(past.order)
-        if past.gone is not None:
-            self.gone.append(f"table `{node.table.name}`: {past.gone}")
-        return past.frame
+        history, gone = self.sources.history(node.table, name, self.checkpoint)
+        self._order.update(history.order)
+        if gone is not None:
+            self.gone.append(f"table `{node.table.name}`: {gone} are gone")
+        return history.frame
 
     def _heads(self, operator: str) -> list[dict[str, Any]]:
         """The head page of each bucket of an operator."""

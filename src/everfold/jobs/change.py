@@ -27,18 +27,22 @@ from everfold.plan.nodes import Root, streamed
 
 
 class OnChange(StrEnum):
-    """What becomes of a job whose query has changed so that not all of its state is of use: nothing, the state goes on as far as it is of use, or it is
-    given up and the job goes on from where it was in its input. BACKFILL is to accept, and to compute what new aggregates have missed."""
+    """What becomes of a job whose query has changed so that not all of its state is of use: nothing, the state goes on as far as it is of use, it is
+    given up and the job goes on from where it was in its input, or it is given up and the job begins anew, at the beginning of its input. BACKFILL is to accept, and to
+    compute what new aggregates have missed."""
 
     REFUSE = "refuse"
     ACCEPT = "accept"
     BACKFILL = "backfill"
     RESET = "reset"
+    REBUILD = "rebuild"
 
 
 Decide: TypeAlias = Callable[[Judgement], OnChange]
-_WAYS = "run it with --on-change reset, which gives the state up and goes on where the job was; or give it a --state folder of its own; or run the old query again"
-_NEW_FOLDER = "give the new query a --state folder of its own, or run the old one again"
+_REBUILD = "run it with --on-change rebuild, which gives the state up and reads the input from its beginning"
+_OTHERS = "give it a --state folder of its own; or run the old query again"
+_WAYS = f"{_REBUILD}; or with --on-change reset, which goes on where the job was; or {_OTHERS}"
+_NO_PLACE = f"{_REBUILD}; or {_OTHERS}"
 _OPERATOR_ID = re.compile(r'("operatorId":)\d+')
 _SCHEMA_PATH = re.compile(r'"[^"]*?/state/\d+/_stateSchema')
 
@@ -51,18 +55,21 @@ def refuse(_: Judgement) -> OnChange:
 def decided(
     folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, terms: Terms, decide: Decide
 ) -> OnChange:
-    """How a changed job goes on: ACCEPT and BACKFILL with its state, RESET without.
+    """How a changed job goes on: ACCEPT and BACKFILL with its state, RESET without, REBUILD from the beginning of its input.
 
     StateError `incompatible-change`, `unknown-change`, `partial-change` (as it was decided), `reshaped-query`, with all that was found.
     """
     new = [shape_of(root) for root in roots]
     judgement = judge(old, new, terms)
     said = f"the query has changed, and the state in `{folder}`"
-    how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else decide(judgement)
+    in_place = moves(old, new) is not None
+    how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY and in_place else decide(judgement)
+    if how is OnChange.REBUILD:
+        return how
     if how is OnChange.RESET:
         if sum(len(each.operators) for each in old) != sum(len(each.operators) for each in new):
             what = f"the query has changed, and the job in `{folder}` has another number of operators than it, which is not carried out yet"
-            raise _refused("reshaped-query", what, judgement, _NEW_FOLDER)
+            raise _refused("reshaped-query", what, judgement, _NO_PLACE)
         return how
     match judgement.verdict:
         case Verdict.INCOMPATIBLE:
@@ -75,9 +82,9 @@ def decided(
                 + _WAYS
             )
             raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
-    if moves(old, new) is None:
+    if not in_place:
         what = f"{said} could go on, but there are more operators or fewer now, which is not carried out yet"
-        raise _refused("reshaped-query", what, judgement, _NEW_FOLDER)
+        raise _refused("reshaped-query", what, judgement, _NO_PLACE)
     return OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else how
 
 
@@ -111,26 +118,44 @@ def check_finished(folder: Path, checkpoint: Path) -> None:
         raise StateError.of(
             "unfinished-batch",
             f"the job in `{folder}` was cut off in a batch, which the query has to end that began it",
-            help="run the old query once more, stop it, and then change it",
+            help="run the old query once more, stop it, and then change it; --on-change rebuild needs no old state",
         )
 
 
 def copied(old: Path, new: Path, places: Sequence[int] = ()) -> None:
     """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced. places: where the operator at each place was, if
-    they have moved."""
-    part = new.with_name(f".{new.name}.new")
-    for left in (part, new):
+    they have moved. OSError when it cannot, and then nothing is left."""
+    cleared(new)
+    part = _part(new)
+    try:
+        _copy(old, part)
+        if list(places) != sorted(places):
+            _move(part, places)
+        _relocate(part, new)
+        os.rename(part, new)
+    except OSError:
+        cleared(new)
+        raise
+
+
+def cleared(new: Path) -> None:
+    """Removes what a cut off copy left of a checkpoint that is not in use yet."""
+    for left in (_part(new), new):
         shutil.rmtree(left, ignore_errors=True)
-    shutil.copytree(old, part, copy_function=_linked)
-    if list(places) != sorted(places):
-        _move(part, places)
-    for file in part.glob("state/*/_metadata/v2/[0-9]*"):
-        text = file.read_text(encoding="utf-8")
-        at = file.relative_to(part).parts[1]
-        schema = json.dumps(f"file:{new}/state/{at}/_stateSchema")[:-1]
-        moved = _SCHEMA_PATH.sub(lambda _, schema=schema: schema, text)  # type: ignore[misc]
-        _replace(file, _OPERATOR_ID.sub(rf"\g<1>{at}", moved))
-    os.rename(part, new)
+
+
+def _part(new: Path) -> Path:
+    return new.with_name(f".{new.name}.new")
+
+
+def _copy(old: Path, part: Path) -> None:
+    part.mkdir()
+    for source in sorted(old.rglob("*")):
+        target = part / source.relative_to(old)
+        if source.is_dir():
+            target.mkdir()
+        else:
+            _linked(source, target)
 
 
 def _move(checkpoint: Path, places: Sequence[int]) -> None:
@@ -149,7 +174,17 @@ def _move(checkpoint: Path, places: Sequence[int]) -> None:
         _replace(file, f"{version}\n{json.dumps(said)}")
 
 
-def _linked(source: str, target: str) -> None:
+def _relocate(checkpoint: Path, place: Path) -> None:
+    """Writes into a checkpoint where it will lie, and where its operators stand."""
+    for file in checkpoint.glob("state/*/_metadata/v2/[0-9]*"):
+        text = file.read_text(encoding="utf-8")
+        at = file.relative_to(checkpoint).parts[1]
+        schema = json.dumps(f"file:{place}/state/{at}/_stateSchema")[:-1]
+        moved = _SCHEMA_PATH.sub(lambda _, schema=schema: schema, text)  # type: ignore[misc]
+        _replace(file, _OPERATOR_ID.sub(rf"\g<1>{at}", moved))
+
+
+def _linked(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:  # a file system without links

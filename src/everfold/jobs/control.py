@@ -75,9 +75,10 @@ class Control:
                 (self.folder / name).unlink(missing_ok=True)
                 _linked(file, self.folder / name)
         if taken and not unfinished(self.checkpoint):
-            for file in self.folder.glob(f"{RECALL}-*"):
+            for file in self.folder.glob(f"{RECALL}-{past.name}-*"):
                 if file.name in taken:
                     file.unlink()
+                    (past / file.name.removeprefix(f"{RECALL}-{past.name}-")).unlink(missing_ok=True)
 
     def _planned(self) -> set[str]:
         """Names of the control files that the newest offsets cover."""

@@ -17,8 +17,10 @@ from everfold.connectors.registry import connector_of
 from everfold.jobs import Finished
 from everfold.jobs.backfill import FOLDER, Backfill
 from everfold.jobs.batch_job import run_batch
+from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.change import Decide, refuse
 from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.going_back import Consent, check_duplicates, sink_name, told
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Target
 from everfold.jobs.soundness import newest_batch
@@ -41,7 +43,19 @@ Receive = Callable[["pa.Table"], None]
 """Takes the rows of a bare SELECT as they become final: `c0…` and `__kind`."""
 
 _MIN_BUCKETS = 8
+_NO_CONSENT = Consent()
 _IGNORED = "taken back, but never there"
+
+
+def _announce(folder: JobFolder, manifest: Manifest, consent: Consent) -> None:
+    """Before a job begins anew: says what becomes of its tables. StateError `sink-duplicates`."""
+    known = folder.manifest()
+    if known is None or known.current == manifest.current or not manifest.version.rebuilt:
+        return
+    notes = manifest.version.sinks or ()
+    for line in told(notes, lambda again: again.when_anew):
+        consent.note(line)
+    check_duplicates(notes, accepted=consent.duplicates)
 
 
 class _Receiver(LocalSink):
@@ -121,24 +135,24 @@ class Engine:
         receive: Receive | None = None,
         progress: Callable[[Progress], None] | None = None,
         stopping: Callable[[], bool] = lambda: False,
-        note: Callable[[str], None] = lambda _: None,
         sql: str = "",
         decide: Decide = refuse,
+        consent: Consent = _NO_CONSENT,
     ) -> Finished:
         """Runs the roots as one job to its end.
 
         state_dir: the job's folder; without one it lives in a temporary folder. receive: where a bare SELECT's rows go.
         stopping: asked again and again, True ends the job after its running batch. sql: its text, for people. decide: asked when the query has changed and not all of the
-        state is of use to it. note: told what was done for a change. Raises EverfoldError.
+        state is of use to it. consent: what may happen to its tables when it begins anew, and who is told what was done. Raises EverfoldError.
         """
         self.check(roots, streaming=settings.streaming)
         if state_dir is not None:
             return self._run_in(
-                state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, note, sql, decide
+                state_dir, roots, settings, base_folder, suspend, receive, progress, stopping, sql, decide, consent
             )
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:
             return self._run_in(
-                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, note, sql, decide
+                Path(folder), roots, settings, base_folder, suspend, receive, progress, stopping, sql, decide, consent
             )
 
     def _run_in(
@@ -151,9 +165,9 @@ class Engine:
         receive: Receive | None,
         progress: Callable[[Progress], None] | None,
         stopping: Callable[[], bool],
-        note: Callable[[str], None],
         sql: str,
         decide: Decide,
+        consent: Consent,
     ) -> Finished:
         folder = JobFolder(state_dir.absolute())
         folder.lock()
@@ -176,6 +190,7 @@ class Engine:
                     decide=decide,
                 )
                 partitions = manifest.partitions
+                _announce(folder, manifest, consent)
             spark = own_session(self.spark(folder.log_file), partitions)
             folder.lock_in_jvm(spark)
             targets += [
@@ -198,10 +213,17 @@ class Engine:
                     drop_null_rowtime=settings.null_rowtime == "drop",
                     log_file=folder.log_file,
                 )
-            if manifest.version.backfilled:
+            known = folder.manifest()
+            if manifest.version.history is not None and known is not None and known.current != manifest.current:
                 past = Sources(spark, base_folder, settings, folder.path, self.externals)
-                self._backfill(spark, folder, manifest, roots, past, settings.local_time_zone, note)
+                checkpoint = folder.checkpoint(known.current)
+                self._backfill(spark, folder, manifest, checkpoint, roots, past, settings.local_time_zone, consent.note)
             folder.settle(manifest)
+            earlier = [folder.checkpoint(each.epoch) for each in manifest.versions if each.epoch < manifest.origin]
+            sources.origin, sources.earlier = manifest.origin, earlier
+            if manifest.past is not None:
+                for target in targets:
+                    target.sink.go_back(manifest.past)
             router = StreamJob(
                 spark=spark,
                 folder=folder,
@@ -216,6 +238,15 @@ class Engine:
                 batch_latency_ms=settings.batch_latency_ms or 0,
                 progress=progress,
                 stopping=stopping,
+                catching_up=CatchingUp(
+                    checkpoint=folder.checkpoint(manifest.current),
+                    earlier=earlier,
+                    targets=targets,
+                    prune=consent.prune,
+                    note=consent.note,
+                )
+                if earlier
+                else None,
             ).run()
             return Finished(
                 rows=router.rows,
@@ -235,16 +266,13 @@ class Engine:
         spark: SparkSession,
         folder: JobFolder,
         manifest: Manifest,
+        checkpoint: Path,
         roots: Sequence[Root],
         sources: Sources,
         zone: str,
         note: Callable[[str], None],
     ) -> None:
-        """Computes the past of what begins with the version, unless an earlier start has settled it."""
-        known = folder.manifest()
-        if known is None or known == manifest:
-            return
-        checkpoint = folder.checkpoint(known.current)
+        """Computes the past of what begins with a new version of the job, which stands at a checkpoint."""
         if newest_batch(checkpoint / "commits") < 0:
             return
         backfill = Backfill(
@@ -281,7 +309,7 @@ class Engine:
             sink = _Receiver(receive)
             name = "result"
         else:
-            name = f"{at}_{root.table.name}"
+            name = sink_name(at, root.table.name)
             context = SinkContext(
                 name=name,
                 base_folder=base_folder,

@@ -5,7 +5,7 @@ checkpoints/<epoch>/ Spark's checkpoint
 control/             control files: flush, tick, past
 backfill/<version>/  what the version's first batch is told of the past
 sinks/               what sinks have applied
-sources/, beside/    rows that are kept as they were when the job started: of a table that is no stream, of the other side of a join
+sources/, beside/    rows that are kept as they were when the job started: of a table that is no stream, of the other side of a join. Of a rebuilt job: sources/<epoch>/
 lock, lock.jvm       held by the process that runs the job
 job.log              what Spark and its workers said
 """
@@ -28,9 +28,21 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.compat import REFERENCE, QueryShape, Terms, shape_of
 from everfold.compat.keeping import from_json, to_json
+from everfold.connectors.again import Past
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
-from everfold.jobs.change import Decide, OnChange, check_finished, check_past, copied, decided, going_on, refuse
+from everfold.jobs.change import (
+    Decide,
+    OnChange,
+    check_finished,
+    check_past,
+    cleared,
+    copied,
+    decided,
+    going_on,
+    refuse,
+)
+from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
 from everfold.jobs.naming import first_names, moves
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
@@ -38,7 +50,8 @@ from everfold.secrets import without_secrets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+"""2: versions with `back_to`, `back_after`, `rebuilt` and `sinks`. Format 1, without them, is read too."""
 _JVM_LOCK_PATIENCE_S = 10.0
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
@@ -65,7 +78,9 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
 class Version:
     """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
     (`compat.keeping`), with what each aggregate counts since. operators: their names in the checkpoint, by place (`naming`). number: from 0. state_epoch: the number of the version in which its
-    state began as a whole. backfilled: whether what begins with it was given its past."""
+    state began as a whole, 0 for one that began at the beginning of the input. history: the number under which lies what its new
+    aggregates were given of the past, None if they were not. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes, None if
+    that was not noted."""
 
     number: int
     epoch: int
@@ -77,7 +92,16 @@ class Version:
     created: str
     operators: tuple[str, ...] = ()
     state_epoch: int = 0
-    backfilled: bool = False
+    history: int | None = None
+    back_to: int | None = None
+    back_after: int | None = None
+    rebuilt: bool = False
+    sinks: tuple[SinkNote, ...] | None = None
+
+    @property
+    def backfilled(self) -> bool:
+        """Whether what begins with it was given its past."""
+        return self.history is not None
 
     @property
     def known(self) -> list[QueryShape]:
@@ -104,11 +128,64 @@ class Manifest:
             raise ValueError("a job has buckets and partitions")
         if self.current not in (version.epoch for version in self.versions):
             raise ValueError(f"it has no version with the current epoch {self.current}")
+        for at, version in enumerate(self.versions):
+            if version.back_to not in (None, *(each.number for each in self.versions[:at])):
+                raise ValueError(
+                    f"its version {version.number} goes back to {version.back_to}, which is none before it"
+                )
 
     @property
     def version(self) -> Version:
         """The version that the current checkpoint belongs to."""
         return next(each for each in reversed(self.versions) if each.epoch == self.current)
+
+    def numbered(self, number: int) -> Version:
+        """The version of that number. UsageError `no-version`."""
+        versions = {each.number: each for each in self.versions}
+        if number not in versions:
+            there = ", ".join(map(str, versions))
+            raise UsageError.of("no-version", f"the job has no version {number}", help=f"there are {there}")
+        return versions[number]
+
+    @property
+    def next(self) -> tuple[int, int]:
+        """The number and the epoch of a new version."""
+        return max(each.number for each in self.versions) + 1, max(each.epoch for each in self.versions) + 1
+
+    def line(self, of: Version) -> list[tuple[Version, int | None]]:
+        """The versions whose batches a version has in it, itself first, each with the last batch that counts, None for all."""
+        found: list[tuple[Version, int | None]] = [(of, None)]
+        while not of.rebuilt and of != self.versions[0]:
+            if of.back_to is None:
+                of = self.versions[self.versions.index(of) - 1]
+                found.append((of, None))
+            else:
+                last = of.back_after
+                of = next(each for each in self.versions if each.number == of.back_to)
+                found.append((of, last))
+        return found
+
+    @property
+    def origin(self) -> int:
+        """The epoch in which the job last began at the beginning of its input."""
+        return self.line(self.version)[-1][0].epoch
+
+    @property
+    def past(self) -> Past | None:
+        """Which batches count; None for a job that has never gone back, where all do."""
+        if not any(each.rebuilt or each.back_to is not None for each in self.versions):
+            return None
+        last = {version.epoch: batch for version, batch in self.line(self.version)}
+        return Past(job=self.job, epoch=self.current, last=last, origin=self.origin, sinks=self._sinks)
+
+    @property
+    def _sinks(self) -> dict[str, frozenset[str]]:
+        """The names of sinks by table, of all versions."""
+        found: dict[str, set[str]] = {}
+        for version in self.versions:
+            for at, shape in enumerate(version.known):
+                found.setdefault(shape.sink, set()).add(sink_name(at, shape.sink))
+        return {table: frozenset(names) for table, names in found.items()}
 
     @classmethod
     def parse(cls, text: str, path: Path) -> Manifest:
@@ -123,13 +200,13 @@ class Manifest:
                 )
             found = _members(cls, parsed)
             versions = tuple(_version(each) for each in found["versions"])
-            return cls(**{**found, "versions": versions})
+            return cls(**{**found, "versions": versions, "format": MANIFEST_FORMAT})
         except (ValueError, TypeError) as error:
             raise _damaged(f"`{path}` is no manifest: {error}") from error
 
 
 def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
-    """A parsed object with the fields of the class, of which older ones may lack those with a default; ValueError when it is none, or has others."""
+    """A parsed object with the fields of the class, of which those with a default may be missing; ValueError when it is none, or has others."""
     names = {each.name for each in fields(of)}
     needed = {each.name for each in fields(of) if each.default is MISSING}
     if not isinstance(found, dict) or not needed <= found.keys() <= names:
@@ -139,9 +216,13 @@ def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
 
 def _version(found: Any) -> Version:
     members = _members(Version, found)
-    version = Version(
-        **{**members, "shapes": tuple(members["shapes"]), "operators": tuple(members.get("operators", ()))}
-    )
+    sinks = members.get("sinks")
+    lists = {
+        "shapes": tuple(members["shapes"]),
+        "operators": tuple(members.get("operators", ())),
+        "sinks": None if sinks is None else tuple(sinks),
+    }
+    version = Version(**{**members, **lists})
     try:
         # Manifests of before operators could change places lack their names.
         return replace(version, operators=version.operators or first_names(version.known))
@@ -301,6 +382,11 @@ class JobFolder:
             self.write_manifest(known)
         elif known.version.fingerprint != mark:
             return self._changed(known, roots, zone, sql, plan, mark, terms, decide)
+        else:
+            current = replace(known.version, sinks=sink_notes(roots))
+            known = replace(
+                known, versions=tuple(current if each.epoch == known.current else each for each in known.versions)
+            )
         return known, going_on(known.version.known, roots, known.version.number)
 
     def _changed(
@@ -323,9 +409,13 @@ class JobFolder:
                 help=f"SET 'table.local-time-zone' = '{last.zone}', or give the query a --state folder of its own",
             )
         how = decided(self.path, last.known, roots, terms=terms, decide=decide)
+        number, epoch = known.next
+        if how is OnChange.REBUILD:
+            made = going_on([], roots, 0)
+            operators = first_names([shape_of(root) for root in roots])
+            version = _new_version(number, epoch, mark, zone, sql, plan, made, operators)
+            return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
         check_finished(self.path, self.checkpoint(last.epoch))
-        number = max(each.number for each in known.versions) + 1
-        epoch = max(each.epoch for each in known.versions) + 1
         reset = how is OnChange.RESET
         made = going_on([] if reset else last.known, roots, number)
         places = None if reset else moves(last.known, [shape_of(root) for root in roots])
@@ -334,7 +424,8 @@ class JobFolder:
         filled = how is OnChange.BACKFILL
         if filled:
             check_past(made, number)
-        version = replace(version, state_epoch=number if reset else last.state_epoch, backfilled=filled)
+        state_epoch = number if reset else last.state_epoch
+        version = replace(version, state_epoch=state_epoch, history=number if filled else None)
         return replace(known, current=epoch, versions=(*known.versions, version)), made
 
     def settle(self, manifest: Manifest) -> None:
@@ -345,14 +436,25 @@ class JobFolder:
         known = self.manifest()
         if known is None or known == manifest:
             return
+        if known.current != manifest.current:
+            self._begin(known, manifest)
+        self.write_manifest(manifest)
+
+    def _begin(self, known: Manifest, manifest: Manifest) -> None:
+        """Makes the checkpoint of a new version."""
+        if manifest.version.rebuilt:
+            cleared(self.checkpoint(manifest.current))
+            return
         last = self.checkpoint(known.current)
         check_finished(self.path, last)
+        before, after = known.version.operators, manifest.version.operators
+        self.link(last, manifest.current, [before.index(each) for each in after])
+
+    def link(self, old: Path, epoch: int, places: Sequence[int] = ()) -> None:
+        """Makes the checkpoint of a new epoch of another, if there is one. places: see `change.copied`. Raises ConnectorError `disk-full` and its like."""
         with self._writing():
-            if last.exists():
-                before, now = known.version.operators, manifest.version.operators
-                places = [before.index(each) for each in now] if set(before) == set(now) else []
-                copied(last, self.checkpoint(manifest.current), places)
-        self.write_manifest(manifest)
+            if old.exists():
+                copied(old, self.checkpoint(epoch), places)
 
 
 def _new_version(
@@ -373,6 +475,12 @@ def _new_version(
         sql=without_secrets(sql).strip(),
         plan=plan,
         shapes=tuple(to_json(shape_of(root)) for root in roots),
-        created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        created=now(),
         operators=operators,
+        sinks=sink_notes(roots),
     )
+
+
+def now() -> str:
+    """This moment, as versions have it."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

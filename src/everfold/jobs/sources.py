@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import SPLIT, Past, Role, Source, SourceContext
+from everfold.connectors.contract import SPLIT, History, Position, Role, Source, SourceContext
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError, StateError
 from everfold.jobs.soundness import positions
@@ -67,13 +67,18 @@ class OpenedSource:
 
 @dataclass(slots=True)
 class Sources:
-    """Opens tables for a job. `externals` are the tables without a connector, by name."""
+    """Opens tables for a job. `externals` are the tables without a connector, by name.
+
+    origin: the epoch in which the job last began at the beginning of its input. earlier: the checkpoints that it had before that, oldest first.
+    """
 
     spark: SparkSession
     base_folder: Path
     settings: Settings
     job_folder: Path | None = None
     externals: Mapping[str, External] = field(default_factory=dict)
+    origin: int = 0
+    earlier: Sequence[Path] = ()
     opened: list[OpenedSource] = field(default_factory=list)
 
     def stream(self, table: Table, name: str) -> SourceStream:
@@ -100,15 +105,17 @@ class Sources:
         self.opened.append(OpenedSource(table.name, True, source))
         return source.batch(context)
 
-    def past(self, table: Table, name: str, checkpoint: Path) -> Past:
-        """What a job has read of a table that it opened under a name, up to the last batch that is done. StateError `no-past`."""
+    def history(self, table: Table, name: str, checkpoint: Path) -> tuple[History, str | None]:
+        """What a job has read of a table that it opened under a name, up to the last batch that is done, and what of that is gone. StateError `no-past`."""
         if table.name in self.externals:
             what = f"table `{table.name}`: what was read of a DataFrame cannot be read again"
             raise StateError.of("no-past", what, help="--on-change accept starts new aggregates now")
         context = self._context(table, f"{name}_{_identity(table, self.base_folder)}")
         source = self._source(table)
         self.opened.append(OpenedSource(context.name, True, source))
-        return source.past(context, checkpoint, positions(checkpoint).get(context.name))
+        line = positions(checkpoint).get(context.name)
+        position = None if line is None else Position(line, checkpoint / "sources" / context.name)
+        return source.history(context, position), None if position is None else source.lost(position)
 
     def scanned(self, node: Scan) -> DataFrame:
         """Opens what the table of a scan holds now."""
@@ -132,7 +139,14 @@ class Sources:
             table=table,
             settings=self.settings,
             job_folder=self.job_folder,
+            origin=self.origin,
+            before=self._before(name),
         )
+
+    def _before(self, name: str) -> Path | None:
+        """The source's folder in the newest checkpoint of those that has one."""
+        found = (checkpoint / "sources" / name for checkpoint in reversed(self.earlier))
+        return next((each for each in found if each.is_dir()), None)
 
 
 def _identity(table: Table, base_folder: Path) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from everfold.connectors.left_out import add_left_out
 from everfold.jobs.backfill import FOLDER
 from everfold.jobs.beside import Beside
+from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explained
 from everfold.jobs.folder import JobFolder, Manifest
@@ -56,7 +57,7 @@ class StreamJob:
     """One streaming query over a job folder that this process has locked.
 
     suspend: at the end of bounded input stop without emitting what is open. batch_latency_ms: how long a batch of unbounded input gathers rows.
-    stopping: True when the job is to stop.
+    stopping: True when the job is to stop. catching_up: set for a job that began anew.
     """
 
     spark: SparkSession
@@ -72,6 +73,7 @@ class StreamJob:
     batch_latency_ms: int = 0
     progress: Callable[[Progress], None] | None = None
     stopping: Callable[[], bool] = lambda: False
+    catching_up: CatchingUp | None = None
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
 
@@ -80,8 +82,8 @@ class StreamJob:
         checkpoint = self._checkpoint
         control = Control(self.folder.control, checkpoint)
         control.repair()
-        if self.manifest.version.backfilled:
-            control.recall(self.folder.path / FOLDER / str(self.manifest.version.number))
+        if self.manifest.version.history is not None:
+            control.recall(self.folder.path / FOLDER / str(self.manifest.version.history))
         beside = Beside(
             BatchLowering(self.spark, self.zone, self.sources.scanned, self.drop_null_rowtime),
             self.sources,
@@ -104,6 +106,8 @@ class StreamJob:
             streams = [lowering.lower(root.input) for root in self.roots]
         except Exception as error:
             raise explained(error, self.sources.opened, self.folder.log_file) from error
+        if self.catching_up is not None:
+            self.catching_up.begin(self.sources.opened)
         router = Router(
             job=self.manifest.job,
             epoch=self.manifest.current,
@@ -142,6 +146,8 @@ class StreamJob:
         if any(_leaves_open(node) for node in operators) and not self.suspend:
             control.flush()
             self._until(query, router, lambda: True)
+        if self.catching_up is not None and not self.suspend:
+            self.catching_up.arrive()
 
     @property
     def _bounded(self) -> bool:
@@ -202,6 +208,8 @@ class StreamJob:
             offsets = positions(self._checkpoint, batch)
             for source in self.sources.opened:
                 source.after_batch(offsets)
+            if self.catching_up is not None and not self._bounded:
+                self.catching_up.look(self.sources.opened, offsets)
             if self.progress is not None:
                 self.progress(
                     Progress(

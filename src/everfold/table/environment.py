@@ -15,6 +15,7 @@ from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.beside import Beside
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
+from everfold.jobs.going_back import Consent
 from everfold.jobs.sources import External, Sources
 from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.explain import explain
@@ -105,14 +106,18 @@ class TableEnvironment:
         script: str,
         *,
         state_dir: str | os.PathLike[str] | None = None,
-        on_change: Literal["refuse", "accept", "backfill", "reset"] = "refuse",
+        on_change: Literal["refuse", "accept", "backfill", "reset", "rebuild"] = "refuse",
+        sink_duplicates: Literal["refuse", "accept"] = "refuse",
+        prune: bool = False,
     ) -> TableResult:
         """Runs statements in order and waits for each; the result is the last one's.
 
         state_dir: the folder of an INSERT's job; without it `.everfold/<table>` in the base folder. on_change: what becomes of a job whose query has changed
-        so that not all of its state is of use: it is refused, goes on with what it keeps, is given what new aggregates have missed too, or goes on without its
-        state. Raises EverfoldError.
+        so that not all of its state is of use: it is refused, goes on with what it keeps, is given what new aggregates have missed too, goes on without its
+        state, or begins anew, at the beginning of its input. Then sink_duplicates says whether rows may be in a table twice, and prune whether rows by key that did not
+        come again are deleted. Raises EverfoldError.
         """
+        consent = Consent(duplicates=sink_duplicates == "accept", prune=prune)
         result = texts((), ())
         for action in self._session.run(script):
             match action:
@@ -121,7 +126,8 @@ class TableEnvironment:
                 case Done():
                     result = texts((), (), action.message)
                 case Submit():
-                    result = self._run(action, None if state_dir is None else Path(state_dir), OnChange(on_change))
+                    folder = None if state_dir is None else Path(state_dir)
+                    result = self._run(action, folder, OnChange(on_change), consent)
         return result
 
     def sql_query(self, query: str) -> Query:
@@ -137,8 +143,15 @@ class TableEnvironment:
         assert isinstance(action, Submit)
         return "\n\n".join(explain(root, streaming=action.settings.streaming) for root in action.roots)
 
-    def _run(self, action: Submit, state_dir: Path | None = None, on_change: OnChange = OnChange.REFUSE) -> TableResult:
+    def _run(
+        self,
+        action: Submit,
+        state_dir: Path | None = None,
+        on_change: OnChange = OnChange.REFUSE,
+        consent: Consent | None = None,
+    ) -> TableResult:
         received: list[pa.Table] = []
+        notes: list[str] = []
         if all(isinstance(root, Sink) for root in action.roots):
             state_dir = state_dir or self._base_folder / ".everfold" / "+".join(action.names)
         settings = action.settings
@@ -152,11 +165,12 @@ class TableEnvironment:
             receive=received.append,
             sql=action.text,
             decide=lambda _: on_change,
+            consent=replace(consent or Consent(), note=notes.append),
         )
         first = action.roots[0]
         if isinstance(first, Collect):
             return TableResult(_named(received, first.schema))
-        return texts((), (), f"{finished.rows:,} rows in, {finished.rows_out:,} rows out")
+        return texts((), (), "\n".join([f"{finished.rows:,} rows in, {finished.rows_out:,} rows out", *notes]))
 
     # --- tables -------------------------------------------------------------------------------------------------------
 

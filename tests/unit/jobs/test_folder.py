@@ -40,6 +40,7 @@ def with_checkpoint(path: Path, *, begun: int = 3, done: int = 3) -> Path:
         folder.mkdir(parents=True)
         for at in range(count + 1):
             (folder / str(at)).write_text("v1\n{}")
+    (checkpoint / "metadata").write_text('{"id":"19c7a3bf-22bc-4de0-ba9f-96c0caea76a0"}')
     metadata.mkdir(parents=True)
     (metadata / "0").write_text(f'v2\n{{"path":"file:{checkpoint}/state/0/_stateSchema/default/0_x"}}')
     (metadata / ".0.crc").write_bytes(b"crc")
@@ -209,7 +210,7 @@ def test_a_damaged_manifest_is_said_so(tmp_path: Path) -> None:
 def test_a_manifest_of_a_newer_everfold_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
     text = (tmp_path / "manifest.json").read_text()
-    (tmp_path / "manifest.json").write_text(text.replace('"format": 1', '"format": 99'))
+    (tmp_path / "manifest.json").write_text(text.replace('"format": 2', '"format": 99'))
     with pytest.raises(StateError, match="newer-manifest"):
         opened(tmp_path)
 

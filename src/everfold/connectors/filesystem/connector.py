@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from everfold.connectors.contract import (
+    Again,
     ClusterSink,
     Connector,
     LocalSink,
@@ -123,6 +124,10 @@ class FilesystemConnector(Connector):
     def takes(self, table: Table) -> ChangelogMode:
         """What the format's records can hold: a line that was written stays."""
         return self.changelog(table)
+
+    def again(self, table: Table) -> Again:
+        """The files of batches that do not count are withdrawn."""
+        return Again.WITHDRAWN
 
     def source(self, table: Table) -> Source:
         """Reads the files."""

@@ -9,6 +9,9 @@ A batch goes in four steps, each of which can be the last before a crash:
 
 A batch that comes again without a record is written anew, with whatever tasks; one with a record is run without writing, after
 step 3 has been brought to its end. Hidden files that no record names are removed.
+
+When a job goes back in its input, the files of the batches that do not count any more are withdrawn: renamed, so that no reader sees them. Should
+their batches count again, as the job goes back to where it came from, they get their names back.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ import errno
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.contract import BatchId, ClusterSink, OptionValues, Role, SinkContext, columns_of
+from everfold.connectors.contract import BatchId, ClusterSink, OptionValues, Past, Role, SinkContext, columns_of
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.parts import FAILED, FOLDER, REPORT, PartWriter
 from everfold.connectors.filesystem.paths import escape, resolve
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _KEPT_RECORDS = 50
+_WITHDRAWN = ".withdrawn"
 _EXTENSIONS = {"csv": "csv", "parquet": "parquet", "raw": "txt"}
 """Of files by format; all others are JSON."""
 
@@ -77,6 +82,22 @@ class FileSink(ClusterSink):
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise self._failed(PermissionError(errno.EACCES, "Permission denied"))
 
+    def go_back(self, past: Past) -> None:
+        """Withdraws the visible files of the job's batches that do not count, and gives withdrawn ones of others their names back."""
+        sinks = past.sinks.get(self.table.name, frozenset()) | {self.context.name}
+        identity = "|".join(_identity(past.job, each) for each in sorted(sinks))
+        own = re.compile(rf"(\.?)part-(?:{identity})-(\d+)-(\d+)-\d+\.\w+({re.escape(_WITHDRAWN)})?")
+        try:
+            for folder, _, names in os.walk(self.root):
+                found = [each for name in names if (each := own.fullmatch(name)) is not None]
+                moves = dict(filter(None, (_moved(each, past) for each in found)))
+                for name, to in moves.items():
+                    os.replace(os.path.join(folder, name), os.path.join(folder, to))
+                if moves:
+                    _sync_folder(Path(folder))
+        except OSError as wrong:
+            raise self._failed(wrong) from wrong
+
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
         """Writes the batch, or finishes it and runs the frame for nothing."""
         path = self.records / f"{batch.epoch}-{batch.batch}.json"
@@ -88,7 +109,7 @@ class FileSink(ClusterSink):
                         self._publish(path, record)
                     frame.write.format("noop").mode("overwrite").save()
                     return int(record["rows"])
-            identity = _identity(batch)
+            identity = _identity(batch.job, batch.sink)
             self._sweep(identity)
             files = self._run(frame, f"{identity}-{batch.epoch}-{batch.batch}")
             record = {
@@ -234,9 +255,20 @@ def _escaped_characters() -> list[str]:
     return ["%", *found]
 
 
-def _identity(batch: BatchId) -> str:
+def _identity(job: str, sink: str) -> str:
     """Names the job and sink in the names of files."""
-    return hashlib.sha256(f"{batch.job}\0{batch.sink}".encode()).hexdigest()[:8]
+    return hashlib.sha256(f"{job}\0{sink}".encode()).hexdigest()[:8]
+
+
+def _moved(found: re.Match[str], past: Past) -> tuple[str, str] | None:
+    """The name of a file of the job's, and the one that it gets; None if it has the right one."""
+    name, counts = found[0], past.counts(int(found[2]), int(found[3]))
+    match (bool(found[1]), bool(found[4])):
+        case (False, False) if not counts:
+            return name, f".{name}{_WITHDRAWN}"
+        case (True, True) if counts:
+            return name, name[1 : -len(_WITHDRAWN)]
+    return None
 
 
 def _record(path: Path) -> dict[str, Any]:

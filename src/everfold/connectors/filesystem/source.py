@@ -7,7 +7,6 @@ complete when it gets its name: write it elsewhere, or under a name with a leadi
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -15,10 +14,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from everfold.connectors.contract import KIND, SPLIT, OptionValues, Past, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.connector import record_columns
-from everfold.connectors.filesystem.log import files_read
 from everfold.connectors.filesystem.paths import files, is_hidden, partition_values, require, resolve, shown_path
+from everfold.connectors.filesystem.source_log import files_read
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.registry import changelog_of, format_of
 from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, excerpt, identifier, quoted
@@ -91,6 +90,16 @@ class FileSource(Source):
         require(self.table, place, said)
         return place
 
+    def has_passed(self, now: Position, then: Position) -> bool:
+        """When all files of then have been read, in whatever batches."""
+        return set(files_read(then)) <= set(files_read(now))
+
+    def lost(self, then: Position) -> str | None:
+        """Files that are not there any more."""
+        read = files_read(then)
+        gone = [each for each in read if not each.exists()]
+        return f"{len(gone):,} of the {len(read):,} files that were read" if gone else None
+
     def _place_apart(self, context: SourceContext) -> Path:
         """The same, when the job does not keep its own files there. Raises ConnectorError `job-in-source`."""
         place = self.place(context.base_folder)
@@ -126,19 +135,15 @@ class FileSource(Source):
             return self._empty(context)
         return self._frame(context.spark.read, context, place)
 
-    def past(self, context: SourceContext, checkpoint: Path, offsets_json: str | None) -> Past:
-        """The files that the job has read, in that order; files that went away since are left out, and counted."""
+    def history(self, context: SourceContext, position: Position | None) -> History:
+        """The files that the job has read, in that order, without those that went away since."""
         self._base_folder = context.base_folder
         place = self._place_apart(context)
-        upto = -1 if offsets_json is None else int(json.loads(offsets_json)["logOffset"])
-        known = files_read(checkpoint / "sources" / context.name, upto)
-        there = [path for path in known if path.is_file()]
-        missing = len(known) - len(there)
-        gone = f"{missing:,} of {len(known):,} files are gone" if missing else None
+        there = [] if position is None else [each for each in files_read(position) if each.is_file()]
         if not there:
-            return Past(self._empty(context), gone=gone)
+            return History(self._empty(context))
         frame = self._frame(context.spark.read, context, place, there)
-        return Past(frame, {str(path): at for at, path in enumerate(there)}, gone)
+        return History(frame, {str(path): at for at, path in enumerate(there)})
 
     def _empty(self, context: SourceContext) -> DataFrame:
         fields = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from everfold.connectors.contract import (
+    Again,
     ClusterSink,
     Connector,
     LocalSink,
@@ -122,6 +123,10 @@ class JdbcConnector(Connector):
     def takes(self, table: Table) -> ChangelogMode:
         """Upserts by the PRIMARY KEY, if there is one."""
         return ChangelogMode.UPSERT if table.primary_key else ChangelogMode.INSERT_ONLY
+
+    def again(self, table: Table) -> Again:
+        """By their PRIMARY KEY; without one they are added."""
+        return Again.COMPARED if table.primary_key else Again.TWICE
 
     def source(self, table: Table) -> Source:
         """Reads the table."""

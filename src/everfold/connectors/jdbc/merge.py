@@ -6,14 +6,15 @@ that comes again is known, and one that was not finished is not there at all.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg import sql
 
 from everfold.connectors.contract import BatchId
+from everfold.connectors.jdbc.before import Before
 from everfold.connectors.jdbc.client import Connection
+from everfold.connectors.jdbc.naming import hashed, lock_number, quoted
 from everfold.connectors.jdbc.shape import Target, TargetColumn
 from everfold.connectors.jdbc.staging import COLUMNS, Report
 from everfold.connectors.troubles import trouble
@@ -31,7 +32,7 @@ class Merge:
     """How the batches of one sink of one job get into the target.
 
     columns: of the target, in the order of the sink's rows. keys: which of these, by position, are the PRIMARY KEY; none: rows are
-    only added. schema: where `everfold_commits` and the staging table lie.
+    only added. schema: where `everfold_commits` and the staging table lie. before: the keys that the target had when the job began anew.
     """
 
     target: Target
@@ -40,24 +41,26 @@ class Merge:
     schema: str
     job: str
     sink: str
+    before: Before | None = None
 
     @property
     def staging(self) -> sql.Identifier:
         """The staging table."""
-        return sql.Identifier(self.schema, f"everfold_staging_{_hash(self.job, self.sink):016x}")
+        return sql.Identifier(self.schema, f"everfold_staging_{hashed(self.job, self.sink):016x}")
 
     @property
     def _staging(self) -> sql.SQL:
-        return _quoted(self.staging)
+        return quoted(self.staging)
 
     @property
-    def _commits(self) -> sql.SQL:
-        return _quoted(sql.Identifier(self.schema, COMMITS))
+    def commits(self) -> sql.SQL:
+        """Which batches are in."""
+        return quoted(sql.Identifier(self.schema, COMMITS))
 
     def prepare(self, connection: Connection) -> None:
         """Makes the tables; what an earlier run left in the staging table is of no use to anybody."""
         with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock(COMMITS),))
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(COMMITS),))
             there = connection.execute(
                 "SELECT to_regclass(%s) IS NOT NULL", (sql.Identifier(self.schema, COMMITS).as_string(),)
             ).fetchone()
@@ -66,7 +69,7 @@ class Merge:
                     sql.SQL(
                         "CREATE TABLE IF NOT EXISTS {} (job text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL, batch bigint NOT NULL,"
                         " rows bigint NOT NULL, at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, sink, epoch, batch))"
-                    ).format(self._commits),
+                    ).format(self.commits),
                     {},
                 )
             connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._staging), {})
@@ -88,7 +91,7 @@ class Merge:
         newest = sql.SQL(
             "SELECT epoch, batch FROM {} WHERE job = %s AND sink = %s ORDER BY epoch DESC, batch DESC LIMIT 1"
         )
-        found = connection.execute(newest.format(self._commits), (self.job, self.sink)).fetchone()
+        found = connection.execute(newest.format(self.commits), (self.job, self.sink)).fetchone()
         if found is None:
             return False
         if found[0] > batch.epoch:
@@ -101,23 +104,26 @@ class Merge:
         """Takes what the reports speak of, unless the batch is in: all of it, or after an error nothing."""
         with connection.transaction():
             # Two drivers of one job, one of them thought dead, go one after the other.
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock(self.job, self.sink),))
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(self.job, self.sink),))
             if self.applied(connection, batch):
                 return
             rows = sum(report.came for report in reports)
             record = sql.SQL("INSERT INTO {} (job, sink, epoch, batch, rows) VALUES (%s, %s, %s, %s, %s)")
-            connection.execute(record.format(self._commits), (self.job, self.sink, batch.epoch, batch.batch, rows))
+            connection.execute(record.format(self.commits), (self.job, self.sink, batch.epoch, batch.batch, rows))
             self._verify(connection, batch, reports)
             if not self.keys:
                 self._add(connection, batch, reports)
             else:
+                if self.before is not None:
+                    names = [physical(at) for at in self.keys]
+                    self.before.strike(connection, self._net, names, _wanted(batch, reports))
                 if any(report.back for report in reports):
                     self._delete(connection, batch, reports)
                 self._upsert(connection, batch, reports)
             connection.execute(sql.SQL("TRUNCATE {}").format(self._staging), {})
             old = sql.SQL("DELETE FROM {} WHERE job = %s AND sink = %s AND (epoch < %s OR batch <= %s)")
             newest = (self.job, self.sink, batch.epoch, batch.batch - _KEPT_BATCHES)
-            connection.execute(old.format(self._commits), newest)
+            connection.execute(old.format(self.commits), newest)
 
     # -- the parts of the transaction ----------------------------------------------------------------------------------
 
@@ -158,15 +164,15 @@ class Merge:
 
     def _delete(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
         same = sql.SQL(" AND ").join(
-            sql.SQL("t.{} = n.{}").format(_quoted(sql.Identifier(self.columns[at].name)), sql.SQL(physical(at)))
+            sql.SQL("t.{} = n.{}").format(quoted(sql.Identifier(self.columns[at].name)), sql.SQL(physical(at)))
             for at in self.keys
         )
         delete = sql.SQL("DELETE FROM {} AS t USING ({}) AS n WHERE n.kind IN {} AND {}")
         connection.execute(delete.format(self._name, self._net, _BACK, same), _wanted(batch, reports))
 
     def _upsert(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
-        keys = sql.SQL(", ").join(_quoted(sql.Identifier(self.columns[at].name)) for at in self.keys)
-        others = [_quoted(sql.Identifier(of.name)) for at, of in enumerate(self.columns) if at not in self.keys]
+        keys = sql.SQL(", ").join(quoted(sql.Identifier(self.columns[at].name)) for at in self.keys)
+        others = [quoted(sql.Identifier(of.name)) for at, of in enumerate(self.columns) if at not in self.keys]
         changed = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
         action = sql.SQL("UPDATE SET {}").format(changed) if others else sql.SQL("NOTHING")
         values = sql.SQL("SELECT {} FROM ({}) AS n WHERE n.kind NOT IN {}").format(self._values, self._net, _BACK)
@@ -175,20 +181,15 @@ class Merge:
 
     @property
     def _name(self) -> sql.SQL:
-        return _quoted(sql.Identifier(self.target.schema, self.target.name))
+        return quoted(sql.Identifier(self.target.schema, self.target.name))
 
     @property
     def _names(self) -> sql.Composed:
-        return sql.SQL(", ").join(_quoted(sql.Identifier(column.name)) for column in self.columns)
+        return sql.SQL(", ").join(quoted(sql.Identifier(column.name)) for column in self.columns)
 
     @property
     def _values(self) -> sql.Composed:
         return sql.SQL(", ").join(sql.SQL(physical(at)) for at in range(len(self.columns)))
-
-
-def _quoted(name: sql.Identifier) -> sql.SQL:
-    """A name for a statement with parameters, in which a `%` is written twice."""
-    return sql.SQL(name.as_string().replace("%", "%%"))
 
 
 def _wanted(batch: BatchId, reports: Sequence[Report]) -> dict[str, object]:
@@ -198,13 +199,3 @@ def _wanted(batch: BatchId, reports: Sequence[Report]) -> dict[str, object]:
         "parts": [report.part for report in reports],
         "attempts": [report.attempt for report in reports],
     }
-
-
-def _hash(*names: str) -> int:
-    """64 bits that stand for names."""
-    return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8])
-
-
-def _lock(*names: str) -> int:
-    """The number of an advisory lock: 64 bits with a sign."""
-    return _hash(*names) - (1 << 63)

@@ -10,11 +10,13 @@ stops, and its next start does the batch again: what was staged is not looked at
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from everfold.connectors.contract import BatchId, ClusterSink, OptionValues, Role, SinkContext, columns_of
+from everfold.connectors.contract import BatchId, ClusterSink, OptionValues, Past, Role, SinkContext, columns_of
+from everfold.connectors.jdbc.before import Before
 from everfold.connectors.jdbc.client import Connection, Link, explained
 from everfold.connectors.jdbc.connector import address_of
 from everfold.connectors.jdbc.merge import Merge
@@ -44,6 +46,7 @@ class JdbcSink(ClusterSink):
         self._link = Link(self.address, retries=options.number("sink.max-retries"), patience_ms=self.patience_ms)
         self._found: tuple[Target, tuple[TargetColumn, ...]] | None = None
         self._merge: Merge | None = None
+        self._past: Past | None = None
 
     def prepare(self) -> None:
         """Looks whether the table is there, is of the right shape, and may be written."""
@@ -54,6 +57,36 @@ class JdbcSink(ClusterSink):
             raise self._explained(error) from None
         finally:
             link.close()
+
+    def go_back(self, past: Past) -> None:
+        """Rows by key are overwritten as they come again. When the job begins anew, the keys that are there are written down before its first batch."""
+        self._past = past
+
+    def left_over(self, *, prune: bool) -> str | None:
+        """The keys of before that did not come again."""
+        if self._past is None or not self._past.origin or not self._keys:
+            return None
+        link = Link(self.address, retries=0, patience_ms=self.patience_ms)
+        try:
+            before = self._opened(BatchId(self._past.job, self.context.name, self._past.epoch, 0)).before
+            if before is None:
+                return None
+            if prune:
+                gone = link.run(before.prune)
+                return (
+                    f"table `{self.table.name}`: keys that did not come again, now deleted: {gone:,}" if gone else None
+                )
+            count, first = link.run(before.left)
+        except psycopg.Error as error:
+            raise self._explained(error) from None
+        finally:
+            link.close()
+        if not count:
+            return None
+        shown = ", ".join(first) + ", …" * (count > len(first))
+        return (
+            f"table `{self.table.name}`: keys that did not come again: {count:,} ({shown}); --prune deletes their rows"
+        )
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
         """Writes the batch, unless the table has it."""
@@ -125,8 +158,18 @@ class JdbcSink(ClusterSink):
             target, columns = self._found
             made = Merge(target, columns, self._keys, self._schema(target), batch.job, batch.sink)
             self._link.run(made.prepare)
-            self._merge = made
+            self._merge = self._with_before(made)
         return self._merge
+
+    def _with_before(self, merge: Merge) -> Merge:
+        """The merge, with the keys of before if the job has begun anew."""
+        if self._past is None or not self._keys:
+            return merge
+        names = tuple(merge.columns[at].name for at in self._keys)
+        origin, epoch = self._past.origin, self._past.epoch
+        before = Before(merge.target, names, merge.schema, merge.job, merge.sink, origin)
+        self._link.run(lambda connection: before.begin(connection, merge.commits, epoch))
+        return replace(merge, before=before) if self._link.run(before.there) else merge
 
     def _stager(self, merge: Merge, batch: BatchId) -> StageRows:
         """What each task does."""

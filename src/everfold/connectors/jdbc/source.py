@@ -63,9 +63,8 @@ class JdbcSource(Source):
         return frame.selectExpr("*", f"{quoted(self.table.name)} AS {SPLIT}")
 
     def stream(self, context: SourceContext) -> DataFrame:
-        """The rows as they were when the job was first started: they are kept in its folder."""
-        folder = context.job_folder or Path(tempfile.mkdtemp(prefix="everfold-"))
-        kept = folder / "sources" / f"{context.name}.rows"
+        """The rows as they were when the job began: they are kept in its folder."""
+        kept = (context.kept or Path(tempfile.mkdtemp(prefix="everfold-"))) / f"{context.name}.rows"
         frame = self.batch(context)
         if not kept.exists():
             fresh = kept.with_suffix(".new")

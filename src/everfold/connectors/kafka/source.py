@@ -6,10 +6,11 @@ import base64
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.contract import KIND, SPLIT, OptionValues, Past, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.source import bad_record
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.values import BadValue, excerpt, identifier, quoted
@@ -65,7 +66,7 @@ class KafkaSource(Source):
     def stream(self, context: SourceContext) -> DataFrame:
         """The records as a stream; a bounded one leaves out what lies behind its end."""
         partitions = self.client.partitions()
-        starts = self._starts(partitions)
+        starts = self._first_starts(context, partitions) or self._starts(partitions)
         self._ends = self._fixed_ends(context, partitions)
         add_jars(context.spark)
         reader = context.spark.readStream.name(context.name).format("kafka")
@@ -96,27 +97,25 @@ class KafkaSource(Source):
         self.client.close()
         return frame
 
-    def past(self, context: SourceContext, checkpoint: Path, offsets_json: str | None) -> Past:
+    def history(self, context: SourceContext, position: Position | None) -> History:
         """The records from the job's first position to its last, as far as the topics still have them."""
-        first = _first_position(checkpoint / "sources" / context.name)
-        last = _offsets(offsets_json) if offsets_json else {}
+        first = {} if position is None else _first_offsets(position.log) or {}
+        last = {} if position is None else _offsets(json.loads(position.line))
         oldest = self.client.ends(self.client.partitions(), first=True)
-        starts: Offsets = {}
-        ends: Offsets = {}
-        lost = 0
-        for topic, of in oldest.items():
-            for at, least in of.items():
-                begun = first.get(topic, {}).get(at, 0)
-                ended = last.get(topic, {}).get(at, least)
-                lost += max(0, min(least, ended) - begun)
-                starts.setdefault(topic, {})[at] = max(begun, least)
-                ends.setdefault(topic, {})[at] = max(begun, least, ended)
+        starts = {
+            topic: {at: max(first.get(topic, {}).get(at, 0), least) for at, least in of.items()}
+            for topic, of in oldest.items()
+        }
+        ends = {
+            topic: {at: max(start, last.get(topic, {}).get(at, 0)) for at, start in of.items()}
+            for topic, of in starts.items()
+        }
         add_jars(context.spark)
         reader = context.spark.read.format("kafka")
         reader = reader.option("startingOffsets", _json(starts)).option("endingOffsets", _json(ends))
         frame = self._frame(reader, context, streaming=False)
         self.client.close()
-        return Past(frame, gone=f"{lost:,} records are gone" if lost else None)
+        return History(frame)
 
     def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
         context.spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
@@ -214,6 +213,27 @@ class KafkaSource(Source):
 
     # -- where it starts and ends --------------------------------------------------------------------------------------
 
+    def _first_starts(self, context: SourceContext, partitions: dict[str, list[int]]) -> Offsets | None:
+        """Where a job that begins anew has begun before, as far as that is still there; None for one that has not."""
+        said = None if context.before is None else _first_offsets(context.before)
+        if said is None:
+            return None
+        first = self.client.ends(partitions, first=True)
+        return {
+            topic: {at: max(said.get(topic, {}).get(at, 0), offset) for at, offset in of.items()}
+            for topic, of in first.items()
+        }
+
+    def lost(self, then: Position) -> str | None:
+        """Records between the first that was read and the first that there is now."""
+        said = _first_offsets(then.log)
+        if said is None:
+            return None
+        first = self.client.ends({topic: list(of) for topic, of in said.items()}, first=True)
+        self.client.close()
+        gone = sum(max(0, first[topic][at] - offset) for topic, of in said.items() for at, offset in of.items())
+        return f"{gone:,} of the records that were read" if gone else None
+
     def _starts(self, partitions: dict[str, list[int]]) -> Offsets | None:
         """The first offsets to read, None for all that there is."""
         options = self.options
@@ -279,10 +299,10 @@ class KafkaSource(Source):
                 return {topic: {at: offset or 0 for at, offset in of.items()} for topic, of in committed.items()}
 
     def _fixed_ends(self, context: SourceContext, partitions: dict[str, list[int]]) -> Offsets | None:
-        """The end as it was fixed when the job was first started."""
+        """The end as it was fixed when the job began."""
         if not self.bounded():
             return None
-        path = None if context.job_folder is None else context.job_folder / "sources" / f"{context.name}.ends.json"
+        path = None if context.kept is None else context.kept / f"{context.name}.ends.json"
         if path is not None and path.exists():
             said: dict[str, dict[str, int]] = json.loads(path.read_text())
             return {topic: {int(at): offset for at, offset in of.items()} for topic, of in said.items()}
@@ -375,21 +395,20 @@ def _parts(raw: str) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _first_offsets(log: Path) -> Offsets | None:
+    """Where a job has begun, by the source's folder in its checkpoint; None if that does not say it."""
+    try:
+        return _offsets(json.loads((log / "0").read_text(encoding="utf-8").partition("\n")[2]))
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _offsets(said: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {topic: {int(at): int(offset) for at, offset in of.items()} for topic, of in said.items()}
+
+
 def _json(offsets: Offsets) -> str:
     return json.dumps({topic: {str(at): offset for at, offset in of.items()} for topic, of in offsets.items()})
-
-
-def _offsets(said: str) -> Offsets:
-    return {topic: {int(at): offset for at, offset in of.items()} for topic, of in json.loads(said).items()}
-
-
-def _first_position(log: Path) -> Offsets:
-    """Where the job began to read: what Spark noted then, behind a version."""
-    file = log / "0"
-    if not file.is_file():
-        return {}
-    text = file.read_text(encoding="utf-8")
-    return _offsets(text[text.index("{") :])
 
 
 def _before(ends: Offsets) -> str:

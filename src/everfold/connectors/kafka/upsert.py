@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from everfold.connectors.contract import (
+    Again,
     ClusterSink,
     Connector,
     LocalSink,
@@ -98,6 +99,10 @@ class UpsertKafkaConnector(Connector):
     def takes(self, table: Table) -> ChangelogMode:
         """Upserts."""
         return ChangelogMode.UPSERT
+
+    def again(self, table: Table) -> Again:
+        """The newest record of a key counts."""
+        return Again.OVERWRITTEN
 
     def source(self, table: Table) -> Source:
         """Reads the topic."""

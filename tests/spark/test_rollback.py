@@ -1,0 +1,317 @@
+"""Jobs that go back to an earlier version of their query, or begin anew: on Spark, into files, PostgreSQL and from Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from broker import KafkaBroker
+from click.testing import CliRunner
+from postgres import Database
+from spark.running import Done, Run, runner
+
+from everfold import TableEnvironment
+from everfold.cli.main import everfold
+from everfold.connectors.filesystem.sink import FileSink
+from everfold.connectors.registry import connected
+from everfold.jobs.change import OnChange
+from everfold.jobs.engine import Engine
+from everfold.jobs.going_back import Consent
+from everfold.sql.planner import Session, Submit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Rows = list[tuple[str, int, str]]
+SOURCE = """
+CREATE TABLE t (k STRING, x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json');
+"""
+IN_PIECES = SOURCE.replace("'format'", "'scan.max-files-per-batch' = '1', 'format'")
+
+
+class Job:
+    """A job in a folder of its own, and what it has been given to read."""
+
+    def __init__(self, run: Run, tables: str, source: str = SOURCE) -> None:
+        self._run, self._tables = run, source + tables
+        self.rows: Rows = []
+        self._files = 0
+
+    def put(self, *rows: tuple[str, int, str]) -> None:
+        """A file with rows, times as minutes and seconds."""
+        Path("in").mkdir(exist_ok=True)
+        lines = [json.dumps({"k": k, "x": x, "ts": f"2020-01-01 00:{at}"}) for k, x, at in rows]
+        file = Path("in", f"{self._files}.json")
+        file.write_text("\n".join(lines) + "\n")
+        os.utime(file, (time.time() - 1000 + self._files,) * 2)
+        self._files += 1
+        self.rows += rows
+
+    def run(self, query: str, *options: str, state: str = "state") -> Done:
+        """Runs a query to the end of its input."""
+        Path("job.sql").write_text(self._tables + query)
+        return self._run("--state", state, *options)
+
+    def well(self, query: str, *options: str, state: str = "state") -> str:
+        """The same, to a good end; what was said."""
+        done = self.run(query, *options, state=state)
+        assert done.code == 0, done.err
+        return done.err
+
+
+def rollback(version: int, *options: str) -> str:
+    """Rolls the job back; what was said."""
+    done = CliRunner().invoke(everfold, ["rollback", "state", str(version), *options])
+    assert done.exception is None, done.exception
+    return done.stdout
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Run]:
+    """`everfold run job.sql` in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    return runner(spark, monkeypatch, capsys)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+FILES = "CREATE TABLE o (w TIMESTAMP(3), k STRING, a BIGINT) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'json');"
+PER_MINUTE = (
+    "INSERT INTO o SELECT window_start, k, {} FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
+    " GROUP BY window_start, window_end, k;"
+)
+SUMS = PER_MINUTE.format("SUM(CAST(x AS BIGINT))")
+DEEPER = (
+    "INSERT INTO o SELECT w, k, COUNT(*) FROM (SELECT window_start AS w, window_time AS ts, k, x FROM TUMBLE(TABLE t, DESCRIPTOR(ts),"
+    " INTERVAL '1' MINUTE) GROUP BY window_start, window_end, window_time, k, x) GROUP BY w, k, TUMBLE(ts, INTERVAL '1' MINUTE);"
+)
+
+
+def in_files(folder: str = "out") -> list[tuple[str, str, int]]:
+    """The rows that any reader of the folder sees."""
+    files = [file for file in Path(folder).rglob("*") if file.is_file() and file.name[0] not in "._"]
+    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return sorted((row["w"], row["k"], row["a"]) for row in found)
+
+
+def sums(rows: Rows) -> list[tuple[str, str, int]]:
+    """The sums per minute, computed one by one."""
+    found: Counter[tuple[str, str]] = Counter()
+    for k, x, at in rows:
+        found[f"2020-01-01 00:{at[:2]}:00", k] += x
+    return sorted((w, k, a) for (w, k), a in found.items())
+
+
+def test_files_hold_each_row_once_after_a_rollback(run: Run) -> None:
+    job = Job(run, FILES.format(out="out"))
+    job.put(("a", 1, "00:01"), ("b", 2, "00:30"))
+    job.put(("a", 3, "01:01"), ("b", 4, "02:30"))
+    job.well(SUMS)  # ends with the last windows, by a control file
+    job.put(("a", 5, "03:01"), ("a", 6, "03:02"), ("c", 7, "04:00"))
+    job.well(PER_MINUTE.format("SUM(CAST(x AS BIGINT)) + COUNT(*)"), "--on-change", "accept")
+    Path("out", "mine.json").write_text('{"w":"1999","k":"mine","a":0}\n')
+    changed = in_files()
+    assert changed != sums(job.rows)
+    said = rollback(0)
+    assert said.splitlines() == [
+        "`o` (filesystem): the job's files of later batches are withdrawn when it starts",
+        "version 0 is current again, as version 2",
+    ]
+    assert in_files() == changed  # nothing is done before the job starts
+    job.put(("c", 8, "05:00"), ("a", 9, "05:59"))
+    job.well(SUMS)
+    assert in_files() == [("1999", "mine", 0), *sums(job.rows)]
+    rollback(1)  # and back again: what was withdrawn is there
+    job.well(PER_MINUTE.format("SUM(CAST(x AS BIGINT)) + COUNT(*)"))
+    of = Counter((f"2020-01-01 00:{at[:2]}:00", k) for k, _, at in job.rows)
+    late = {(w, k) for w, k in of if w >= "2020-01-01 00:03"}
+    assert in_files() == [("1999", "mine", 0), *((w, k, a + of[w, k] * ((w, k) in late)) for w, k, a in sums(job.rows))]
+
+
+@pytest.mark.slow
+def test_a_batch_that_the_old_query_never_ended_is_done_anew(run: Run) -> None:
+    job = Job(run, FILES.format(out="out"), IN_PIECES)
+    for minute in range(3):
+        job.put(("a", minute, f"0{minute}:01"))
+    job.well(SUMS)
+    job.well(PER_MINUTE.format("SUM(CAST(x AS BIGINT)) + COUNT(*)"), "--on-change", "accept")
+    commits = Path("state", "checkpoints", "0", "commits")
+    newest = max((each for each in commits.iterdir() if each.name.isdigit()), key=lambda each: int(each.name))
+    for name in (newest.name, f".{newest.name}.crc"):  # its rows are out, and Spark does not know
+        (commits / name).unlink()
+    rollback(0)
+    job.put(("a", 7, "03:01"))
+    job.well(SUMS)
+    assert in_files() == sums(job.rows)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        PER_MINUTE.format("MAX(x)"),
+        pytest.param(DEEPER, marks=pytest.mark.slow),
+    ],
+    ids=["other aggregates", "more operators"],
+)
+def test_a_rebuilt_job_is_like_a_new_one(run: Run, query: str) -> None:
+    job = Job(run, FILES.format(out="out"))
+    job.put(("a", 1, "00:01"), ("b", 2, "00:30"), ("b", 2, "00:31"))
+    job.put(("a", 3, "01:01"), ("b", 4, "02:30"))
+    job.well(SUMS)
+    refused = job.run(query)
+    assert refused.code == 1
+    assert "--on-change rebuild" in refused.err
+    assert in_files() == sums(job.rows)
+    job.put(("a", 9, "03:01"), ("a", 8, "03:01"))
+    said = job.well(query, "--on-change", "rebuild")
+    assert "note: `o` (filesystem): the job's files are withdrawn when it starts" in said
+    Job(run, FILES.format(out="fresh")).well(query, state="fresh-state")
+    assert in_files() == in_files("fresh") != []
+    shown = CliRunner().invoke(everfold, ["history", "state"]).stdout
+    assert "rebuilt from the beginning of the input" in shown
+
+
+@pytest.mark.slow
+def test_a_rebuild_that_was_cut_off_is_finished_by_the_next_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(run, FILES.format(out="out"))
+    job.put(("a", 1, "00:01"), ("b", 2, "00:30"))
+    job.well(SUMS)
+    fewer = SUMS.replace("GROUP BY", "WHERE k <> 'b' GROUP BY")
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileSink, "go_back", dies)
+        assert job.run(fewer, "--on-change", "rebuild").code == 130
+    assert in_files() == sums(job.rows)  # the new version is there, and has done nothing yet
+    job.well(fewer)
+    assert in_files() == sums([row for row in job.rows if row[0] != "b"])
+
+
+# --- a table of PostgreSQL --------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_overwritten_by_key(run: Run, database: Database) -> None:
+    database.run("CREATE TABLE o (k text PRIMARY KEY, a bigint)")
+    options = ", ".join(f"'{key}' = '{value}'" for key, value in database.options("o").items())
+    job = Job(run, f"CREATE TABLE o (k STRING, a BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ({options});")
+
+    def content() -> dict[str, int]:
+        return dict(database.run("SELECT k, a FROM o"))
+
+    query = "INSERT INTO o SELECT k, {} FROM t {}GROUP BY k;"
+    old = query.format("SUM(CAST(x AS BIGINT))", "")
+    job.put(("a", 1, "00:01"), ("b", 2, "00:30"))
+    job.well(old)
+    job.put(("a", 3, "01:01"), ("c", 4, "02:30"))
+    job.well(query.format("SUM(CAST(x AS BIGINT)) + 100 * COUNT(*)", ""), "--on-change", "accept")
+    assert content() == {"a": 104, "b": 2, "c": 104}
+    assert "rows are overwritten by their PRIMARY KEY" in rollback(0)
+    job.put(("b", 5, "03:00"))
+    job.well(old)
+    assert content() == {"a": 4, "b": 7, "c": 4}
+
+    largest = query.format("MAX(x)", "WHERE k <> 'a' ")
+    said = job.well(largest, "--on-change", "rebuild")
+    assert "note: `o` (jdbc): rows are overwritten by their PRIMARY KEY as they come again; keys that do not" in said
+    assert "note: table `o`: keys that did not come again: 1 (a); --prune deletes their rows" in said
+    assert content() == {"a": 4, "b": 5, "c": 4}
+    assert "now deleted: 1" in job.well(largest, "--prune")
+    assert content() == {"b": 5, "c": 4}
+
+
+@pytest.mark.slow
+def test_a_job_without_an_end_has_caught_up_where_it_stood(spark: SparkSession, run: Run, database: Database) -> None:
+    database.run("CREATE TABLE o (k text PRIMARY KEY, a bigint)")
+    options = ", ".join(f"'{key}' = '{value}'" for key, value in database.options("o").items())
+    table = f"CREATE TABLE o (k STRING, a BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ({options});"
+    job = Job(run, table)
+    for at, k in enumerate("abc"):
+        job.put((k, 1, f"0{at}:00"))
+    job.well("INSERT INTO o SELECT k, SUM(CAST(x AS BIGINT)) FROM t GROUP BY k;")
+    watched = IN_PIECES.replace("'format'", "'source.monitor-interval' = '1 s', 'format'") + table
+    (*_, submit) = Session(connected=connected).run(
+        watched + "INSERT INTO o SELECT k, MAX(x) FROM t WHERE k <> 'b' GROUP BY k;"
+    )
+    assert isinstance(submit, Submit)
+    said: list[str] = []
+    deadline = time.monotonic() + 120
+    Engine(session=spark).run(
+        submit.roots,
+        settings=submit.settings,
+        base_folder=Path.cwd(),
+        state_dir=Path("state"),
+        decide=lambda _: OnChange.REBUILD,
+        consent=Consent(prune=True, note=said.append),
+        stopping=lambda: len(said) > 1 or time.monotonic() > deadline,
+    )
+    assert said[1:] == ["table `o`: keys that did not come again, now deleted: 1"]
+    assert dict(database.run("SELECT k, a FROM o")) == {"a": 1, "c": 1}
+
+
+# --- rows that would be there twice -----------------------------------------------------------------------------------
+
+
+def test_in_python_too_and_twice_only_when_that_is_accepted(
+    spark: SparkSession, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = "CREATE TABLE o (k STRING, a BIGINT) WITH ('connector' = 'print');"
+    job = Job(run, printed)
+    job.put(("a", 1, "00:01"), ("a", 2, "00:02"))
+    env = TableEnvironment(spark, base_folder=Path.cwd())
+    env.execute_sql(SOURCE + printed)
+    env.execute_sql("INSERT INTO o SELECT k, SUM(CAST(x AS BIGINT)) FROM t GROUP BY k", state_dir="state")
+    other = "INSERT INTO o SELECT k, CAST(MAX(x) AS BIGINT) FROM t GROUP BY k"
+    refused = job.run(other, "--on-change", "rebuild")
+    assert refused.code == 1
+    assert "error[sink-duplicates]: `o` would hold rows twice: those that come again are added" in refused.err
+    capsys.readouterr()
+    done = env.execute_sql(other, state_dir="state", on_change="rebuild", sink_duplicates="accept")
+    assert capsys.readouterr().out.splitlines() == ["+I[a, 2]"]
+    assert done.message.splitlines() == ["2 rows in, 1 rows out", "`o` (print): rows that come again are there twice"]
+
+
+# --- a topic ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kafka
+def test_a_topic_is_read_from_where_the_job_began(run: Run, kafka_broker: KafkaBroker) -> None:
+    topic = f"rebuild-{time.time_ns()}"
+    kafka_broker.create_topic(topic)
+    kafka_broker.produce(topic, [(None, json.dumps({"k": "before", "x": 1}))])
+    table = f"""
+    CREATE TABLE s (k STRING, x INT) WITH ('connector' = 'kafka', 'topic' = '{topic}', 'format' = 'json',
+      'properties.bootstrap.servers' = '{kafka_broker.bootstrap_servers}', 'properties.group.id' = '{topic}',
+      'properties.auto.offset.reset' = 'earliest', 'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = 'partition:0,offset:1',
+      'scan.bounded.mode' = 'latest-offset');
+    """
+    job = Job(run, table)
+
+    def rows(done: Done) -> dict[str, int]:
+        assert done.code == 0, done.err
+        return {row["k"]: row["a"] for row in map(json.loads, done.out.splitlines()) if row["op"] in ("+I", "+U")}
+
+    job.put()
+    kafka_broker.produce(topic, [(None, json.dumps({"k": "a", "x": x})) for x in (1, 2, 3)])
+    query = "SELECT k, {}(x) AS a FROM s GROUP BY k;"
+    assert rows(job.run(query.format("SUM"), "--format", "json")) == {"a": 6}
+    kafka_broker.produce(topic, [(None, json.dumps({"k": "b", "x": 4}))])
+    # The group stands at the end by now, and a start that is asked for anew would be there too.
+    moved = table.replace(
+        "'specific-offsets', 'scan.startup.specific-offsets' = 'partition:0,offset:1'", "'group-offsets'"
+    )
+    rebuilt = Job(run, moved).run(query.format("MAX"), "--format", "json", "--on-change", "rebuild")
+    assert rows(rebuilt) == {"a": 3, "b": 4}
+    kafka_broker.produce(topic, [(None, json.dumps({"k": "c", "x": 5}))])
+    rollback(0)
+    assert rows(job.run(query.format("SUM"), "--format", "json")) == {}  # it had ended where it ended then

@@ -1,0 +1,81 @@
+"""`everfold rollback`, and what `history` and `diff` say of it: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from unit.jobs.test_folder import with_checkpoint
+from unit.jobs.test_rollback import into, run
+
+from everfold.jobs.change import OnChange
+from everfold.jobs.folder import JobFolder
+
+
+@pytest.fixture(autouse=True)
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of two versions."""
+    monkeypatch.chdir(tmp_path)
+    run(Path("job").absolute(), into("keyed", query="SELECT DISTINCT k FROM t"))
+    with_checkpoint(Path("job").absolute())
+    run(Path("job").absolute(), into("keyed", "nowhere", query="SELECT k FROM t GROUP BY k, x"), OnChange.REBUILD)
+
+
+def everfold(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "everfold", *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_what_is_printed_and_what_is_remembered() -> None:
+    done = everfold("rollback", "job", "0")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "go on with: everfold run SCRIPT --state job, SCRIPT being that of version 0\n",
+    )
+    assert done.stdout == (
+        "`keyed` (jdbc): rows are overwritten by their PRIMARY KEY as they come again; keys that only later versions wrote stay\n"
+        "`nowhere` (blackhole): stays as it is, version 0 does not write it\n"
+        "version 0 is current again, as version 2\n"
+    )
+    shown = everfold("history", "job").stdout
+    assert "version 2 (current), since 2" in shown
+    assert ", rolled back to version 0\n" in shown
+    found = json.loads(everfold("history", "job", "--format", "json").stdout)
+    assert [(each["version"], each["current"], each["back_to"], each["rebuilt"]) for each in found] == [
+        (0, False, None, False),
+        (1, False, None, True),
+        (2, True, 0, False),
+    ]
+    assert "The change is fully compatible." in everfold("diff", "job", "0", "2").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["job", "1"], 1, "error[current-version]: version 1 is the current one: there is nothing to do"),
+        (["job", "3"], 2, "error[no-version]: the job has no version 3"),
+        (["missing", "0"], 2, "error[no-job]: `missing` is no folder of a job"),
+        (["job"], 2, "Missing argument 'VERSION'"),
+        (["job", "x"], 2, "'x' is not a valid integer"),
+        (["job", "0", "--sink-duplicates", "yes"], 2, "'yes' is not one of 'refuse', 'accept'"),
+    ],
+)
+def test_what_is_refused(arguments: list[str], code: int, words: str) -> None:
+    before = Path("job", "manifest.json").read_bytes()
+    done = everfold("rollback", *arguments)
+    assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+    assert Path("job", "manifest.json").read_bytes() == before
+
+
+def test_a_checkpoint_that_is_gone_and_a_job_that_runs() -> None:
+    running = JobFolder(Path("job"))
+    running.lock()
+    done = everfold("rollback", "job", "0")
+    assert (done.returncode, "error[job-is-running]" in done.stderr) == (1, True)
+    running.release()
+    Path("job", "checkpoints", "0").rename("elsewhere")
+    done = everfold("rollback", "job", "0")
+    assert (done.returncode, "error[checkpoint-gone]: version 0 has no checkpoint" in done.stderr) == (1, True)
+    assert "--on-change rebuild" in done.stderr

@@ -1,0 +1,127 @@
+"""Files of batches that do not count any more are withdrawn, and come back when they count again; nobody else's are touched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from unit.connectors.tables import table
+
+from everfold.connectors.again import Past
+from everfold.connectors.contract import SinkContext
+from everfold.connectors.filesystem.sink import FileSink, _identity
+from everfold.connectors.registry import connector_of
+from everfold.types import STRING
+
+OWN, OTHERS = _identity("job", "0_bids"), _identity("another", "0_bids")
+MOVED, OTHER_TABLE = _identity("job", "1_bids"), _identity("job", "1_other")
+BATCHES = [(0, 0), (0, 1), (0, 10), (1, 2), (2, 2)]
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> FileSink:
+    declared = table(a=STRING).with_("filesystem", path="out", format="json")
+    made = connector_of(declared).sink(SinkContext(name="0_bids", base_folder=tmp_path, table=declared))
+    assert isinstance(made, FileSink)
+    made.prepare()
+    return made
+
+
+def put(sink: FileSink, *names: str) -> None:
+    for name in names:
+        (sink.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (sink.root / name).write_text(name)
+
+
+def visible(sink: FileSink) -> set[str]:
+    """What readers see, each file with the text that it was given."""
+    found = {each.relative_to(sink.root) for each in sink.root.rglob("*") if each.is_file()}
+    shown = {str(each) for each in found if not each.name.startswith(".")}
+    assert all((sink.root / each).read_text() == each for each in shown)
+    return shown
+
+
+def past(**last: int | None) -> Past:
+    """Which batches count: `e0=3` for those of epoch 0 up to the third."""
+    of = {int(epoch[1:]): batch for epoch, batch in last.items()}
+    return Past(
+        job="job",
+        epoch=max(of),
+        last=of,
+        origin=min(of),
+        sinks={"bids": frozenset({"1_bids"}), "other": frozenset({"1_other"})},
+    )
+
+
+def name(epoch: int, batch: int, part: int = 0, *, identity: str = OWN) -> str:
+    return f"part-{identity}-{epoch}-{batch}-{part:05d}.json"
+
+
+def test_only_batches_that_count_are_seen(sink: FileSink) -> None:
+    own = {name(*each) for each in BATCHES}
+    put(sink, *own)
+    sink.go_back(past(e0=1, e3=None))
+    assert visible(sink) == {name(0, 0), name(0, 1)}
+    sink.go_back(past(e0=1, e3=None))
+    assert visible(sink) == {name(0, 0), name(0, 1)}
+    sink.go_back(past(e0=None, e1=None, e4=None))
+    assert visible(sink) == own - {name(2, 2)}
+    sink.go_back(past(e5=None))
+    assert visible(sink) == set()
+    sink.go_back(past(e0=None, e1=None, e2=None))
+    assert visible(sink) == own
+
+
+def test_others_files_stay(sink: FileSink) -> None:
+    others = {
+        name(7, 7, identity=OTHERS),
+        name(7, 7, identity=OTHER_TABLE),
+        "mine.json",
+        f"part-{OWN}.json",
+        f"part-{OWN}-x-0-00000.json",
+        f"part-{OWN}-7-7-00000.json.bak",
+        f"copy-of-part-{OWN}-7-7-00000.json",
+        "_SUCCESS",
+    }
+    hidden = f".part-{OWN}-7-7-00000-0123456789ab.json.inprogress"
+    put(sink, *others, hidden)
+    sink.go_back(past(e1=None))
+    assert visible(sink) == others
+    assert (sink.root / hidden).exists()
+
+
+def test_files_of_a_time_when_there_were_other_inserts_before_it(sink: FileSink) -> None:
+    put(sink, name(0, 0, identity=MOVED), name(1, 0))
+    sink.go_back(past(e0=None, e2=None))
+    assert visible(sink) == {name(0, 0, identity=MOVED)}
+    sink.go_back(past(e3=None))
+    assert visible(sink) == set()
+
+
+def test_files_in_folders_of_partitions(sink: FileSink) -> None:
+    put(sink, f"dt=1/k=a/{name(0, 0)}", f"dt=1/k=a/{name(1, 0)}", f"dt=2/k=a/{name(1, 0, 3)}")
+    sink.go_back(past(e0=None, e2=None))
+    assert visible(sink) == {f"dt=1/k=a/{name(0, 0)}"}
+    sink.go_back(past(e0=None, e1=None, e3=None))
+    assert len(visible(sink)) == 3
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_a_withdrawal_that_is_cut_off_is_finished(sink: FileSink, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    put(sink, *(name(1, 0, part) for part in range(4)), name(0, 0))
+    real, moved = os.replace, []
+
+    def dies(source: str, target: str) -> None:
+        if len(moved) == after:
+            raise KeyboardInterrupt
+        moved.append(source)
+        real(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", dies)
+        with pytest.raises(KeyboardInterrupt):
+            sink.go_back(past(e0=None, e2=None))
+    assert len(visible(sink)) == 5 - after
+    sink.go_back(past(e0=None, e2=None))
+    assert visible(sink) == {name(0, 0)}

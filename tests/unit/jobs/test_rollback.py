@@ -1,0 +1,385 @@
+"""A job goes back to an earlier version, or begins anew: the manifest's write decides, and nothing is changed before it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from unit.jobs.test_folder import MORE, QUERY, opened, roots, with_checkpoint
+
+from everfold.errors import ConnectorError, EverfoldError, StateError, UsageError
+from everfold.jobs import change, folder
+from everfold.jobs.change import OnChange
+from everfold.jobs.folder import JobFolder, Manifest, Version
+from everfold.jobs.going_back import check_duplicates, sink_notes
+from everfold.jobs.rollback import roll_back
+
+OTHER = QUERY.replace("SUM(n)", "MAX(n)")
+GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "manifest-v1.json"
+TABLES = """
+CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'datagen');
+CREATE TABLE files (k STRING) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
+CREATE TABLE topic (k STRING) WITH ('connector' = 'kafka', 'topic' = 'x', 'properties.bootstrap.servers' = 'h:1', 'format' = 'json');
+CREATE TABLE upserts (k STRING, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', 'topic' = 'x',
+  'properties.bootstrap.servers' = 'h:1', 'key.format' = 'json', 'value.format' = 'json');
+CREATE TABLE keyed (k STRING, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://h/d', 'table-name' = 'x');
+CREATE TABLE added (k STRING) WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://h/d', 'table-name' = 'x');
+CREATE TABLE shown (k STRING) WITH ('connector' = 'print');
+CREATE TABLE nowhere (k STRING) WITH ('connector' = 'blackhole');
+"""
+
+
+def into(*tables: str, query: str = "SELECT k FROM t") -> str:
+    """A statement set that writes a query to tables."""
+    return (
+        TABLES + "EXECUTE STATEMENT SET BEGIN " + " ".join(f"INSERT INTO {each} {query};" for each in tables) + " END"
+    )
+
+
+def run(path: Path, script: str, how: OnChange = OnChange.REFUSE) -> Manifest:
+    from everfold.sql.planner import Session, Submit
+
+    (*_, last) = Session().run(script)
+    assert isinstance(last, Submit)
+    job = JobFolder(path)
+    manifest, _ = job.open(last.roots, "UTC", "plan", buckets=8, partitions=2, decide=lambda _: how)
+    job.settle(manifest)
+    return manifest
+
+
+def back(path: Path, number: int, *, duplicates: bool = False) -> list[str]:
+    """Rolls back; what was said."""
+    said: list[str] = []
+    roll_back(path, number, duplicates=duplicates, say=said.append)
+    return said
+
+
+def content(path: Path) -> dict[str, bytes]:
+    """All files of a job that count: its manifest, and the checkpoints that it names."""
+    job = JobFolder(path)
+    manifest = job.manifest()
+    assert manifest is not None
+    found = [job.manifest_path]
+    for version in manifest.versions:
+        found += [each for each in job.checkpoint(version.epoch).rglob("*") if each.is_file()]
+    return {str(each): each.read_bytes() for each in found}
+
+
+def numbers(path: Path) -> list[int]:
+    return sorted(int(each.name) for each in path.iterdir() if each.name.isdigit())
+
+
+# --- rollback ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_earlier_version_is_current_again(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    old = with_checkpoint(tmp_path)
+    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    (tmp_path / "checkpoints" / "1" / "commits" / "4").write_text("v1\n{}")
+    made = roll_back(tmp_path, 0, duplicates=False, say=lambda _: None)
+    assert (made.number, made.epoch, made.back_to, made.back_after) == (2, 2, 0, 3)
+    manifest = opened(tmp_path)  # the query of then goes on without a word
+    assert manifest.version == made
+    assert (made.fingerprint, made.shapes, made.sql) == (
+        first.version.fingerprint,
+        first.version.shapes,
+        first.version.sql,
+    )
+    new = tmp_path / "checkpoints" / "2"
+    assert numbers(new / "commits") == [0, 1, 2, 3]
+    assert (new / "commits" / "3").samefile(old / "commits" / "3")
+    assert f"file:{new}/state/0/_stateSchema" in (new / "state" / "0" / "_metadata" / "v2" / "0").read_text()
+    with pytest.raises(StateError, match="partial-change"):
+        opened(tmp_path, MORE)
+    assert opened(tmp_path, MORE, how=OnChange.ACCEPT).version.number == 3
+
+
+def test_a_rollback_can_be_undone(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with_checkpoint(tmp_path)
+    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    back(tmp_path, 0)
+    back(tmp_path, 1)
+    manifest = opened(tmp_path, MORE)
+    assert [each.back_to for each in manifest.versions] == [None, None, 0, 1]
+    past = manifest.past
+    assert past is not None
+    assert dict(past.last) == {3: None, 1: 3, 0: None}
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(1, "current-version"), (7, "no-version"), (-1, "no-version"), (0, "checkpoint-gone")]
+)
+def test_what_cannot_be_gone_back_to(tmp_path: Path, number: int, code: str) -> None:
+    opened(tmp_path)
+    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    before = content(tmp_path)
+    with pytest.raises(EverfoldError) as caught:
+        back(tmp_path, number)
+    assert caught.value.code == code
+    assert content(tmp_path) == before
+
+
+def test_a_folder_that_is_no_job_stays_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no-job"):
+        back(tmp_path / "missing", 0)
+    with pytest.raises(UsageError, match="no-job"):
+        back(tmp_path, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_that_runs_is_left_alone(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with_checkpoint(tmp_path)
+    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    running = JobFolder(tmp_path)
+    running.lock()
+    with pytest.raises(StateError, match="job-is-running"):
+        back(tmp_path, 0)
+    running.release()
+    back(tmp_path, 0)
+    running.lock()  # given back
+    running.release()
+
+
+def test_a_batch_that_was_begun_is_planned_anew(tmp_path: Path) -> None:
+    opened(tmp_path)
+    old = with_checkpoint(tmp_path)
+    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    new = tmp_path / "checkpoints" / "1"
+    for checkpoint in (old, new):  # neither query ended its last batch
+        (checkpoint / "offsets" / "4").write_text("v1\n{}")
+        (checkpoint / "offsets" / ".4.crc").write_bytes(b"crc")
+    back(tmp_path, 0)
+    made = tmp_path / "checkpoints" / "2"
+    assert numbers(made / "offsets") == numbers(made / "commits") == [0, 1, 2, 3]
+    assert not (made / "offsets" / ".4.crc").exists()
+    assert numbers(old / "offsets") == [0, 1, 2, 3, 4]
+
+
+def test_a_damaged_checkpoint_is_not_gone_back_to(tmp_path: Path) -> None:
+    opened(tmp_path)
+    old = with_checkpoint(tmp_path)
+    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    (old / "commits" / "3").unlink()
+    (old / "commits" / "3").write_text("v1\n{")
+    with pytest.raises(StateError, match=r"damaged-checkpoint.*/0/commits/3"):
+        back(tmp_path, 0)
+
+
+# --- killed, and a full disk ------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: BaseException, after: int) -> None:
+    """A function works so many times, and then no more."""
+    real: Callable[..., object] = getattr(owner, name)
+    calls: list[int] = []
+
+    def fails(*arguments: object, **named: object) -> object:
+        if len(calls) >= after:
+            raise error
+        calls.append(1)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, fails)
+
+
+STEPS = [(change, "_linked", 0), (change, "_linked", 5), (change, "_replace", 0), (os, "rename", 0), (folder, "write_atomically", 0), (os, "replace", 0), (os, "replace", 1)]  # fmt: skip
+OURS = pytest.mark.parametrize(("owner", "name", "after"), STEPS, ids=lambda each: getattr(each, "__name__", str(each)))
+WAYS = {
+    "rollback": lambda path: back(path, 0),
+    "accept": lambda path: opened(path, MORE + " HAVING COUNT(*) > 0", how=OnChange.ACCEPT),
+    "rebuild": lambda path: opened(path, OTHER, how=OnChange.REBUILD),
+}
+NO_SUCH_STEP = {
+    ("rebuild", "_linked"),
+    ("rebuild", "_replace"),
+    ("rebuild", "rename"),
+    ("rebuild", "replace", 1),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@OURS
+@pytest.mark.parametrize("error", [Killed(), OSError(errno.ENOSPC, "No space left on device")], ids=["killed", "full"])
+def test_a_change_that_is_cut_off_leaves_the_old_version_whole(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    owner: object,
+    name: str,
+    after: int,
+    error: BaseException,
+) -> None:
+    opened(tmp_path)
+    with_checkpoint(tmp_path)
+    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    before = content(tmp_path)
+    with monkeypatch.context() as patched:
+        dying(patched, owner, name, error, after)
+        if (way, name) in NO_SUCH_STEP or (way, name, after) in NO_SUCH_STEP:
+            WAYS[way](tmp_path)
+            return
+        with pytest.raises(Killed if isinstance(error, Killed) else ConnectorError, match=r"^$|disk-full"):
+            WAYS[way](tmp_path)
+    assert content(tmp_path) == before
+    WAYS[way](tmp_path)  # and the same again goes through
+    manifest = JobFolder(tmp_path).manifest()
+    assert manifest is not None
+    assert (len(manifest.versions), manifest.current) == (3, 2)
+    left = {each.name for each in (tmp_path / "checkpoints").iterdir()}
+    assert left == ({"0", "1"} if way == "rebuild" else {"0", "1", "2"})
+
+
+def test_a_disk_that_fills_leaves_nothing_of_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(tmp_path)
+    with_checkpoint(tmp_path)
+    dying(monkeypatch, change, "_linked", OSError(errno.ENOSPC, "No space left on device"), 3)
+    with pytest.raises(ConnectorError, match="disk-full"):
+        opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    assert [each.name for each in (tmp_path / "checkpoints").iterdir()] == ["0"]
+
+
+# --- rebuild ----------------------------------------------------------------------------------------------------------
+
+RESHAPED = f"SELECT window_end, COUNT(*) FROM ({QUERY}) AS w (window_end, m) GROUP BY window_end"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(QUERY, OTHER), (QUERY, MORE), (QUERY, RESHAPED)],
+    ids=["incompatible", "partial", "more operators"],
+)
+def test_a_rebuild_has_no_checkpoint_and_counts_from_the_beginning(tmp_path: Path, old: str, new: str) -> None:
+    opened(tmp_path, old)
+    with_checkpoint(tmp_path, begun=4, done=3)  # what the old query did not end is of no interest
+    (tmp_path / "checkpoints" / ".1.new").mkdir()
+    (tmp_path / "checkpoints" / "1" / "commits").mkdir(parents=True)
+    manifest = opened(tmp_path, new, how=OnChange.REBUILD)
+    assert [each.name for each in (tmp_path / "checkpoints").iterdir()] == ["0"]
+    assert (manifest.current, manifest.version.rebuilt, manifest.version.state_epoch) == (1, True, 0)
+    assert {call.since for shape in manifest.version.known for each in shape.operators for call in each.calls} == {0}
+    assert opened(tmp_path, new) == manifest
+    assert manifest.origin == 1
+    assert manifest.past is not None
+    assert dict(manifest.past.last) == {1: None}
+
+
+def test_what_was_rebuilt_can_be_changed_and_left_again(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with_checkpoint(tmp_path)
+    opened(tmp_path, OTHER, how=OnChange.REBUILD)
+    more = OTHER.replace("MAX(n)", "MAX(n), COUNT(*)")
+    changed = opened(tmp_path, more, how=OnChange.ACCEPT)
+    assert changed.past is not None
+    assert dict(changed.past.last) == {2: None, 1: None}
+    assert changed.past.origin == 1
+    back(tmp_path, 0)
+    manifest = opened(tmp_path)
+    assert manifest.past is not None
+    assert dict(manifest.past.last) == {3: None, 0: 3}
+    assert manifest.origin == 0
+
+
+def test_a_job_that_was_only_ever_changed_has_nothing_to_take_back(tmp_path: Path) -> None:
+    opened(tmp_path)
+    assert opened(tmp_path, MORE, how=OnChange.ACCEPT).past is None
+
+
+def test_what_becomes_of_each_table_is_noted_without_its_options(tmp_path: Path) -> None:
+    manifest = run(tmp_path, into("files", "topic", "upserts", "keyed", "added", "shown", "nowhere"))
+    assert manifest.version.sinks is not None
+    assert {each["table"]: each["again"] for each in manifest.version.sinks} == {
+        "files": "withdrawn",
+        "topic": "twice",
+        "upserts": "overwritten",
+        "keyed": "compared",
+        "added": "twice",
+        "shown": "twice",
+        "nowhere": "forgotten",
+    }
+    assert "postgresql" not in (tmp_path / "manifest.json").read_text()
+    assert sink_notes(roots()) == ()
+
+
+def test_a_rollback_says_what_becomes_of_each_table(tmp_path: Path) -> None:
+    run(tmp_path, into("files", "keyed", "nowhere"))
+    with_checkpoint(tmp_path)
+    run(tmp_path, into("files", "keyed", "topic", "nowhere"), OnChange.RESET)
+    assert back(tmp_path, 0) == [
+        "`files` (filesystem): the job's files of later batches are withdrawn when it starts",
+        "`keyed` (jdbc): rows are overwritten by their PRIMARY KEY as they come again; keys that only later versions wrote stay",
+        "`nowhere` (blackhole): nothing, it keeps no rows",
+        "`topic` (kafka): stays as it is, version 0 does not write it",
+    ]
+
+
+@pytest.mark.parametrize("table", ["topic", "added", "shown"])
+def test_rows_that_would_be_there_twice_have_to_be_accepted(tmp_path: Path, table: str) -> None:
+    run(tmp_path, into("files", table))
+    with_checkpoint(tmp_path)
+    run(tmp_path, into("files"), OnChange.RESET)
+    before = content(tmp_path)
+    with pytest.raises(StateError) as caught:
+        back(tmp_path, 0)
+    assert caught.value.code == "sink-duplicates"
+    assert f"`{table}` would hold rows twice" in str(caught.value)
+    assert "--sink-duplicates accept" in str(caught.value)
+    assert content(tmp_path) == before
+    back(tmp_path, 0, duplicates=True)
+
+
+def test_tables_that_were_not_noted_are_taken_for_the_worst(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="was not noted"):
+        check_duplicates(None, accepted=False)
+    check_duplicates(None, accepted=True)
+    check_duplicates((), accepted=False)
+
+
+def test_names_of_sinks_are_known_of_all_versions(tmp_path: Path) -> None:
+    run(tmp_path, into("files", "nowhere"))
+    manifest = run(tmp_path, into("nowhere"), OnChange.REBUILD)
+    assert manifest.past is not None
+    assert dict(manifest.past.sinks) == {"files": {"0_files"}, "nowhere": {"1_nowhere", "0_nowhere"}}
+
+
+def test_a_start_notes_the_tables_as_they_are_declared_now(tmp_path: Path) -> None:
+    run(tmp_path, into("shown"))
+    other = TABLES.replace("'connector' = 'print'", "'connector' = 'blackhole'")
+    run(tmp_path, into("shown").replace(TABLES, other))
+    manifest = JobFolder(tmp_path).manifest()
+    assert manifest is not None
+    assert manifest.version.sinks == ({"table": "shown", "connector": "blackhole", "again": "forgotten"},)
+    assert len(manifest.versions) == 1
+
+
+# --- the manifest's format --------------------------------------------------------------------------------------------
+
+
+def test_a_manifest_of_the_first_format_is_read_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_bytes(GOLDEN.read_bytes())
+    found = JobFolder(tmp_path).manifest()
+    assert found is not None
+    assert [(each.number, each.back_to, each.rebuilt, each.sinks) for each in found.versions] == [
+        (0, None, False, None),
+        (1, None, False, None),
+    ]
+    (tmp_path / "checkpoints" / "0").mkdir(parents=True)
+    with pytest.raises(StateError, match="sink-duplicates"):
+        back(tmp_path, 0)
+    assert back(tmp_path, 0, duplicates=True) == [
+        "what version 0 writes was not noted: rows that come again may be in its tables twice"
+    ]
+    written = json.loads((tmp_path / "manifest.json").read_text())
+    assert (written["format"], written["versions"][2]["back_to"]) == (2, 0)
+    assert isinstance(written["versions"][2]["sql"], str)
+    assert isinstance(Version(**{**written["versions"][2], "shapes": ()}), Version)
