@@ -1,4 +1,4 @@
-"""Draws what `flat_state.py` noted: the rows in OVER's state, and the disk that the job's folder takes, over the rows that have come.
+"""Draws what `flat_state.py` noted: the rows in OVER's state, and the size of its newest snapshot, over the rows that have come.
 
     python plot_flat_state.py ../scratch/bench/flat_state.jsonl --out flat_state.svg
 
@@ -17,7 +17,7 @@ import matplotlib as mpl
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
-PANELS = {"state_rows": "rows in the state", "mb": "MB in the job's folder"}
+PANELS = {"state_rows": "rows in the state", "mb": "MB in a snapshot of the state"}
 
 
 def main(arguments: list[str]) -> int:
