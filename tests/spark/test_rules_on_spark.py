@@ -89,7 +89,7 @@ class Job:
             (folder / "in" / name).mkdir(parents=True)
         if broker is not None:
             for name in TABLES:
-                broker.create_topic(self._topic(name), 2)
+                broker.create_topic(self._topic(name))  # an empty partition would hold time back
             servers = {"properties.bootstrap.servers": broker.bootstrap_servers}
             self.options = {"connector": "kafka", "format": "json", "scan.startup.mode": "earliest-offset", **servers}
 
