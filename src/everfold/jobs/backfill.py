@@ -8,7 +8,8 @@ neither loses nor repeats them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = "backfill"
-_ONE_TASK_A_FILE = str(1 << 40)
+_SPLITTING = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
+"""Spark cuts files into pieces of the first size, or of one core's share of all bytes if that is less, but of no less than the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,9 @@ class Backfill:
         given = replace(begun, input=as_given(begun.input, lambda below: self._reached[id(below)]))
         operator = operator_of(given, name, clock_of(given, (), None), self.epoch)
         assert is_fillable(operator), begun
-        rows = self._recalled(given, operator, self._reached[id(node)] or NO_WATERMARK)
+        since = self._reached[id(node)]
+        assert since is not None
+        rows = self._recalled(given, operator, since)
         calls = tuple(call_sql(call, begun.input.schema.names) for call in begun.calls)
         return Filled(calls, rows, late, isinstance(begun, OverAggregate) and begun.frame.first is None)
 
@@ -116,11 +120,7 @@ class Backfill:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        files = "spark.sql.files.maxPartitionBytes"
-        size = self.spark.conf.get(files)
-        # The order of rows is that of a task's: no file may be read by several of them.
-        self.spark.conf.set(files, _ONE_TASK_A_FILE)
-        try:
+        with _one_task_a_file(self.spark):
             lowering = BatchLowering(self.spark, self.zone, self._past)
             width = len(node.input.schema)
             texts = input_texts(Scalars(self.zone), operator.inputs, operator.hash_columns, width)
@@ -132,8 +132,6 @@ class Backfill:
             recall = Recall(operator, self.bucket_ids, since, self._order)
             below.mapInArrow(recall, "line STRING").write.mode("append").text(str(self.target))
             return int(count.get["rows"])
-        finally:
-            self.spark.conf.set(files, str(size))
 
     def _past(self, node: Scan) -> DataFrame:
         """What the job has read of a scan's table; what joins read beside it, as it is now."""
@@ -151,6 +149,19 @@ class Backfill:
         batch = newest_batch(self.checkpoint / "commits")
         pages = pages_of(self.reading, self.checkpoint, operator, self.epoch, batch)
         return [decode_head(row["blob"]) for row in pages.where(f"tbl = '{HEAD}'").select("blob").collect()]
+
+
+@contextmanager
+def _one_task_a_file(spark: SparkSession) -> Iterator[None]:
+    """In it, no file is read by several tasks: rows are in order within a task."""
+    before = {name: str(spark.conf.get(name)) for name in _SPLITTING}
+    try:
+        for name in _SPLITTING:
+            spark.conf.set(name, str(1 << 40))
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def _reached(operator: Operator, heads: Iterable[Mapping[str, Any]]) -> int | None:
