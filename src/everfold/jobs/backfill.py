@@ -8,7 +8,7 @@ neither loses nor repeats them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,12 +22,13 @@ from everfold.jobs.sources import Sources
 from everfold.jobs.stored_pages import pages_of
 from everfold.operators.backfill import Aggregating, Fillable, as_given, beginning, is_fillable
 from everfold.operators.build import clock_of, operator_of
-from everfold.operators.contract import NO_WATERMARK, Operator
+from everfold.operators.contract import NO_WATERMARK
 from everfold.plan.explain import call_sql
 from everfold.plan.nodes import OverAggregate, Root, Scan, StatefulNode
 from everfold.spark.batch import BatchLowering
-from everfold.spark.exchange import HASH, Recall
+from everfold.spark.exchange import HASH
 from everfold.spark.inputs import hash_text, input_texts
+from everfold.spark.recall import Recall
 from everfold.spark.scalar import Scalars
 from everfold.state.heads import HEAD
 from everfold.state.pages import decode_head
@@ -79,7 +80,8 @@ class Backfill:
     log_file: Path
     gone: list[str] = field(default_factory=list)
     _names: dict[int, str] = field(default_factory=dict)
-    _reached: dict[int, int | None] = field(default_factory=dict)
+    _operators: dict[int, str] = field(default_factory=dict)
+    _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _order: dict[str, int] = field(default_factory=dict)
 
     def write(self, roots: Sequence[Root]) -> list[Filled]:
@@ -89,29 +91,23 @@ class Backfill:
         """
         shutil.rmtree(self.target, ignore_errors=True)
         self._names = source_names(roots)
-        # Those below come first: what they have given is what the ones above them read.
-        operators = [*zip(self.operators, operators_of(roots), strict=True)][::-1]
+        nodes = operators_of(roots)
+        self._operators = {id(node): name for name, node in zip(self.operators, nodes, strict=True)}
         try:
-            found = []
-            for name, node in operators:
-                heads = self._heads(name)
-                operator = operator_of(node, name, clock_of(node, (), None), self.epoch)
-                self._reached[id(node)] = _reached(operator, heads)
-                begun = beginning(node, self.version)
-                if begun is not None:
-                    late = sum(int(head.get("late", 0)) for head in heads)
-                    found.append(self._filled(node, begun, name, late))
-            return found
+            begun = ((node, beginning(node, self.version)) for node in nodes)
+            return [self._filled(node, new) for node, new in begun if new is not None]
         except Exception as error:
             raise explained(error, self.sources.opened, self.log_file) from error
 
-    def _filled(self, node: StatefulNode, begun: Aggregating, name: str, late: int) -> Filled:
-        given = replace(begun, input=as_given(begun.input, lambda below: self._reached[id(below)]))
+    def _filled(self, node: StatefulNode, begun: Aggregating) -> Filled:
+        given = replace(begun, input=as_given(begun.input, self._reached))
+        name = self._operators[id(node)]
         operator = operator_of(given, name, clock_of(given, (), None), self.epoch)
         assert is_fillable(operator), begun
-        since = self._reached[id(node)]
+        since = self._reached(node)
         assert since is not None
         rows = self._recalled(given, operator, since)
+        late = sum(int(head.get("late", 0)) for head in self._heads(name))
         calls = tuple(call_sql(call, begun.input.schema.names) for call in begun.calls)
         return Filled(calls, rows, late, isinstance(begun, OverAggregate) and begun.frame.first is None)
 
@@ -144,11 +140,22 @@ class Backfill:
             self.gone.append(f"table `{node.table.name}`: {gone} are gone")
         return history.frame
 
+    def _reached(self, node: StatefulNode) -> int | None:
+        """Up to when an operator's rows are final, in all its buckets; None where it cannot say."""
+        name = self._operators[id(node)]
+        operator = operator_of(node, name, clock_of(node, (), None), self.epoch)
+        if not is_fillable(operator):
+            return None
+        return min((operator.reached(head) for head in self._heads(name)), default=NO_WATERMARK)
+
     def _heads(self, operator: str) -> list[dict[str, Any]]:
         """The head page of each bucket of an operator."""
-        batch = newest_batch(self.checkpoint / "commits")
-        pages = pages_of(self.reading, self.checkpoint, operator, self.epoch, batch)
-        return [decode_head(row["blob"]) for row in pages.where(f"tbl = '{HEAD}'").select("blob").collect()]
+        if operator not in self._read:
+            batch = newest_batch(self.checkpoint / "commits")
+            pages = pages_of(self.reading, self.checkpoint, operator, self.epoch, batch)
+            blobs = pages.where(f"tbl = '{HEAD}'").select("blob").collect()
+            self._read[operator] = [decode_head(row["blob"]) for row in blobs]
+        return self._read[operator]
 
 
 @contextmanager
@@ -162,10 +169,3 @@ def _one_task_a_file(spark: SparkSession) -> Iterator[None]:
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
-
-
-def _reached(operator: Operator, heads: Iterable[Mapping[str, Any]]) -> int | None:
-    """Up to when an operator's rows are final, in all its buckets; None where it cannot say."""
-    if not is_fillable(operator):
-        return None
-    return min((operator.reached(head) for head in heads), default=NO_WATERMARK)

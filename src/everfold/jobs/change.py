@@ -20,9 +20,10 @@ from everfold.compat import Judgement, QueryShape, Terms, Verdict, judge, shape_
 from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
+from everfold.jobs.linking import link
 from everfold.jobs.naming import moves
 from everfold.jobs.soundness import newest, positions, unfinished
-from everfold.operators.backfill import beginning, obstacle
+from everfold.operators.backfill import beginning
 from everfold.plan.nodes import Root, streamed
 
 
@@ -101,15 +102,7 @@ def going_on(old: Sequence[QueryShape], roots: Sequence[Root], version: int) -> 
 def check_past(roots: Sequence[Root], version: int) -> None:
     """StateError `no-backfill` if an aggregate that begins with this version cannot be given its past."""
     for node in (node for root in roots for node in streamed(root.input)):
-        begun = beginning(node, version)
-        why = None if begun is None else obstacle(begun)
-        if why is not None:
-            raise StateError.of(
-                "no-backfill",
-                f"what is new in the query cannot be computed from the beginning: {why}",
-                node.span,
-                help="--on-change accept starts it now",
-            )
+        beginning(node, version)
 
 
 def check_finished(folder: Path, checkpoint: Path) -> None:
@@ -155,14 +148,14 @@ def _copy(old: Path, part: Path) -> None:
         if source.is_dir():
             target.mkdir()
         else:
-            _linked(source, target)
+            link(source, target)
 
 
 def _move(checkpoint: Path, places: Sequence[int]) -> None:
     """Puts the state of operators where they stand now."""
     state, moved = checkpoint / "state", checkpoint / "moved"
-    there = [each.name for each in state.iterdir()] if state.is_dir() else []
-    if sorted(there) == [str(at) for at in places] or not there:
+    there = {each.name for each in state.iterdir()} if state.is_dir() else set()
+    if not there or (list(places) == [*range(len(places))] and there == set(map(str, places))):
         return
     state.rename(moved)
     state.mkdir()
@@ -200,13 +193,6 @@ def restored(checkpoint: Path, earlier: Iterable[Path]) -> None:
     if more:
         text = log.read_text(encoding="utf-8").rstrip("\n")
         _replace(log, "\n".join([text, *(f"{name}:{line}" for name, line in more.items())]))
-
-
-def _linked(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without links
-        shutil.copy2(source, target)
 
 
 def _replace(file: Path, text: str) -> None:
