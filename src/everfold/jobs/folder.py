@@ -418,7 +418,7 @@ class JobFolder:
             return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
-        made = going_on([] if reset else last.known, roots, number)
+        made = going_on([] if reset else last.known, roots, number, terms)
         places = None if reset else moves(last.known, [shape_of(root) for root in roots])
         operators = last.operators if places is None else tuple(last.operators[at] for at in places)
         version = _new_version(number, epoch, mark, zone, sql, plan, made, operators)
