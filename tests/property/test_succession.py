@@ -59,6 +59,7 @@ def test_past_of_a_job_that_had_ended(frame: str) -> None:
 
 
 HOP = "FROM HOP(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND) GROUP BY window_start, window_end"
+TUMBLE = "FROM TUMBLE(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '15' SECOND) GROUP BY window_start, window_end"
 EXTENDED = {
     "keys in another order": ("SELECT a, d, SUM(b), MAX(c) FROM MyTable GROUP BY a, d", "SELECT a, d, SUM(b), MAX(c) FROM MyTable GROUP BY d, a"),
     "keys of a window in another order": (f"SELECT a, d, SUM(b) {HOP}, a, d", f"SELECT a, d, SUM(b) {HOP}, d, a"),
@@ -93,6 +94,11 @@ EXTENDED = {
         "SELECT a, b, AVG(b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",
         "SELECT a, b, SUM(b) OVER w, COUNT(b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",
     ),
+    "TUMBLE of the slices of HOP": (f"SELECT window_start, a, SUM(b), MAX(c), COUNT(DISTINCT b) {HOP}, a", f"SELECT window_start, a, SUM(b), MAX(c), COUNT(DISTINCT b) {TUMBLE}, a"),
+    "TUMBLE of two slices": (f"SELECT window_start, a, SUM(b), AVG(c) {HOP}, a", f"SELECT window_start, a, SUM(b), AVG(c) {TUMBLE.replace('15', '10')}, a"),
+    "a shorter HOP": (f"SELECT window_start, a, SUM(b), AVG(c) {HOP}, a", f"SELECT window_start, a, SUM(b), AVG(c) {HOP.replace('15', '10')}, a"),
+    "HOP by two slices": (f"SELECT window_start, SUM(b) {HOP.replace('15', '20')}", f"SELECT window_start, SUM(b) {HOP.replace('15', '20').replace(chr(39) + '5', chr(39) + '10')}"),
+    "the longest window of CUMULATE": (f"SELECT window_start, a, SUM(b), MAX(c) {HOP.replace('HOP', 'CUMULATE')}, a", f"SELECT window_start, a, SUM(b), MAX(c) {TUMBLE}, a"),
     "a DISTINCT call more in a frame": (
         "SELECT a, b, SUM(b) OVER (PARTITION BY a ORDER BY ts) FROM MyTable",
         "SELECT a, b, SUM(b) OVER w, COUNT(DISTINCT b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from everfold.compat.derived import derived
 from everfold.compat.shape import CallShape, OperatorShape
+from everfold.compat.slices import made_of_kept_slices
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
 from everfold.sql.settings import Settings
@@ -45,6 +46,12 @@ class Change:
         """Whether groups are made by the same fields, and, unless that is known to do no harm, in the same order."""
         old, new = self.old.keys, self.new.keys
         return sorted(old) == sorted(new) if self.terms.extended else old == new
+
+    @property
+    def resliced(self) -> bool:
+        """Whether the windows are others, made of what is kept, where that counts."""
+        different = self.old.window != self.new.window
+        return different and self.terms.extended and made_of_kept_slices(self.old, self.new)
 
     @property
     def derived(self) -> dict[CallShape, CallShape]:
