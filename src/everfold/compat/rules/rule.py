@@ -48,6 +48,22 @@ class Change:
         return sorted(old) == sorted(new) if self.terms.extended else old == new
 
     @property
+    def came(self) -> tuple[str, ...]:
+        """Columns of rows that only the new one has."""
+        return tuple(sorted({*self.new.columns} - {*self.old.columns}))
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """Columns of rows that only the old one has."""
+        return tuple(sorted({*self.old.columns} - {*self.new.columns}))
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether rows that are kept may do without columns that have come: each may be NULL there, where that counts."""
+        types = {each.text: each.type for each in self.new.kept.columns}
+        return self.terms.extended and not any(types.get(each, "NOT NULL").endswith("NOT NULL") for each in self.came)
+
+    @property
     def resliced(self) -> bool:
         """Whether the windows are others, made of what is kept, where that counts."""
         different = self.old.window != self.new.window
@@ -118,10 +134,10 @@ def rule(code: str, verdict: Verdict) -> Callable[[Applies], Rule]:
 
 def other_rows(change: Change) -> Iterator[Said]:
     """What is said where an operator keeps rows and their columns have changed."""
-    old, new = set(change.old.columns), set(change.new.columns)
-    if old != new:
-        gone, came = (sentence_of(tuple(sorted(each))) for each in (old - new, new - old))
-        yield Said(f"its rows had {gone} and are to have {came}", change.new.span)
+    if change.came or change.gone:
+        yield Said(
+            f"its rows had {sentence_of(change.gone)} and are to have {sentence_of(change.came)}", change.new.span
+        )
 
 
 def sentence_of(texts: tuple[str, ...]) -> str:
