@@ -122,7 +122,7 @@ class _Pair:
                 return Status.LOST, findings[0].message if findings else "its operator cannot go on"
         twins = self._matching.old
         for at, call in column.origins:
-            change = Change(self._old.operators[twins[at]], self._new.operators[at], self._terms)
+            change = self._change(twins[at], at)
             label = next((each.label for each in change.added if each.text == call), None)
             if label is not None:
                 return Status.STARTS, f"{label} is new"
@@ -131,9 +131,13 @@ class _Pair:
             return Status.STARTS, f"`{came[0]}` is new"
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
 
+    def _change(self, one: int, other: int) -> Change:
+        new = self._new.operators[other]
+        return Change(self._old.operators[one], new, self._terms, self._new.below(new))
+
     def _came(self, one: int, other: int) -> tuple[str, ...]:
         """Columns that have come to the rows of an operator."""
-        change = Change(self._old.operators[one], self._new.operators[other], self._terms)
+        change = self._change(one, other)
         return change.came if change.tolerant else ()
 
     def _judged(self, old: OperatorShape | None, new: OperatorShape | None) -> OperatorJudgement:
@@ -146,7 +150,7 @@ class _Pair:
         if old == new:
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
-        return _decided(new.label, rules, Change(old, new, self._terms))
+        return _decided(new.label, rules, Change(old, new, self._terms, self._new.below(new)))
 
 
 def _reads(text: str, column: str) -> bool:
