@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 from everfold.jobs.failure import damaged
 from everfold.jobs.linking import link
 from everfold.jobs.soundness import is_sound, needed, newest, unfinished
-from everfold.spark.exchange import FLUSH, RECALL, TICK
+from everfold.spark.exchange import FLUSH, GIVE_AGAIN, RECALL, TICK
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,12 @@ class Control:
                 if file.name in taken:
                     file.unlink()
                     (past / file.name.removeprefix(f"{RECALL}-{past.name}-")).unlink(missing_ok=True)
+
+    @staticmethod
+    def again(past: Path, operators: Sequence[str]) -> None:
+        """Lays beside the past that operators are to give their rows again."""
+        past.mkdir(parents=True, exist_ok=True)
+        (past / "part-again").write_text("".join(f"{GIVE_AGAIN} {each}\n" for each in operators), encoding="utf-8")
 
     def _planned(self) -> set[str]:
         """Names of the control files that the newest offsets cover."""

@@ -43,8 +43,10 @@ from everfold.jobs.change import (
     refuse,
     restored,
 )
+from everfold.jobs.control import Control
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
-from everfold.jobs.naming import first_names, moves
+from everfold.jobs.naming import first_names, moves, operators_of
+from everfold.operators.again import repeating
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
@@ -79,8 +81,8 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
 class Version:
     """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
     (`compat.keeping`), with what each aggregate counts since. operators: their names in the checkpoint, by place (`naming`). number: from 0. state_epoch: the number of the version in which its
-    state began as a whole, 0 for one that began at the beginning of the input. history: the number under which lies what its new
-    aggregates were given of the past, None if they were not. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes, None if
+    state began as a whole, 0 for one that began at the beginning of the input. history: the number under which lies what its first batch was told of the past, None for nothing. filled: whether
+    that is the past of its new aggregates. again: the operators that gave their rows again then. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes, None if
     that was not noted."""
 
     number: int
@@ -94,6 +96,8 @@ class Version:
     operators: tuple[str, ...] = ()
     state_epoch: int = 0
     history: int | None = None
+    filled: bool = True
+    again: tuple[str, ...] = ()
     back_to: int | None = None
     back_after: int | None = None
     rebuilt: bool = False
@@ -102,7 +106,7 @@ class Version:
     @property
     def backfilled(self) -> bool:
         """Whether what begins with it was given its past."""
-        return self.history is not None
+        return self.history is not None and self.filled
 
     @property
     def known(self) -> list[QueryShape]:
@@ -221,6 +225,7 @@ def _version(found: Any) -> Version:
     lists = {
         "shapes": tuple(members["shapes"]),
         "operators": tuple(members.get("operators", ())),
+        "again": tuple(members.get("again", ())),
         "sinks": None if sinks is None else tuple(sinks),
     }
     version = Version(**{**members, **lists})
@@ -264,6 +269,10 @@ class JobFolder:
     def control(self) -> Path:
         """Where control files are dropped."""
         return self.path / "control"
+
+    def past(self, number: int) -> Path:
+        """What the first batch of a version is told."""
+        return self.path / "backfill" / str(number)
 
     @property
     def log_file(self) -> Path:
@@ -366,9 +375,11 @@ class JobFolder:
         sql: str = "",
         terms: Terms = REFERENCE,
         decide: Decide = refuse,
+        refresh: bool = False,
     ) -> tuple[Manifest, tuple[Root, ...]]:
         """The manifest of the job that runs these plans: made when the folder is new, with a new version when the query has changed and may go on,
-        which `settle` puts in place. And the plans, in which each aggregate knows since when it counts.
+        which `settle` puts in place. And the plans, in which each aggregate knows since when it counts. refresh: a new version gives the whole result again, as far as it is kept, also one whose
+        query has not changed.
 
         Raises StateError `incompatible-change` and its like (`change.decided`), `changed-zone`, `unfinished-batch`.
         """
@@ -381,8 +392,8 @@ class JobFolder:
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
-        elif known.version.fingerprint != mark:
-            return self._changed(known, roots, zone, sql, plan, mark, terms, decide)
+        elif known.version.fingerprint != mark or refresh:
+            return self._changed(known, roots, zone, sql, plan, mark, terms, decide, refresh)
         else:
             current = replace(known.version, sinks=sink_notes(roots))
             known = replace(
@@ -400,6 +411,7 @@ class JobFolder:
         mark: str,
         terms: Terms,
         decide: Decide,
+        refresh: bool,
     ) -> tuple[Manifest, tuple[Root, ...]]:
         """The job with a new version, which is to go on with the state of the last one."""
         last = known.version
@@ -426,7 +438,13 @@ class JobFolder:
         if filled:
             check_past(made, number)
         state_epoch = number if reset else last.state_epoch
-        version = replace(version, state_epoch=state_epoch, history=number if filled else None)
+        givers = (
+            {id(node) for root in made for node in repeating(root, number, refresh=refresh)} if not reset else set()
+        )
+        names = zip(operators, operators_of(made), strict=True)
+        again = tuple(name for name, node in names if id(node) in givers)
+        history = number if filled or again else None
+        version = replace(version, state_epoch=state_epoch, history=history, filled=filled, again=again)
         return replace(known, current=epoch, versions=(*known.versions, version)), made
 
     def settle(self, manifest: Manifest) -> None:
@@ -452,6 +470,8 @@ class JobFolder:
         self.link(last, manifest.current, [before.index(each) for each in after])
         earlier = [self.checkpoint(version.epoch) for version, _ in known.line(known.version)[1:]]
         with self._writing():
+            if manifest.version.again:
+                Control.again(self.past(manifest.version.number), manifest.version.again)
             restored(self.checkpoint(manifest.current), earlier)
 
     def link(self, old: Path, epoch: int, places: Sequence[int] | None = None) -> None:

@@ -69,18 +69,18 @@ def repeating(root: Root, version: int, *, refresh: bool) -> Iterator[StatefulNo
             and is_updating(node.input)
             and any(call.since == version for call in node.calls)
         ):
-            yield from _next(node.input)
+            yield from last_operators(node.input)
     if refresh:
-        yield from (node for node in _next(root.input) if repeats(node))
+        yield from (node for node in last_operators(root.input) if repeats(node))
 
 
-def _next(plan: Plan) -> Iterator[StatefulNode]:
-    """The first operators below, the plan itself among them."""
+def last_operators(plan: Plan) -> Iterator[StatefulNode]:
+    """The operators whose rows are a plan's, as far as they come from operators: the plan itself if it is one."""
     if is_stateful(plan):
         yield plan
         return
     for child in children(plan)[: 1 if isinstance(plan, Join) else None]:
-        yield from _next(child)
+        yield from last_operators(child)
 
 
 def is_repeating(operator: Operator) -> TypeGuard[Repeating]:
