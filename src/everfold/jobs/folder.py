@@ -42,6 +42,7 @@ from everfold.jobs.change import (
     going_on,
     refuse,
     restored,
+    unsettled,
 )
 from everfold.jobs.control import Control
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
@@ -392,7 +393,7 @@ class JobFolder:
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
-        elif known.version.fingerprint != mark or refresh:
+        elif known.version.fingerprint != mark or (refresh and not self._awaits(known.version)):
             return self._changed(known, roots, zone, sql, plan, mark, terms, decide, refresh)
         else:
             current = replace(known.version, sinks=sink_notes(roots))
@@ -430,6 +431,8 @@ class JobFolder:
             return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
+        if not reset and self._awaits(last):
+            raise unsettled(self.path)
         made = going_on([] if reset else last.known, roots, number, terms)
         places = None if reset else moves(last.known, [shape_of(root) for root in roots])
         operators = last.operators if places is None else tuple(last.operators[at] for at in places)
@@ -446,6 +449,12 @@ class JobFolder:
         history = number if filled or again else None
         version = replace(version, state_epoch=state_epoch, history=history, filled=filled, again=again)
         return replace(known, current=epoch, versions=(*known.versions, version)), made
+
+    def _awaits(self, version: Version) -> bool:
+        """Whether the first batch of a version is still to come that is told of the past."""
+        if version.history is None:
+            return False
+        return bool(Control(self.control, self.checkpoint(version.epoch)).awaiting(self.past(version.history)))
 
     def settle(self, manifest: Manifest) -> None:
         """Carries out the change that `open` has found, if it has found one: once nothing can refuse it any more, and no process writes the old checkpoint.
