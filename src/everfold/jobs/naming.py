@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from everfold.compat.matching import matched
 from everfold.compat.shape import QueryShape
 from everfold.plan.nodes import Join, Plan, Root, Scan, StatefulNode, children, is_stateful, repeated, streamed
-from everfold.spark.stream import source_name
+from everfold.spark.naming import source_name
 
 
 def operators_of(roots: Sequence[Root]) -> list[StatefulNode]:
