@@ -191,7 +191,7 @@ def test_a_rebuild_that_was_cut_off_is_finished_by_the_next_start(run: Run, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(FileSink, "go_back", dies)
+        patched.setattr(FileSink, "look_back", dies)
         assert job.run(fewer, "--on-change", "rebuild").code == 130
     assert in_files() == sums(job.rows)  # the new version is there, and has done nothing yet
     job.well(fewer)

@@ -177,12 +177,34 @@ class Manifest:
         return self.line(self.version)[-1][0].epoch
 
     @property
+    def left(self) -> tuple[Version, ...]:
+        """The versions that the job left when it last went back in its input, the oldest first; none if it never has."""
+        back = self._back
+        if back is None:
+            return ()
+        first = 0 if back.back_to is None else self.versions.index(self.numbered(back.back_to)) + 1
+        return self.versions[first : self.versions.index(back)]
+
+    @property
+    def _back(self) -> Version | None:
+        """The version with which the job last went back in its input."""
+        return next((each for each, _ in self.line(self.version) if each.rebuilt or each.back_to is not None), None)
+
+    @property
     def past(self) -> Past | None:
-        """Which batches count; None for a job that has never gone back, where all do."""
-        if not any(each.rebuilt or each.back_to is not None for each in self.versions):
+        """What a job has been that has had several versions; None for others."""
+        if len(self.versions) == 1:
             return None
         last = {version.epoch: batch for version, batch in self.line(self.version)}
-        return Past(job=self.job, epoch=self.current, last=last, origin=self.origin, sinks=self._sinks)
+        back = self._back
+        return Past(
+            job=self.job,
+            epoch=self.current,
+            last=last,
+            back=None if back is None else back.epoch,
+            left=None if back is None or back.rebuilt else self.left[0].epoch,
+            sinks=self._sinks,
+        )
 
     @property
     def _sinks(self) -> dict[str, frozenset[str]]:
