@@ -4,7 +4,7 @@ manifest.json        every version of the query; names the current checkpoint, s
 checkpoints/<epoch>/ Spark's checkpoint
 control/             control files: flush, tick, past
 backfill/<version>/  what the version's first batch is told of the past
-sinks/               what sinks have applied
+sinks/               what sinks have applied, and which keys there were when a version began
 sources/, beside/    rows that are kept as they were when the job started: of a table that is no stream, of the other side of a join. Of a rebuilt job: sources/<epoch>/
 lock, lock.jvm       held by the process that runs the job
 job.log              what Spark and its workers said

@@ -15,7 +15,6 @@ from unit.connectors.tables import table
 
 from everfold.connectors.again import Past
 from everfold.connectors.contract import KIND, BatchId, SinkContext
-from everfold.connectors.kafka.before import Note
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.registry import connector_of
 from everfold.plan.changelog import RowKind
@@ -180,10 +179,3 @@ def test_two_sinks_of_one_topic(start: Start) -> None:
     second.write(0, [("+I", "b", 2)])
     for run in (first, second):
         assert '1 ({"k":"c"})' in str(run.sink.left_over(prune=False))
-
-
-def test_a_note_is_read_as_it_was_written(tmp_path: Path) -> None:
-    note = Note({0: 5, 11: 0}, frozenset({-(1 << 63), 7}))
-    note.write(tmp_path / "new" / "3.arrow")
-    assert Note.read(tmp_path / "new" / "3.arrow") == note
-    assert [each.name for each in (tmp_path / "new").iterdir()] == ["3.arrow"]
