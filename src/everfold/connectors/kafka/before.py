@@ -121,7 +121,7 @@ class Before:
     def _records(self) -> Iterator[KeyedRecord]:
         """The records of the topic up to its end, each partition's in their order."""
         said = {"enable.auto.commit": False, "enable.partition.eof": True, "isolation.level": "read_committed"}
-        consumer = Consumer({"group.id": "everfold", **self.settings, **said}, logger=log)
+        consumer = Consumer({**self.settings, **said}, logger=log)
         try:
             consumer.assign([TopicPartition(self.topic, at, OFFSET_BEGINNING) for at in self.partitions])
             left = set(self.partitions)

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from everfold.connectors.contract import KIND, BatchId, LocalSink, OptionValues, Past, Role, SinkContext, columns_of
 from everfold.connectors.kafka.before import Before
-from everfold.connectors.kafka.client import Client, kafka_error, own_settings
+from everfold.connectors.kafka.client import Client, group_of, kafka_error, own_settings
 from everfold.connectors.kafka.connector import SERVERS, key_columns, key_format, topics, value_columns, value_format
 from everfold.connectors.kafka.transaction import OutgoingRecord, SinkFenced, TransactionalSink
 from everfold.connectors.netting import last_by_key
@@ -104,11 +104,10 @@ class KafkaSink(LocalSink):
 
     def _opened(self, batch: BatchId) -> TransactionalSink:
         if self._open is None:
-            made = self._connected(batch)
+            self._open = self._connected(batch)
             before = None if self._past is None else self._before(self._past)
-            if before is not None and made.applied.epoch < batch.epoch:
+            if before is not None and self._open.applied.epoch < batch.epoch:
                 before.begin()
-            self._open = made
         return self._open
 
     def _before(self, past: Past) -> Before | None:
@@ -117,9 +116,8 @@ class KafkaSink(LocalSink):
         if not self.upsert or folder is None:
             return None
         (topic,) = topics(self.options)
-        return Before(
-            topic, tuple(self._partition_list), own_settings(self.options), folder / "sinks" / f"keys-{topic}", past
-        )
+        settings = {**own_settings(self.options), "group.id": group_of(self.options)}
+        return Before(topic, tuple(self._partition_list), settings, folder / "sinks" / f"keys-{topic}", past)
 
     def _connected(self, batch: BatchId) -> TransactionalSink:
         return TransactionalSink(
