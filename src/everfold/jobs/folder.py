@@ -180,15 +180,16 @@ class Manifest:
     def left(self) -> tuple[Version, ...]:
         """The versions that the job left when it last went back in its input, the oldest first; none if it never has."""
         back = self._back
-        if back is None:
-            return ()
-        first = 0 if back.back_to is None else self.versions.index(self.numbered(back.back_to)) + 1
-        return self.versions[first : self.versions.index(back)]
+        return () if back is None else self.versions[self._first_left(back) : self.versions.index(back)]
 
     @property
     def _back(self) -> Version | None:
         """The version with which the job last went back in its input."""
         return next((each for each, _ in self.line(self.version) if each.rebuilt or each.back_to is not None), None)
+
+    def _first_left(self, back: Version) -> int:
+        """Where the first version stands that was left."""
+        return 0 if back.back_to is None else self.versions.index(self.numbered(back.back_to)) + 1
 
     @property
     def past(self) -> Past | None:
@@ -202,7 +203,7 @@ class Manifest:
             epoch=self.current,
             last=last,
             back=None if back is None else back.epoch,
-            left=None if back is None or back.rebuilt else self.left[0].epoch,
+            left=None if back is None or back.rebuilt else self.versions[self._first_left(back)].epoch,
             sinks=self._sinks,
         )
 
