@@ -61,13 +61,14 @@ $(PASSED)/%: $(FILES) | $(READY)
 	@$(PYTEST) $(SLOW) $(PYTEST_ARGS)
 	@$(END)
 
-bench: $(READY) # compare everfold with Flink and with Spark's own aggregation
+bench: $(READY) # compare everfold with Flink and with Spark's own aggregation, and measure what else has an aim
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python "matplotlib>=3.10,<4"
 	@$(BIN)/python benchmarks/run.py
 	@$(BIN)/python benchmarks/growth.py
 	@$(BIN)/python benchmarks/plot_growth.py scratch/bench/growth.jsonl --out benchmarks/growth.svg
 	@$(BIN)/python benchmarks/flat_state.py
 	@$(BIN)/python benchmarks/plot_flat_state.py scratch/bench/flat_state.jsonl --out benchmarks/flat_state.svg
+	@$(BIN)/python benchmarks/check_times.py
 
 docs: $(READY) # write the reference pages in docs/ out of the registries
 	@$(BIN)/python docs/generate.py
