@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from everfold.compat.matching import NOTHING, matched, twins
+from everfold.compat.matching import NOTHING, all_below, matched, twins
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, Rule, Terms
 from everfold.compat.rules.rule import Said
-from everfold.compat.rules.topology import insert_gone, new_operator, operator_gone, other_kind
+from everfold.compat.rules.topology import insert_gone, new_operator, operator_gone, operator_starts, other_kind
 from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
@@ -121,10 +121,19 @@ class _Pair:
                 return Status.LOST, findings[0].message if findings else "its operator cannot go on"
         twins = self._matching.old
         for at, call in column.origins:
+            if at not in twins:
+                return Status.STARTS, f"{self._new.operators[at].label} is new"
             if call is not None and call not in {each.text for each in self._old.operators[twins[at]].calls}:
                 label = next(each.label for each in self._new.operators[at].calls if each.text == call)
                 return Status.STARTS, f"{label} is new"
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
+
+    def _starts(self, new: OperatorShape) -> bool:
+        """Whether an operator can begin empty: none that goes on is above it, and it takes in no changes of rows that it has never seen."""
+        kept = {other for _, other in self._matching.pairs}
+        at = next(at for at, each in enumerate(self._new.operators) if each is new)
+        above = any(at in all_below(self._new, other) for other in kept)
+        return self._terms.extended and not above and not (new.input.updating and kept.intersection(new.below))
 
     def _judged(self, old: OperatorShape | None, new: OperatorShape | None) -> OperatorJudgement:
         if new is None:
@@ -132,7 +141,7 @@ class _Pair:
             gone = insert_gone if self._terms.extended and self._new == NOTHING else operator_gone
             return _decided(old.label, [gone], Change(old, old))
         if old is None:
-            return _decided(new.label, [new_operator], Change(new, new))
+            return _decided(new.label, [operator_starts if self._starts(new) else new_operator], Change(new, new))
         if old == new:
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]

@@ -52,8 +52,8 @@ def _match(old: QueryShape, new: QueryShape, olds: Sequence[int], news: Sequence
         if not score.same and (len(left), len(right)) == (1, 1):
             one, other = _deeper(old, one, new, other)
         found.pairs.append((one, other))
-        left = [each for each in left if each != one and one not in _all_below(old, each)]
-        right = [each for each in right if each != other and other not in _all_below(new, each)]
+        left = [each for each in left if each != one and one not in all_below(old, each)]
+        right = [each for each in right if each != other and other not in all_below(new, each)]
         _match(old, new, old.operators[one].below, new.operators[other].below, found)
         if left and right and max(_likeness(old, a, new, b) for a in left for b in right).hopeless:
             return
@@ -92,16 +92,17 @@ def _common(a: OperatorShape, b: OperatorShape) -> float:
 
 def _deeper(old: QueryShape, one: int, new: QueryShape, other: int) -> tuple[int, int]:
     """The pair below two operators that are not the same, where one of them has come on top of the other or has gone from there."""
-    for below in _all_below(new, other):
+    for below in all_below(new, other):
         if _likeness(old, one, new, below).same:
             return one, below
-    for below in _all_below(old, one):
+    for below in all_below(old, one):
         if _likeness(old, below, new, other).same:
             return below, other
     return one, other
 
 
-def _all_below(shape: QueryShape, at: int) -> Iterator[int]:
+def all_below(shape: QueryShape, at: int) -> Iterator[int]:
+    """The operators below one, by their places."""
     for each in shape.operators[at].below:
         yield each
-        yield from _all_below(shape, each)
+        yield from all_below(shape, each)

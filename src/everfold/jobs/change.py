@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
@@ -20,7 +20,6 @@ from everfold.compat import Judgement, QueryShape, Terms, Verdict, judge, shape_
 from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
-from everfold.jobs.naming import moves
 from everfold.jobs.soundness import newest, positions, unfinished
 from everfold.operators.backfill import beginning, obstacle
 from everfold.plan.nodes import Root, streamed
@@ -62,8 +61,7 @@ def decided(
     new = [shape_of(root) for root in roots]
     judgement = judge(old, new, terms)
     said = f"the query has changed, and the state in `{folder}`"
-    in_place = moves(old, new) is not None
-    how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY and in_place else decide(judgement)
+    how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else decide(judgement)
     if how is OnChange.REBUILD:
         return how
     if how is OnChange.RESET:
@@ -82,9 +80,6 @@ def decided(
                 + _WAYS
             )
             raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
-    if not in_place:
-        what = f"{said} could go on, but there are other operators now, which is not carried out yet"
-        raise _refused("reshaped-query", what, judgement, _NO_PLACE)
     return OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else how
 
 
@@ -122,7 +117,7 @@ def check_finished(folder: Path, checkpoint: Path) -> None:
         )
 
 
-def copied(old: Path, new: Path, places: Sequence[int] | None = None) -> None:
+def copied(old: Path, new: Path, places: Sequence[int | None] | None = None) -> None:
     """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced. places: where the operator at each place was; the state of
     others is left out. OSError when it cannot, and then nothing is left."""
     cleared(new)
@@ -158,22 +153,24 @@ def _copy(old: Path, part: Path) -> None:
             _linked(source, target)
 
 
-def _move(checkpoint: Path, places: Sequence[int]) -> None:
-    """Puts the state of operators where they stand now."""
+def _move(checkpoint: Path, places: Sequence[int | None]) -> None:
+    """Puts the state of operators where they stand now. One that is new gets that of another to begin with: Spark wants it to have as many versions as the others have. It
+    has a name of its own there, so it finds nothing, and what it does not know is removed with its first batch (`BucketProcessor`)."""
     state, moved = checkpoint / "state", checkpoint / "moved"
-    there = [each.name for each in state.iterdir()] if state.is_dir() else []
-    if sorted(there) == [str(at) for at in places] or not there:
+    there = sorted(each.name for each in state.iterdir()) if state.is_dir() else []
+    if there == [str(at) for at in places] or not there:
         return
+    origins = {str(at): there[0] if before is None else str(before) for at, before in enumerate(places)}
     state.rename(moved)
     state.mkdir()
-    for at, before in enumerate(places):
-        (moved / str(before)).rename(state / str(at))
+    for at, before in origins.items():
+        _copy(moved / before, state / at)
     shutil.rmtree(moved)
     for file in (checkpoint / "commits").glob("[0-9]*"):
         version, _, text = file.read_text(encoding="utf-8").partition("\n")
         said = json.loads(text)
         ids = said.get("stateUniqueIds", {})
-        said["stateUniqueIds"] = {str(at): ids[str(before)] for at, before in enumerate(places) if str(before) in ids}
+        said["stateUniqueIds"] = {at: ids[before] for at, before in origins.items() if before in ids}
         _replace(file, f"{version}\n{json.dumps(said)}")
 
 
@@ -200,6 +197,22 @@ def restored(checkpoint: Path, earlier: Iterable[Path]) -> None:
     if more:
         text = log.read_text(encoding="utf-8").rstrip("\n")
         _replace(log, "\n".join([text, *(f"{name}:{line}" for name, line in more.items())]))
+
+
+def joined(checkpoint: Path, pairs: Mapping[str, str]) -> None:
+    """Writes into a checkpoint that new sources stand where others do. pairs: the names of both, before that of what they read (`Sources`)."""
+    log = newest(checkpoint / "offsets")
+    if log is None:
+        return
+    text = log.read_text(encoding="utf-8").rstrip("\n")
+    for name, line in positions(checkpoint, int(log.name)).items():
+        for new, other in pairs.items():
+            if re.fullmatch(f"{re.escape(other)}(_[0-9a-f]{{8}})?", name):
+                new_name = new + name.removeprefix(other)
+                text += f"\n{new_name}:{line}"
+                if (checkpoint / "sources" / name).is_dir():
+                    _copy(checkpoint / "sources" / name, checkpoint / "sources" / new_name)
+    _replace(log, text)
 
 
 def _linked(source: Path, target: Path) -> None:

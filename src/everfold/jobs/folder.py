@@ -40,11 +40,12 @@ from everfold.jobs.change import (
     copied,
     decided,
     going_on,
+    joined,
     refuse,
     restored,
 )
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
-from everfold.jobs.naming import first_names, moves
+from everfold.jobs.naming import first_names, fresh_names, moves
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
@@ -165,6 +166,11 @@ class Manifest:
                 of = next(each for each in self.versions if each.number == of.back_to)
                 found.append((of, last))
         return found
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """The names of all operators that it has ever had."""
+        return frozenset(name for version in self.versions for name in version.operators)
 
     @property
     def origin(self) -> int:
@@ -419,8 +425,9 @@ class JobFolder:
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
         made = going_on([] if reset else last.known, roots, number)
-        places = None if reset else moves(last.known, [shape_of(root) for root in roots])
-        operators = last.operators if places is None else tuple(last.operators[at] for at in places)
+        places = moves(last.known, [shape_of(root) for root in roots])
+        fresh = fresh_names(known.operators)
+        operators = tuple(next(fresh) if at is None else last.operators[at] for at in places)
         version = _new_version(number, epoch, mark, zone, sql, plan, made, operators)
         filled = how is OnChange.BACKFILL
         if filled:
@@ -449,12 +456,15 @@ class JobFolder:
         last = self.checkpoint(known.current)
         check_finished(self.path, last)
         before, after = known.version.operators, manifest.version.operators
-        self.link(last, manifest.current, [before.index(each) for each in after])
+        places = [before.index(each) if each in before else None for each in after]
+        self.link(last, manifest.current, places)
         earlier = [self.checkpoint(version.epoch) for version, _ in known.line(known.version)[1:]]
         with self._writing():
             restored(self.checkpoint(manifest.current), earlier)
+            fresh = [each for each in after if each not in before]
+            joined(self.checkpoint(manifest.current), {f"control_{each}": f"control_{before[0]}" for each in fresh if before})
 
-    def link(self, old: Path, epoch: int, places: Sequence[int] | None = None) -> None:
+    def link(self, old: Path, epoch: int, places: Sequence[int | None] | None = None) -> None:
         """Makes the checkpoint of a new epoch of another, if there is one. places: see `change.copied`. Raises ConnectorError `disk-full` and its like."""
         with self._writing():
             if old.exists():

@@ -6,7 +6,8 @@ wherever it stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import count
 
 from everfold.compat.matching import matched
 from everfold.compat.shape import QueryShape
@@ -36,22 +37,24 @@ def _rising(shape: QueryShape, at: int) -> Iterator[int]:
     yield at
 
 
-def moves(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int] | None:
-    """The old place of the operator at each new one; None where one has come, or one has gone from a query that is still there."""
+def fresh_names(taken: Collection[str]) -> Iterator[str]:
+    """Names that no operator of the job has ever had."""
+    return (name for name in map("w{}".format, count(1)) if name not in taken)
+
+
+def moves(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int | None]:
+    """The old place of the operator at each new one, None for an operator that is new."""
     left = list(range(len(old)))
-    found: list[int] = []
+    found: list[int | None] = []
     for shape in new:
         at = next((at for at in left if old[at].sink == shape.sink), None)
         if at is None:
-            if shape.operators:
-                return None
+            found += [None] * len(shape.operators)
             continue
         left.remove(at)
         before = sum(len(each.operators) for each in old[:at])
         twins = matched(old[at], shape).old
-        if not len(twins) == len(shape.operators) == len(old[at].operators):
-            return None
-        found += [before + twins[place] for place in range(len(shape.operators))]
+        found += [before + twins[place] if place in twins else None for place in range(len(shape.operators))]
     return found
 
 

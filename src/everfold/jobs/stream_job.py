@@ -100,6 +100,7 @@ class StreamJob:
             drop_null_rowtime=self.drop_null_rowtime,
             epoch=self.manifest.version.state_epoch,
             names=self._names,
+            strangers=tuple(sorted(self.manifest.operators)) if len(self.manifest.versions) > 1 else (),
             read_beside=beside,
         )
         try:

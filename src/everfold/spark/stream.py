@@ -123,6 +123,7 @@ class StreamLowering:
     drop_null_rowtime: bool = False
     epoch: int = 0
     names: Mapping[int, str] = field(default_factory=dict)
+    strangers: tuple[str, ...] = ()
     mark: str | None = None
     named_sources: bool = True
     read_beside: Callable[[Plan], DataFrame] = _nothing_beside
@@ -277,7 +278,7 @@ class StreamLowering:
         self.operators.append(node)
         split = below.splits[0] if len(below.splits) == 1 else ""
         rows = self._exchange_input(below, operator)
-        processor = BucketProcessor(name, pickled(operator, node), self.bucket_ids[0], self.mark, self.epoch)
+        processor = BucketProcessor(name, pickled(operator, node), self.bucket_ids[0], self.mark, self.epoch, tuple(each for each in self.strangers if each != name))
         packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         changes = is_updating(node)

@@ -51,4 +51,10 @@ def other_kind(change: Change) -> Iterator[Said]:
     yield Said(f"{change.old.label} has become {change.new.label}", change.new.span)
 
 
-RULES = (new_operator, operator_gone, other_kind, insert_gone)
+@rule("OPR005", Verdict.PARTIALLY)
+def operator_starts(change: Change) -> Iterator[Said]:
+    """TODO"""
+    yield Said(f"{change.new.label} is new: it starts empty at the restart", change.new.span)
+
+
+RULES = (new_operator, operator_gone, other_kind, insert_gone, operator_starts)
