@@ -22,11 +22,11 @@ ROWS = 60
 COLUMNS = ("a", "b", "c", "d")
 
 
-def planned(text: str, of_c: str = "INT") -> Root:
-    """The plan of a query over MyTable or src; of_c: the type of c, a number or a text."""
+def planned(text: str, of_c: str = "INT", delay: int = 0) -> Root:
+    """The plan of a query over MyTable or src; of_c: the type of c, a number or a text; delay: of the watermark, in seconds."""
     tables = "".join(
         f"CREATE TABLE {name} (a INT, b INT, c {of_c}, d INT, ts TIMESTAMP(3), proctime AS PROCTIME(), "
-        "WATERMARK FOR ts AS ts) WITH ('connector' = 'print');"
+        f"WATERMARK FOR ts AS ts - INTERVAL '{delay}' SECOND) WITH ('connector' = 'print');"
         for name in ("MyTable", "src")
     )
     session = Session(lenient=True)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from property.halves import hold, hold_filled, planned, rows
+from property.halves import Seen, batch, hold, hold_filled, in_order, planned, rows
 
 from everfold.compat import Terms, Verdict
 from everfold.errors import SqlError
@@ -35,6 +35,27 @@ def test_examples_of_the_seeds_at_work(name: str, old: str, new: str) -> None:
     for seed in range(2):
         hold(planned(old, of_c), planned(new, of_c), rows(seed, of_c))
         hold_filled(planned(old, of_c), planned(new, of_c), rows(seed, of_c))
+
+
+FRAMES = ["", " ROWS 3 PRECEDING", " RANGE BETWEEN INTERVAL '9' SECOND PRECEDING AND CURRENT ROW"]
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_past_of_a_job_that_had_ended(frame: str) -> None:
+    """The end of the input lets all rows out: how far each bucket is then, its own rows say, not the watermark."""
+    over = f"FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts{frame})"
+    before = planned(f"SELECT a, b, ts, SUM(b) OVER w AS s {over}", delay=15)
+    after = planned(f"SELECT a, b, ts, SUM(b) OVER w AS s, COUNT(*) OVER w AS n, MAX(b) OVER w AS m {over}", delay=15)
+    for seed in range(3):
+        first, second = rows(seed)[:30], rows(seed)[30:]
+        running, whole = Seen(before), Seen(after)
+        running.feed(first, last=True)
+        whole.feed(first, last=True)
+        given_before = len(whole.rows)
+        changed = Seen(after, running.pipeline.changed(after, 1, history=batch(after, first)))
+        for each in (changed, whole):
+            each.feed(second, last=True)
+        assert in_order(changed.rows, changed.names) == in_order(whole.rows[given_before:], whole.names)
 
 
 HOP = "FROM HOP(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND) GROUP BY window_start, window_end"

@@ -134,6 +134,21 @@ def test_what_is_new_is_computed_from_the_beginning(run: Run, tmp_path: Path) ->
     assert now(answered(run(new))) == {"b": {"k": "b", "s": 10, "n": 2, "f": 9}}
 
 
+@pytest.mark.slow
+def test_the_past_has_the_order_of_a_file_that_spark_would_cut(run: Run, tmp_path: Path) -> None:
+    rows = [("ab"[at % 2], at, "00:01") for at in range(240_000)]
+    put(tmp_path, "1.json", rows)
+    assert (tmp_path / "in" / "1.json").stat().st_size > 12_000_000
+    run("SELECT k, COUNT(*) AS n FROM t GROUP BY k;")
+    put(tmp_path, "2.json", [("c", 0, "00:02")])
+    new = "SELECT k, COUNT(*) AS n, FIRST_VALUE(x) AS f, LAST_VALUE(x) AS l FROM t GROUP BY k;"
+    assert now(answered(run(new, "--on-change", "backfill"))) == {
+        "a": {"k": "a", "n": 120_000, "f": 0, "l": 239_998},
+        "b": {"k": "b", "n": 120_000, "f": 1, "l": 239_999},
+        "c": {"k": "c", "n": 1, "f": 0, "l": 0},
+    }
+
+
 def test_open_windows_and_frames_are_given_their_past(run: Run, tmp_path: Path) -> None:
     window = "FROM HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '2' MINUTE) GROUP BY window_start, window_end, k;"
     over = "SELECT k, x, SUM(x) OVER w AS s{new} FROM t WINDOW w AS (PARTITION BY k ORDER BY ts ROWS 2 PRECEDING);"

@@ -9,19 +9,11 @@ from pathlib import Path
 
 from everfold.connectors.contract import Position
 from everfold.jobs.routing import Target
-from everfold.jobs.soundness import newest_batch, positions
-from everfold.jobs.sources import OpenedSource
+from everfold.jobs.soundness import newest_batch
+from everfold.jobs.sources import OpenedSource, position_of
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 """What a checkpoint that is damaged makes of reading it: a job may have begun anew for that very reason."""
-
-
-def position_of(checkpoint: Path, source: str) -> Position | None:
-    """Where a job stands in a source after the last batch that is done, by its checkpoint; None if that does not say it."""
-    with suppress(*_UNREADABLE):
-        line = positions(checkpoint).get(source)
-        return None if line is None else Position(line, checkpoint / "sources" / source)
-    return None
 
 
 @dataclass(slots=True)
@@ -80,6 +72,9 @@ class CatchingUp:
 
     def _then(self, source: str) -> list[Position]:
         if source not in self._stood:
-            found = (position_of(each, source) for each in self.earlier)
-            self._stood[source] = [each for each in found if each is not None]
+            self._stood[source] = []
+            for checkpoint in self.earlier:
+                with suppress(*_UNREADABLE):
+                    found = position_of(checkpoint, source)
+                    self._stood[source] += [] if found is None else [found]
         return self._stood[source]

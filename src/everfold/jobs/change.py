@@ -20,8 +20,9 @@ from everfold.compat import Judgement, QueryShape, Terms, Verdict, judge, shape_
 from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
+from everfold.jobs.linking import link
 from everfold.jobs.soundness import newest, positions, unfinished
-from everfold.operators.backfill import beginning, obstacle
+from everfold.operators.backfill import beginning
 from everfold.plan.nodes import Root, streamed
 
 
@@ -96,15 +97,7 @@ def going_on(old: Sequence[QueryShape], roots: Sequence[Root], version: int) -> 
 def check_past(roots: Sequence[Root], version: int) -> None:
     """StateError `no-backfill` if an aggregate that begins with this version cannot be given its past."""
     for node in (node for root in roots for node in streamed(root.input)):
-        begun = beginning(node, version)
-        why = None if begun is None else obstacle(begun)
-        if why is not None:
-            raise StateError.of(
-                "no-backfill",
-                f"what is new in the query cannot be computed from the beginning: {why}",
-                node.span,
-                help="--on-change accept starts it now",
-            )
+        beginning(node, version)
 
 
 def check_finished(folder: Path, checkpoint: Path) -> None:
@@ -150,17 +143,17 @@ def _copy(old: Path, part: Path) -> None:
         if source.is_dir():
             target.mkdir()
         else:
-            _linked(source, target)
+            link(source, target)
 
 
 def _move(checkpoint: Path, places: Sequence[int | None]) -> None:
     """Puts the state of operators where they stand now. One that is new gets that of another to begin with: Spark wants it to have as many versions as the others have. It
     has a name of its own there, so it finds nothing, and what it does not know is removed with its first batch (`BucketProcessor`)."""
     state, moved = checkpoint / "state", checkpoint / "moved"
-    there = sorted(each.name for each in state.iterdir()) if state.is_dir() else []
-    if there == [str(at) for at in places] or not there:
+    there = {each.name for each in state.iterdir()} if state.is_dir() else set()
+    if not there or (list(places) == [*range(len(places))] and there == set(map(str, places))):
         return
-    origins = {str(at): there[0] if before is None else str(before) for at, before in enumerate(places)}
+    origins = {str(at): min(there) if before is None else str(before) for at, before in enumerate(places)}
     state.rename(moved)
     state.mkdir()
     for at, before in origins.items():
@@ -213,13 +206,6 @@ def joined(checkpoint: Path, pairs: Mapping[str, str]) -> None:
                 if (checkpoint / "sources" / name).is_dir():
                     _copy(checkpoint / "sources" / name, checkpoint / "sources" / new_name)
     _replace(log, text)
-
-
-def _linked(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without links
-        shutil.copy2(source, target)
 
 
 def _replace(file: Path, text: str) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everfold.jobs.failure import damaged
+from everfold.jobs.linking import link
 from everfold.jobs.soundness import is_sound, needed, newest, unfinished
 from everfold.spark.exchange import FLUSH, RECALL, TICK
 
@@ -73,7 +74,7 @@ class Control:
             name = f"{RECALL}-{past.name}-{file.name}"
             if name not in taken:
                 (self.folder / name).unlink(missing_ok=True)
-                _linked(file, self.folder / name)
+                link(file, self.folder / name)
         if taken and not unfinished(self.checkpoint):
             for file in self.folder.glob(f"{RECALL}-{past.name}-*"):
                 if file.name in taken:
@@ -107,15 +108,6 @@ class Control:
             for log in sorted(source.iterdir()):
                 if log.name[0] != ".":
                     yield log, [name for name, _ in _log_lines(log)]
-
-
-def _linked(file: Path, target: Path) -> None:
-    try:
-        os.link(file, target)
-    except OSError:  # a file system without links
-        hidden = target.with_name(f".{target.name}")
-        shutil.copyfile(file, hidden)
-        os.rename(hidden, target)
 
 
 def _log_lines(log: Path) -> Iterator[tuple[str, int]]:

@@ -186,7 +186,7 @@ class Engine:
                     buckets=buckets,
                     partitions=partitions,
                     sql=sql,
-                    terms=Terms(settings.ignore_filter, settings.extended_rules),
+                    terms=Terms.of(settings),
                     decide=decide,
                 )
                 partitions = manifest.partitions

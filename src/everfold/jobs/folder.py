@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MANIFEST_FORMAT = 2
-"""2: versions with `back_to`, `back_after`, `rebuilt` and `sinks`. Format 1, without them, is read too."""
+"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`. Format 1, without them, is read too."""
 _JVM_LOCK_PATIENCE_S = 10.0
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"

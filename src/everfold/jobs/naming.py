@@ -11,7 +11,7 @@ from itertools import count
 
 from everfold.compat.matching import matched
 from everfold.compat.shape import QueryShape
-from everfold.plan.nodes import Join, Plan, Root, Scan, StatefulNode, children, is_stateful, streamed
+from everfold.plan.nodes import Join, Plan, Root, Scan, StatefulNode, children, is_stateful, repeated, streamed
 from everfold.spark.stream import source_name
 
 
@@ -64,10 +64,7 @@ def source_names(roots: Sequence[Root]) -> dict[int, str]:
     found: dict[int, str] = {}
     for node in (node for root in roots for node in _upwards(root.input)):
         if isinstance(node, Scan):
-            name = source_name(node.table.name)
-            nth = seen.get(name, 0)
-            seen[name] = nth + 1
-            found[id(node)] = name if nth == 0 else f"{name}_{nth}"
+            found[id(node)] = repeated(source_name(node.table.name), seen)
     return found
 
 

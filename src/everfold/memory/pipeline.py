@@ -19,7 +19,7 @@ from everfold.compat import Terms, judge, shape_of, succeeding
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
-from everfold.operators.backfill import as_given, beginning, is_fillable, obstacle
+from everfold.operators.backfill import as_given, beginning, is_fillable
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import NO_WATERMARK, Meta, Operator, Stats
 from everfold.plan.changelog import KIND, ORDER, RowKind, is_updating
@@ -40,6 +40,7 @@ from everfold.plan.nodes import (
     WatermarkAssigner,
     WindowTableFunction,
     is_stateful,
+    repeated,
     streamed,
     tables_of,
 )
@@ -124,7 +125,7 @@ class MemoryPipeline:
         StateError `no-backfill`, or `incompatible-change` where the judgement is that it cannot; this one is as it was then.
         """
         settings, old = settings or self._settings, shape_of(self._root)
-        judgement = judge([old], [shape_of(root)], Terms(settings.ignore_filter, settings.extended_rules))
+        judgement = judge([old], [shape_of(root)], Terms.of(settings))
         if not judgement.verdict.reuses:
             raise StateError.of(
                 "incompatible-change", f"the change is {judgement.verdict.value}: the state cannot go on"
@@ -145,9 +146,6 @@ class MemoryPipeline:
         begun = beginning(stage.node, version)
         if begun is None:
             return
-        why = obstacle(begun)
-        if why is not None:
-            raise StateError.of("no-backfill", f"the new aggregates cannot be given their past: {why}")
         reached = {id(each.node): _reached(each) for each in self._stages}
         duck = Duck(self._settings.local_time_zone, 0)
         begun = replace(begun, input=as_given(begun.input, lambda node: reached[id(node)]))
@@ -156,7 +154,7 @@ class MemoryPipeline:
         since = reached[id(stage.node)]
         assert since is not None
         below = _Stream(relation_of(duck, begun.input, history, self._settings))
-        rows = _Batch(duck, {}, False, False, iter(()), self)._prepared(begun, below, operator)
+        rows = _prepared(duck, begun, below, operator)
         found = operator.history(rows, since)
         stage.past = [found.filter(pl.col("hash") % len(stage.stores) == at) for at in range(len(stage.stores))]
 
@@ -197,7 +195,7 @@ class MemoryPipeline:
         """Makes the operators, lowest first, and answers the splits of a node's watermark. Refuses what no stream can run."""
         match node:
             case Scan():
-                return (self._split(node),)
+                return (repeated(node.table.name, self._nth),)
             case Values():
                 return ()
             case WatermarkAssigner() | Project() | Filter() | Unnest():
@@ -218,12 +216,6 @@ class MemoryPipeline:
                 operator = operator_of(node, name, clock, updating=is_updating(node.input))
                 self._stages.append(_Stage(node, operator, stores))
                 return (name,)
-
-    def _split(self, node: Scan) -> str:
-        """The name of a scan's split: the table, numbered when it is read more than once."""
-        nth = self._nth.get(node.table.name, 0)
-        self._nth[node.table.name] = nth + 1
-        return node.table.name if nth == 0 else f"{node.table.name}_{nth}"
 
     # --- a batch ------------------------------------------------------------------------------------------------------
 
@@ -308,7 +300,7 @@ class _Batch:
                 return self._step(node, self.stream(node.input))
 
     def _scan(self, node: Scan) -> _Stream:
-        split = self.pipeline._split(node)
+        split = repeated(node.table.name, self.pipeline._nth)
         table = self.rows.get(node.table.name)
         if table is None:
             table = node.schema.arrow.empty_table()
@@ -345,7 +337,7 @@ class _Batch:
         stage = next(self.stages)
         operator = stage.operator
         buckets = len(stage.stores)
-        prepared = operator.prepare(self._prepared(node, below, operator))
+        prepared = operator.prepare(_prepared(self.duck, node, below, operator))
         metas = [Meta(self.duck.now_ms, below.watermarks, self.flush)]
         filled: list[pl.DataFrame] = []
         if stage.past is not None and is_fillable(operator):
@@ -364,28 +356,29 @@ class _Batch:
         relation = self.duck.leaf(table, operator.schema, hidden)
         return _Stream(relation, (operator.name,), steps[0].meta.watermarks, hidden)
 
-    def _prepared(self, node: StatefulNode, below: _Stream, operator: Operator) -> pl.DataFrame:
-        """The columns that the operator wants of its input; `kind` and `seq` if it asks for them."""
-        duck, columns = self.duck, [physical(at) for at in range(len(node.input.schema))]
-        made = []
-        for each in operator.inputs:
-            text = duck.text(each.expression, columns)
-            if each.as_ms:
-                text = duck.milliseconds(text, each.expression.type, each.zone)
-            if each.as_hash:
-                text = _hash(text)
-            made.append(f"{text} AS {each.name}")
-        if operator.updating:
-            made.append(f"{KIND} AS kind")
-        inner = f"SELECT {', '.join(made)} FROM ({below.relation})"
-        keys = operator.hash_columns
-        hashed = _hash(*keys) if keys else "CAST(0 AS BIGINT)"
-        table = duck.run(f"SELECT {hashed} AS hash, * FROM ({inner})")
-        types = {each.name: each.type.arrow for each in operator.inputs} | {"kind": pa.int8()}
-        fields = [pa.field(name, types.get(name, pa.int64())) for name in table.column_names]
-        frame = pl.from_arrow(table.cast(pa.schema(fields)))
-        assert isinstance(frame, pl.DataFrame)
-        return frame.with_columns(pl.int_range(pl.len()).alias("seq")) if operator.ordered else frame
+
+def _prepared(duck: Duck, node: StatefulNode, below: _Stream, operator: Operator) -> pl.DataFrame:
+    """The columns that the operator wants of its input; `kind` and `seq` if it asks for them."""
+    columns = [physical(at) for at in range(len(node.input.schema))]
+    made = []
+    for each in operator.inputs:
+        text = duck.text(each.expression, columns)
+        if each.as_ms:
+            text = duck.milliseconds(text, each.expression.type, each.zone)
+        if each.as_hash:
+            text = _hash(text)
+        made.append(f"{text} AS {each.name}")
+    if operator.updating:
+        made.append(f"{KIND} AS kind")
+    inner = f"SELECT {', '.join(made)} FROM ({below.relation})"
+    keys = operator.hash_columns
+    hashed = _hash(*keys) if keys else "CAST(0 AS BIGINT)"
+    table = duck.run(f"SELECT {hashed} AS hash, * FROM ({inner})")
+    types = {each.name: each.type.arrow for each in operator.inputs} | {"kind": pa.int8()}
+    fields = [pa.field(name, types.get(name, pa.int64())) for name in table.column_names]
+    frame = pl.from_arrow(table.cast(pa.schema(fields)))
+    assert isinstance(frame, pl.DataFrame)
+    return frame.with_columns(pl.int_range(pl.len()).alias("seq")) if operator.ordered else frame
 
 
 def _hash(*texts: str) -> str:

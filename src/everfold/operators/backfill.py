@@ -56,14 +56,21 @@ class Fillable(Operator, Protocol):
 
 
 def beginning(node: Plan, version: int) -> Aggregating | None:
-    """The node with those of its calls that begin with a version of the query; None without any."""
+    """The node with those of its calls that begin with a version of the query; None without any. StateError `no-backfill` if they cannot get their past."""
     if not isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):
         return None
     calls = tuple(call for call in node.calls if call.since == version)
-    return replace(node, calls=calls) if calls else None
+    if not calls:
+        return None
+    begun = replace(node, calls=calls)
+    why = _obstacle(begun)
+    if why is not None:
+        what = f"what is new in the query cannot be computed from the beginning: {why}"
+        raise StateError.of("no-backfill", what, node.span, help="--on-change accept starts it now")
+    return begun
 
 
-def obstacle(node: Aggregating) -> str | None:
+def _obstacle(node: Aggregating) -> str | None:
     """Why the calls of a node cannot get their past, None if they can."""
     if isinstance(node, OverAggregate) and node.time is TimeKind.PROCTIME:
         return "its rows are in the order of their arrival, which the past does not tell"

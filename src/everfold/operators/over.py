@@ -153,7 +153,7 @@ class OverOperator:
         past = _Past(self, store, head, clock.now_ms)
         fixed = ["hash", "seq", _TIME]
         rows = pl.concat([self._layout.from_page(each, fixed) for each in histories]).sort("seq")
-        past.fill(rows)
+        past.fill(rows, self.reached(head))
         pages = [
             self._from_page(page).with_columns(pl.lit(at, dtype=pl.Int64).alias("at"))
             for at in waiting.index
@@ -332,8 +332,8 @@ class _Past:
         found = found.join(partitions, on=["hash", *self._keys], how="semi", nulls_equal=True)
         return found.sort(_TIME, NUMBER)
 
-    def fill(self, history: pl.DataFrame) -> None:
-        """Gives what is kept the slots of a history, and adds no partition and no row."""
+    def fill(self, history: pl.DataFrame, upto: int) -> None:
+        """Gives what is kept the slots of a history, and adds no partition and no row. upto: the time up to which the bucket's rows are out."""
         there = self.of(history)
         if there.is_empty():
             return
@@ -341,7 +341,7 @@ class _Past:
             filled = self._filled(there, history, last=not self._timed)
             page = self._to_page(filled)
         else:
-            out = history.filter(pl.col(_TIME) == NO_WATERMARK)
+            out = history.filter(pl.col(_TIME) <= upto)
             slots = ["hash", *self._keys, *self._layout.slots]
             out = out.join(there, on=["hash", *self._keys], how="semi", nulls_equal=True).select(slots)
             facts = [pl.col("hash").first().alias("h")]

@@ -6,12 +6,11 @@ row for every bucket, a bucket's report on its way to the sink, or the past that
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.timeless import PLACE
 from everfold.operators.contract import Meta, Operator
 from everfold.plan.changelog import KIND
 from everfold.spark.crossing import crossing
@@ -19,8 +18,6 @@ from everfold.spark.crossing import crossing
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
-
-    from everfold.operators.backfill import Fillable
 
 ROWS, META, STATS, PAST = b"D", b"M", b"S", b"P"
 WIRE = "bucket BIGINT, payload BINARY"
@@ -43,7 +40,7 @@ control file says; then all else is NULL. __meta BINARY: a meta or stats row of 
 FLUSH, TICK, RECALL = "flush", "tick", "past"
 """What control files say. A past is a line `past <operator> <bucket> <rows, in base64>`."""
 _CHUNK_ROWS = 2_000_000
-_TASK_SHIFT = 40
+TASK_SHIFT = 40
 """Arrival numbers: the task, then the row within it. No task has so many rows in a batch."""
 
 
@@ -77,8 +74,8 @@ class Pack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metas: list[Meta] = []
-        seq = _task() << _TASK_SHIFT
-        for chunk in _chunks(batches):
+        seq = task() << TASK_SHIFT
+        for chunk in chunks(batches):
             meta, stats, wire = self._pack(chunk, seq)
             seq += chunk.height
             metas.append(meta)
@@ -107,11 +104,7 @@ class Pack:
                 wanted.append("kind")
             with crossing():
                 prepared = self.operator.prepare(data.select(HASH, *wanted))
-            index = pl.col(HASH) & (len(self.bucket_ids) - 1)
-            parts = prepared.with_columns(index.alias("__bucket")).partition_by(
-                "__bucket", as_dict=True, include_key=False
-            )
-            wire += [(self.bucket_ids[at], ROWS + to_ipc(part)) for (at,), part in parts.items()]
+            wire += [(bucket, ROWS + to_ipc(part)) for bucket, part in dealt(prepared, self.bucket_ids)]
         return meta, stats, wire
 
     def _past(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
@@ -151,38 +144,6 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
-    """Makes a task's rows of the past few, and control lines of them. since: see `Fillable.history`. order: see `connectors.contract.Past`."""
-
-    operator: Fillable
-    bucket_ids: tuple[int, ...]
-    since: int
-    order: Mapping[str, int]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import polars as pl
-        import pyarrow as pa
-
-        count = 0
-        for chunk in _chunks(batches):
-            place = pl.col(PLACE).replace_strict(self.order, default=_task(), return_dtype=pl.Int64)
-            seq = place * (1 << _TASK_SHIFT)
-            rows = chunk.with_columns((seq + pl.int_range(count, count + chunk.height)).alias("seq"))
-            count += chunk.height
-            wanted = [column.name for column in self.operator.inputs]
-            wanted += ["seq"] * self.operator.ordered
-            with crossing():
-                found = self.operator.history(rows.select(HASH, *wanted), self.since)
-            index = (pl.col(HASH) & (len(self.bucket_ids) - 1)).alias("__bucket")
-            parts = found.with_columns(index).partition_by("__bucket", as_dict=True, include_key=False)
-            lines = [self._line(self.bucket_ids[at], part) for (at,), part in parts.items()]
-            yield pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=["line"])
-
-    def _line(self, bucket: int, rows: pl.DataFrame) -> str:
-        return f"{RECALL} {self.operator.name} {bucket} {b64encode(to_ipc(rows)).decode()}"
-
-
-@dataclass(frozen=True, slots=True)
 class Unpack:
     """After the stateful step: blobs become typed rows again; meta and stats rows go on in `__meta`.
 
@@ -214,7 +175,7 @@ class Unpack:
         yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
 
 
-def _task() -> int:
+def task() -> int:
     """The number of the Spark task that this runs in: the same when a batch is run again."""
     from pyspark import TaskContext
 
@@ -222,7 +183,7 @@ def _task() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
     """Arrow batches put together into frames of bounded size."""
     import polars as pl
     import pyarrow as pa
@@ -238,6 +199,15 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
             waiting, rows = [], 0
     if waiting:
         yield pl.DataFrame(pl.from_arrow(pa.Table.from_batches(waiting)))
+
+
+def dealt(rows: pl.DataFrame, bucket_ids: Sequence[int]) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Rows by the bucket that the hash of their key says; there are as many buckets as a power of two."""
+    import polars as pl
+
+    index = pl.col(HASH) & (len(bucket_ids) - 1)
+    parts = rows.with_columns(index.alias("__bucket")).partition_by("__bucket", as_dict=True, include_key=False)
+    yield from ((bucket_ids[at], part) for (at,), part in parts.items())
 
 
 def _wire_batch(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:

@@ -36,6 +36,7 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     is_stateful,
+    repeated,
     streamed,
     tables_of,
 )
@@ -177,10 +178,7 @@ class StreamLowering:
         return [physical(at) for at in range(len(schema))]
 
     def _scan(self, node: Scan) -> Stream:
-        name = source_name(node.table.name)
-        nth = self._sources.get(name, 0)
-        self._sources[name] = nth + 1
-        source = self.open_source(node.table, name if nth == 0 else f"{name}_{nth}")
+        source = self.open_source(node.table, repeated(source_name(node.table.name), self._sources))
         split = _NO_SPLIT if len(source.splits) == 1 else SPLIT
         columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META, _NO_ORDER]
         columns.append(PLACE if PLACE in source.frame.columns else _NO_PLACE)

@@ -193,7 +193,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Base
     monkeypatch.setattr(owner, name, fails)
 
 
-STEPS = [(change, "_linked", 0), (change, "_linked", 5), (change, "_replace", 0), (os, "rename", 0), (folder, "write_atomically", 0), (os, "replace", 0), (os, "replace", 1)]  # fmt: skip
+STEPS = [(change, "link", 0), (change, "link", 5), (change, "_replace", 0), (os, "rename", 0), (folder, "write_atomically", 0), (os, "replace", 0), (os, "replace", 1)]  # fmt: skip
 OURS = pytest.mark.parametrize(("owner", "name", "after"), STEPS, ids=lambda each: getattr(each, "__name__", str(each)))
 WAYS = {
     "rollback": lambda path: back(path, 0),
@@ -201,7 +201,7 @@ WAYS = {
     "rebuild": lambda path: opened(path, OTHER, how=OnChange.REBUILD),
 }
 NO_SUCH_STEP = {
-    ("rebuild", "_linked"),
+    ("rebuild", "link"),
     ("rebuild", "_replace"),
     ("rebuild", "rename"),
     ("rebuild", "replace", 1),
@@ -243,7 +243,7 @@ def test_a_change_that_is_cut_off_leaves_the_old_version_whole(
 def test_a_disk_that_fills_leaves_nothing_of_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(tmp_path)
     with_checkpoint(tmp_path)
-    dying(monkeypatch, change, "_linked", OSError(errno.ENOSPC, "No space left on device"), 3)
+    dying(monkeypatch, change, "link", OSError(errno.ENOSPC, "No space left on device"), 3)
     with pytest.raises(ConnectorError, match="disk-full"):
         opened(tmp_path, MORE, how=OnChange.ACCEPT)
     assert [each.name for each in (tmp_path / "checkpoints").iterdir()] == ["0"]

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from everfold.compat.shape import CallShape, OperatorShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
+from everfold.sql.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,11 @@ class Terms:
 
     ignore_filter: bool = False
     extended: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Terms:
+        """What a session's options say."""
+        return cls(settings.ignore_filter, settings.extended_rules)
 
 
 REFERENCE = Terms()
