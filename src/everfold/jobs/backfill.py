@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.timeless import PLACE
 from everfold.jobs.failure import explained
-from everfold.jobs.naming import operators_of, source_names
+from everfold.jobs.naming import SourceNote, named, operators_of
 from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import Sources
 from everfold.jobs.stored_pages import pages_of
@@ -65,7 +65,7 @@ class Filled:
 @dataclass(slots=True)
 class Backfill:
     """Makes the past of the aggregates that begin with a version. reading: a session for state. checkpoint: where the job stands. target: the folder for what is made.
-    epoch: of the state. operators: their names, by place. gone: what of the past is there no more, as sentences."""
+    epoch: of the state. operators: their names, by place. notes: of its sources. gone: what of the past is there no more, as sentences."""
 
     spark: SparkSession
     reading: SparkSession
@@ -74,6 +74,7 @@ class Backfill:
     version: int
     epoch: int
     operators: Sequence[str]
+    notes: Sequence[SourceNote]
     sources: Sources
     zone: str
     bucket_ids: tuple[int, ...]
@@ -90,7 +91,7 @@ class Backfill:
         StateError `no-backfill`, `no-past`; ConnectorError of a source.
         """
         shutil.rmtree(self.target, ignore_errors=True)
-        self._names = source_names(roots)
+        self._names = named(roots, self.notes)
         nodes = operators_of(roots)
         self._operators = {id(node): name for name, node in zip(self.operators, nodes, strict=True)}
         try:

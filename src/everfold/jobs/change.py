@@ -57,18 +57,13 @@ def decided(
 ) -> OnChange:
     """How a changed job goes on: ACCEPT and BACKFILL with its state, RESET without, REBUILD from the beginning of its input.
 
-    StateError `incompatible-change`, `unknown-change`, `partial-change` (as it was decided), `reshaped-query`, with all that was found.
+    StateError `incompatible-change`, `unknown-change`, `partial-change` (as it was decided), with all that was found.
     """
     new = [shape_of(root) for root in roots]
     judgement = judge(old, new, terms)
     said = f"the query has changed, and the state in `{folder}`"
     how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else decide(judgement)
-    if how is OnChange.REBUILD:
-        return how
-    if how is OnChange.RESET:
-        if sum(len(each.operators) for each in old) != sum(len(each.operators) for each in new):
-            what = f"the query has changed, and the job in `{folder}` has another number of operators than it, which is not carried out yet"
-            raise _refused("reshaped-query", what, judgement, _NO_PLACE)
+    if how in (OnChange.REBUILD, OnChange.RESET):
         return how
     match judgement.verdict:
         case Verdict.INCOMPATIBLE:
@@ -86,6 +81,20 @@ def decided(
 
 def _refused(code: str, message: str, judgement: Judgement, help_: str) -> StateError:
     return StateError.of(code, f"{message}\n\n{as_text(judgement)}\n", help=help_)
+
+
+def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool) -> None:
+    """StateError `reshaped-query` if a job cannot be given more operators. operators: those that it has. noted: whether it is known what it reads."""
+    what = f"the new query has an operator more than the job in `{folder}`"
+    if not operators:
+        raise StateError.of(
+            "reshaped-query", f"{what}, which has none: it has no state that another could lie beside", help=_NO_PLACE
+        )
+    if not noted:
+        way = "run the old query once more, and then change it"
+        raise StateError.of(
+            "reshaped-query", f"{what}, of which an earlier everfold did not note what it reads", help=way
+        )
 
 
 def going_on(old: Sequence[QueryShape], roots: Sequence[Root], version: int) -> tuple[Root, ...]:

@@ -35,6 +35,7 @@ from everfold.jobs.change import (
     Decide,
     OnChange,
     check_finished,
+    check_grafting,
     check_past,
     cleared,
     copied,
@@ -45,7 +46,7 @@ from everfold.jobs.change import (
     restored,
 )
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
-from everfold.jobs.naming import first_names, fresh_names, moves
+from everfold.jobs.naming import SourceNote, first_names, fresh_names, moves, source_notes
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
@@ -81,8 +82,8 @@ class Version:
     """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
     (`compat.keeping`), with what each aggregate counts since. operators: their names in the checkpoint, by place (`naming`). number: from 0. state_epoch: the number of the version in which its
     state began as a whole, 0 for one that began at the beginning of the input. history: the number under which lies what its new
-    aggregates were given of the past, None if they were not. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes, None if
-    that was not noted."""
+    aggregates were given of the past, None if they were not. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes,
+    sources: what it reads, each in the order of the plan; None if that was not noted."""
 
     number: int
     epoch: int
@@ -99,6 +100,7 @@ class Version:
     back_after: int | None = None
     rebuilt: bool = False
     sinks: tuple[SinkNote, ...] | None = None
+    sources: tuple[SourceNote, ...] | None = None
 
     @property
     def backfilled(self) -> bool:
@@ -173,6 +175,17 @@ class Manifest:
         return frozenset(name for version in self.versions for name in version.operators)
 
     @property
+    def strangers(self) -> dict[str, tuple[str, ...]]:
+        """Of each operator that the job did not begin with, the others: it began with the state of one of them (`change.copied`)."""
+        later = self.operators.difference(self.versions[0].operators)
+        return {name: tuple(sorted(self.operators - {name})) for name in later}
+
+    @property
+    def sources(self) -> list[tuple[SourceNote, ...]]:
+        """The sources of the versions whose batches the current one has in it, itself first."""
+        return [version.sources or () for version, _ in self.line(self.version)]
+
+    @property
     def origin(self) -> int:
         """The epoch in which the job last began at the beginning of its input."""
         return self.line(self.version)[-1][0].epoch
@@ -223,11 +236,11 @@ def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
 
 def _version(found: Any) -> Version:
     members = _members(Version, found)
-    sinks = members.get("sinks")
+    notes = {name: members.get(name) for name in ("sinks", "sources")}
     lists = {
         "shapes": tuple(members["shapes"]),
         "operators": tuple(members.get("operators", ())),
-        "sinks": None if sinks is None else tuple(sinks),
+        **{name: None if found is None else tuple(found) for name, found in notes.items()},
     }
     version = Version(**{**members, **lists})
     try:
@@ -382,7 +395,7 @@ class JobFolder:
         known = self.manifest()
         if known is None:
             name = hashlib.sha256(f"{self.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
-            version = _new_version(0, 0, mark, zone, sql, plan, roots, first_names([shape_of(root) for root in roots]))
+            version = _new_version(0, 0, mark, zone, sql, plan, roots)
             known = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)
@@ -390,7 +403,8 @@ class JobFolder:
         elif known.version.fingerprint != mark:
             return self._changed(known, roots, zone, sql, plan, mark, terms, decide)
         else:
-            current = replace(known.version, sinks=sink_notes(roots))
+            sources = known.version.sources or source_notes(roots, known.version.operators)
+            current = replace(known.version, sinks=sink_notes(roots), sources=sources)
             known = replace(
                 known, versions=tuple(current if each.epoch == known.current else each for each in known.versions)
             )
@@ -419,8 +433,7 @@ class JobFolder:
         number, epoch = known.next
         if how is OnChange.REBUILD:
             made = going_on([], roots, 0)
-            operators = first_names([shape_of(root) for root in roots])
-            version = _new_version(number, epoch, mark, zone, sql, plan, made, operators)
+            version = _new_version(number, epoch, mark, zone, sql, plan, made)
             return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
@@ -428,7 +441,9 @@ class JobFolder:
         places = moves(last.known, [shape_of(root) for root in roots])
         fresh = fresh_names(known.operators)
         operators = tuple(next(fresh) if at is None else last.operators[at] for at in places)
-        version = _new_version(number, epoch, mark, zone, sql, plan, made, operators)
+        if None in places:
+            check_grafting(self.path, last.operators, noted=last.sources is not None)
+        version = _new_version(number, epoch, mark, zone, sql, plan, made, operators, known.sources)
         filled = how is OnChange.BACKFILL
         if filled:
             check_past(made, number)
@@ -461,8 +476,7 @@ class JobFolder:
         earlier = [self.checkpoint(version.epoch) for version, _ in known.line(known.version)[1:]]
         with self._writing():
             restored(self.checkpoint(manifest.current), earlier)
-            fresh = [each for each in after if each not in before]
-            joined(self.checkpoint(manifest.current), {f"control_{each}": f"control_{before[0]}" for each in fresh if before})
+            joined(self.checkpoint(manifest.current), _donors(known, manifest.version))
 
     def link(self, old: Path, epoch: int, places: Sequence[int | None] | None = None) -> None:
         """Makes the checkpoint of a new epoch of another, if there is one. places: see `change.copied`. Raises ConnectorError `disk-full` and its like."""
@@ -479,8 +493,11 @@ def _new_version(
     sql: str,
     plan: str,
     roots: Sequence[Root],
-    operators: tuple[str, ...],
+    operators: tuple[str, ...] | None = None,
+    sources: Sequence[Sequence[SourceNote]] = (),
 ) -> Version:
+    """operators: their names, where they are not the first. sources: those of the versions before."""
+    operators = first_names([shape_of(root) for root in roots]) if operators is None else operators
     return Version(
         number=number,
         epoch=epoch,
@@ -492,7 +509,24 @@ def _new_version(
         created=now(),
         operators=operators,
         sinks=sink_notes(roots),
+        sources=source_notes(roots, operators, sources),
     )
+
+
+def _donors(known: Manifest, version: Version) -> dict[str, str]:
+    """The sources that a version adds to a job and that do not begin at their beginning, each with one that stands where it is to stand: control files are read by all operators from
+    the same place on, and an operator that is new takes the rows that come from now on. An INSERT without operators that is new copies what the table has."""
+    before = known.version
+    tables = {shape.sink for shape in before.known}
+    fresh = [name for name in version.operators if name not in before.operators]
+    found = {f"control_{name}": f"control_{before.operators[0]}" for name in fresh}
+    notes = [note for notes in known.sources for note in notes]
+    names = {note["name"] for note in notes}
+    for note in version.sources or ():
+        donor = next((each["name"] for each in notes if each["table"] == note["table"]), None)
+        if donor is not None and note["name"] not in names and note["reader"] in {*fresh, *tables}:
+            found[note["name"]] = donor
+    return found
 
 
 def now() -> str:

@@ -100,7 +100,8 @@ class StreamJob:
             drop_null_rowtime=self.drop_null_rowtime,
             epoch=self.manifest.version.state_epoch,
             names=self._names,
-            strangers=tuple(sorted(self.manifest.operators)) if len(self.manifest.versions) > 1 else (),
+            source_names=(note["name"] for note in self.manifest.version.sources or ()),
+            strangers=self.manifest.strangers,
             read_beside=beside,
         )
         try:

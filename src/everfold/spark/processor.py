@@ -58,7 +58,7 @@ class BucketProcessor(StatefulProcessor):
     ) -> None:
         """`operator` is pickled, to be made only in the workers that run it; the first bucket speaks for all about time.
 
-        epoch: that of the operator's state. mark: kept in the state and compared, where no job folder does that: under a checkpoint of the user's own.
+        epoch: that of the operator's state. strangers: other operators of the job, whose state it may have been given to begin with: that is removed. mark: kept in the state and compared, where no job folder does that: under a checkpoint of the user's own.
         """
         self._mark, self._epoch = mark, epoch
         self._name, self._strangers = operator_name, strangers
