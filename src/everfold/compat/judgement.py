@@ -123,8 +123,9 @@ class _Pair:
         for at, call in column.origins:
             if at not in twins:
                 return Status.STARTS, f"{self._new.operators[at].label} is new"
-            if call is not None and call not in {each.text for each in self._old.operators[twins[at]].calls}:
-                label = next(each.label for each in self._new.operators[at].calls if each.text == call)
+            change = Change(self._old.operators[twins[at]], self._new.operators[at], self._terms)
+            label = next((each.label for each in change.added if each.text == call), None)
+            if label is not None:
                 return Status.STARTS, f"{label} is new"
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
-from everfold.compat import Judgement, QueryShape, Terms, Verdict, judge, shape_of, succeeding
+from everfold.compat import REFERENCE, Judgement, QueryShape, Terms, Verdict, judge, shape_of, succeeding
 from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
@@ -97,10 +97,12 @@ def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool) -> No
         )
 
 
-def going_on(old: Sequence[QueryShape], roots: Sequence[Root], version: int) -> tuple[Root, ...]:
+def going_on(
+    old: Sequence[QueryShape], roots: Sequence[Root], version: int, terms: Terms = REFERENCE
+) -> tuple[Root, ...]:
     """The plans in which each aggregate knows since when it counts: kept ones since they did, others since this version."""
     pairs = twins(old, [shape_of(root) for root in roots])
-    return tuple(succeeding(one, root, version).root for (one, _), root in zip(pairs, roots, strict=False))
+    return tuple(succeeding(one, root, version, terms).root for (one, _), root in zip(pairs, roots, strict=False))
 
 
 def check_past(roots: Sequence[Root], version: int) -> None:

@@ -437,7 +437,7 @@ class JobFolder:
             return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
-        made = going_on([] if reset else last.known, roots, number)
+        made = going_on([] if reset else last.known, roots, number, terms)
         places = moves(last.known, [shape_of(root) for root in roots])
         fresh = fresh_names(known.operators)
         operators = tuple(next(fresh) if at is None else last.operators[at] for at in places)

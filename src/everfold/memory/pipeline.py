@@ -125,12 +125,13 @@ class MemoryPipeline:
         StateError `no-backfill`, or `incompatible-change` where the judgement is that it cannot; this one is as it was then.
         """
         settings, old = settings or self._settings, shape_of(self._root)
-        judgement = judge([old], [shape_of(root)], Terms.of(settings))
+        terms = Terms.of(settings)
+        judgement = judge([old], [shape_of(root)], terms)
         if not judgement.verdict.reuses:
             raise StateError.of(
                 "incompatible-change", f"the change is {judgement.verdict.value}: the state cannot go on"
             )
-        succession = succeeding(old, root, version)
+        succession = succeeding(old, root, version, terms)
         again = MemoryPipeline(succession.root, settings, buckets=self._buckets, beside=self._beside)
         stages, others = again._by_place(), self._by_place()
         for one, other in succession.matching.pairs:

@@ -17,7 +17,7 @@ from everfold.operators.arrival import NUMBER
 from everfold.operators.clock import Clock
 from everfold.operators.contract import NO_WATERMARK, ClockSpec
 from everfold.operators.frames import reach_ms
-from everfold.operators.kept_calls import merged
+from everfold.operators.kept_calls import completed, merged
 from everfold.operators.runs import Runs
 from everfold.operators.zones import closed_until
 from everfold.plan.nodes import Frame
@@ -54,9 +54,9 @@ def stored_tables(shape: OperatorShape, stores: Iterable[Store], epoch: int) -> 
         expired = _expired_before(shape, head) if head else None
         for name, state in _tables(head):
             if "base" in state:
-                rows = _keyed(store, epoch, name, state, expired)
+                rows = completed(_keyed(store, epoch, name, state, expired), shape.calls)
             else:
-                rows = _whole(shape, _runs(store, epoch, name, state))
+                rows = _whole(shape, completed(_runs(store, epoch, name, state), shape.calls))
             parts.setdefault(name, []).append(rows)
     tables = [StoredTable(name, _together(frames)) for name, frames in parts.items()]
     # Of the windows only those of CUMULATE have totals.

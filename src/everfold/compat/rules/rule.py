@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from everfold.compat.derived import derived
 from everfold.compat.shape import CallShape, OperatorShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
@@ -46,14 +47,22 @@ class Change:
         return sorted(old) == sorted(new) if self.terms.extended else old == new
 
     @property
+    def derived(self) -> dict[CallShape, CallShape]:
+        """Calls that only the new one has, and the old one's out of whose state they follow, where that counts."""
+        if not self.terms.extended:
+            return {}
+        found = ((call, derived(call, self.old.calls)) for call in self.new.calls if call not in self.old.calls)
+        return {call: source for call, source in found if source is not None}
+
+    @property
     def kept(self) -> tuple[CallShape, ...]:
-        """Calls that both have, as the new one has them."""
-        return tuple(call for call in self.new.calls if call in self.old.calls)
+        """Calls for which there is state, as the new one has them."""
+        return tuple(call for call in self.new.calls if call in self.old.calls or call in self.derived)
 
     @property
     def added(self) -> tuple[CallShape, ...]:
-        """Calls that only the new one has."""
-        return tuple(call for call in self.new.calls if call not in self.old.calls)
+        """Calls of the new one for which there is none."""
+        return tuple(call for call in self.new.calls if call not in self.kept)
 
     @property
     def dropped(self) -> tuple[CallShape, ...]:
