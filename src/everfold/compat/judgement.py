@@ -9,7 +9,14 @@ from enum import StrEnum
 from everfold.compat.matching import NOTHING, all_below, matched, twins
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, Rule, Terms
 from everfold.compat.rules.rule import Said
-from everfold.compat.rules.topology import insert_gone, new_operator, operator_gone, operator_starts, other_kind
+from everfold.compat.rules.topology import (
+    insert_gone,
+    new_operator,
+    new_operator_over_changes,
+    operator_gone,
+    operator_starts,
+    other_kind,
+)
 from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
@@ -94,7 +101,8 @@ class _Pair:
         self._verdicts: dict[int, OperatorJudgement] = {}
         twins = self._matching.old
         for at, operator in enumerate(new.operators):
-            self._verdicts[at] = self._judged(old.operators[twins[at]] if at in twins else None, operator)
+            known = old.operators[twins[at]] if at in twins else None
+            self._verdicts[at] = self._begun(at) if known is None else self._judged(known, operator)
         known = {one for one, _ in self._matching.pairs}
         self._gone = [self._judged(each, None) for at, each in enumerate(old.operators) if at not in known]
 
@@ -129,20 +137,21 @@ class _Pair:
                 return Status.STARTS, f"{label} is new"
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
 
-    def _starts(self, new: OperatorShape) -> bool:
-        """Whether an operator can begin empty: none that goes on is above it, and it takes in no changes of rows that it has never seen."""
-        kept = {other for _, other in self._matching.pairs}
-        at = next(at for at, each in enumerate(self._new.operators) if each is new)
-        above = any(at in all_below(self._new, other) for other in kept)
-        return self._terms.extended and not above and not (new.input.updating and kept.intersection(new.below))
+    def _begun(self, at: int) -> OperatorJudgement:
+        """What becomes of an operator that is new. By the extended rules it begins empty, unless one that goes on would take in its rows, or it would have rows
+        taken back that it has never seen."""
+        new, kept = self._new.operators[at], {other for _, other in self._matching.pairs}
+        found = new_operator
+        if self._terms.extended and not any(at in all_below(self._new, other) for other in kept):
+            last_rows = new.kind == "ChangelogNormalize"
+            unseen = new.input.updating and not last_rows and (new.input.tables or not kept.isdisjoint(new.below))
+            found = new_operator_over_changes if unseen else operator_starts
+        return _decided(new.label, [found], Change(new, new))
 
-    def _judged(self, old: OperatorShape | None, new: OperatorShape | None) -> OperatorJudgement:
+    def _judged(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
         if new is None:
-            assert old is not None
             gone = insert_gone if self._terms.extended and self._new == NOTHING else operator_gone
             return _decided(old.label, [gone], Change(old, old))
-        if old is None:
-            return _decided(new.label, [operator_starts if self._starts(new) else new_operator], Change(new, new))
         if old == new:
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]

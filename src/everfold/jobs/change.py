@@ -22,7 +22,7 @@ from everfold.compat.report import as_text
 from everfold.errors import StateError
 from everfold.jobs.linking import link
 from everfold.jobs.soundness import newest, positions, unfinished
-from everfold.operators.backfill import beginning
+from everfold.operators.backfill import NEW_OPERATOR, beginning, unfillable
 from everfold.plan.nodes import Root, streamed
 
 
@@ -83,8 +83,11 @@ def _refused(code: str, message: str, judgement: Judgement, help_: str) -> State
     return StateError.of(code, f"{message}\n\n{as_text(judgement)}\n", help=help_)
 
 
-def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool) -> None:
-    """StateError `reshaped-query` if a job cannot be given more operators. operators: those that it has. noted: whether it is known what it reads."""
+def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool, filled: bool) -> None:
+    """StateError `reshaped-query`, `no-backfill` if a job cannot be given more operators. operators: those that it has. noted: whether it is known what it reads. filled: whether
+    what is new is to be given its past."""
+    if filled:
+        raise unfillable(NEW_OPERATOR)
     what = f"the new query has an operator more than the job in `{folder}`"
     if not operators:
         raise StateError.of(
@@ -203,15 +206,16 @@ def restored(checkpoint: Path, earlier: Iterable[Path]) -> None:
         _replace(log, "\n".join([text, *(f"{name}:{line}" for name, line in more.items())]))
 
 
-def joined(checkpoint: Path, pairs: Mapping[str, str]) -> None:
-    """Writes into a checkpoint that new sources stand where others do. pairs: the names of both, before that of what they read (`Sources`)."""
+def joined(checkpoint: Path, pairs: Mapping[str, str], kept: Path) -> None:
+    """Writes into a checkpoint that new sources stand where others do. pairs: the names of both, before that of what they read (`Sources`). kept: the folder of rows that are kept as they were:
+    a source of such rows has its own."""
     log = newest(checkpoint / "offsets")
     if log is None:
         return
     text = log.read_text(encoding="utf-8").rstrip("\n")
     for name, line in positions(checkpoint, int(log.name)).items():
         for new, other in pairs.items():
-            if re.fullmatch(f"{re.escape(other)}(_[0-9a-f]{{8}})?", name):
+            if re.fullmatch(f"{re.escape(other)}(_[0-9a-f]{{8}})?", name) and not [*kept.glob(f"**/{name}.rows")]:
                 new_name = new + name.removeprefix(other)
                 text += f"\n{new_name}:{line}"
                 if (checkpoint / "sources" / name).is_dir():

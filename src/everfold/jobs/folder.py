@@ -442,7 +442,8 @@ class JobFolder:
         fresh = fresh_names(known.operators)
         operators = tuple(next(fresh) if at is None else last.operators[at] for at in places)
         if None in places:
-            check_grafting(self.path, last.operators, noted=last.sources is not None)
+            filled = how is OnChange.BACKFILL
+            check_grafting(self.path, last.operators, noted=last.sources is not None, filled=filled)
         version = _new_version(number, epoch, mark, zone, sql, plan, made, operators, known.sources)
         filled = how is OnChange.BACKFILL
         if filled:
@@ -476,7 +477,7 @@ class JobFolder:
         earlier = [self.checkpoint(version.epoch) for version, _ in known.line(known.version)[1:]]
         with self._writing():
             restored(self.checkpoint(manifest.current), earlier)
-            joined(self.checkpoint(manifest.current), _donors(known, manifest.version))
+            joined(self.checkpoint(manifest.current), _donors(known, manifest.version), self.path / "sources")
 
     def link(self, old: Path, epoch: int, places: Sequence[int | None] | None = None) -> None:
         """Makes the checkpoint of a new epoch of another, if there is one. places: see `change.copied`. Raises ConnectorError `disk-full` and its like."""
