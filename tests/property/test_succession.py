@@ -13,6 +13,7 @@ from property.halves import Seen, batch, hold, hold_filled, in_order, planned, r
 
 from everfold.compat import Terms, Verdict
 from everfold.errors import SqlError
+from everfold.sql.planner import Session
 
 CASES = Path(__file__).parents[1] / "cases" / "compat"
 
@@ -58,7 +59,27 @@ def test_past_of_a_job_that_had_ended(frame: str) -> None:
         assert in_order(changed.rows, changed.names) == in_order(whole.rows[given_before:], whole.names)
 
 
+def test_rows_that_wait_may_lack_a_column() -> None:
+    """Many batches bring rows of one time, before the change and after it, so that pages with the column and without it are put together."""
+    over = "FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)"
+    before = planned(f"SELECT a, ts, SUM(b) OVER w AS s {over}", delay=3600)
+    after = planned(f"SELECT a, ts, d, SUM(b) OVER w AS s, COUNT(*) OVER w AS n {over}", delay=3600)
+    given = [row | {"ts": row["ts"] % 3_000_000} for seed in range(3) for row in rows(seed)]
+    running, whole = Seen(before), Seen(before)
+    running.feed(given[:90])
+    changed = Seen(
+        after, running.pipeline.changed(after, 1, Session().settings.with_option("everfold.compat.rules", "extended"))
+    )
+    changed.feed(given[90:], last=True)
+    whole.feed(given, last=True)
+    assert in_order(changed.rows, ["a", "ts", "s"]) == in_order(whole.rows, ["a", "ts", "s"])
+    assert sum(row["n"] is not None for row in changed.rows)
+    later = [row for row in changed.rows if row["d"] is not None]
+    assert len(later) == sum(row["d"] is not None for row in given[90:])
+
+
 HOP = "FROM HOP(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND) GROUP BY window_start, window_end"
+TUMBLE = "FROM TUMBLE(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '15' SECOND) GROUP BY window_start, window_end"
 EXTENDED = {
     "keys in another order": ("SELECT a, d, SUM(b), MAX(c) FROM MyTable GROUP BY a, d", "SELECT a, d, SUM(b), MAX(c) FROM MyTable GROUP BY d, a"),
     "keys of a window in another order": (f"SELECT a, d, SUM(b) {HOP}, a, d", f"SELECT a, d, SUM(b) {HOP}, d, a"),
@@ -93,6 +114,15 @@ EXTENDED = {
         "SELECT a, b, AVG(b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",
         "SELECT a, b, SUM(b) OVER w, COUNT(b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",
     ),
+    "columns of OVER come and go": (
+        "SELECT a, b, c, ts, SUM(b) OVER (PARTITION BY a ORDER BY ts ROWS 5 PRECEDING) FROM MyTable",
+        "SELECT a, b, d, ts, SUM(b) OVER (PARTITION BY a ORDER BY ts ROWS 5 PRECEDING) FROM MyTable",
+    ),
+    "TUMBLE of the slices of HOP": (f"SELECT window_start, a, SUM(b), MAX(c), COUNT(DISTINCT b) {HOP}, a", f"SELECT window_start, a, SUM(b), MAX(c), COUNT(DISTINCT b) {TUMBLE}, a"),
+    "TUMBLE of two slices": (f"SELECT window_start, a, SUM(b), AVG(c) {HOP}, a", f"SELECT window_start, a, SUM(b), AVG(c) {TUMBLE.replace('15', '10')}, a"),
+    "a shorter HOP": (f"SELECT window_start, a, SUM(b), AVG(c) {HOP}, a", f"SELECT window_start, a, SUM(b), AVG(c) {HOP.replace('15', '10')}, a"),
+    "HOP by two slices": (f"SELECT window_start, SUM(b) {HOP.replace('15', '20')}", f"SELECT window_start, SUM(b) {HOP.replace('15', '20').replace(chr(39) + '5', chr(39) + '10')}"),
+    "the longest window of CUMULATE": (f"SELECT window_start, a, SUM(b), MAX(c) {HOP.replace('HOP', 'CUMULATE')}, a", f"SELECT window_start, a, SUM(b), MAX(c) {TUMBLE}, a"),
     "a DISTINCT call more in a frame": (
         "SELECT a, b, SUM(b) OVER (PARTITION BY a ORDER BY ts) FROM MyTable",
         "SELECT a, b, SUM(b) OVER w, COUNT(DISTINCT b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -135,6 +136,9 @@ class _Pair:
             label = next((each.label for each in change.added if each.text == call), None)
             if label is not None:
                 return Status.STARTS, f"{label} is new"
+        came = [each for pair in self._matching.pairs for each in self._came(*pair) if _reads(column.text, each)]
+        if came:
+            return Status.STARTS, f"`{came[0]}` is new"
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
 
     def _begun(self, at: int) -> OperatorJudgement:
@@ -148,6 +152,11 @@ class _Pair:
             found = new_operator_over_changes if unseen else operator_starts
         return _decided(new.label, [found], Change(new, new))
 
+    def _came(self, one: int, other: int) -> tuple[str, ...]:
+        """Columns that have come to the rows of an operator."""
+        change = Change(self._old.operators[one], self._new.operators[other], self._terms)
+        return change.came if change.tolerant else ()
+
     def _judged(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
         if new is None:
             gone = insert_gone if self._terms.extended and self._new == NOTHING else operator_gone
@@ -156,6 +165,11 @@ class _Pair:
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
         return _decided(new.label, rules, Change(old, new, self._terms))
+
+
+def _reads(text: str, column: str) -> bool:
+    """Whether a column of the result is made of another, by their canonical texts."""
+    return re.search(rf"(?<![\w.]){re.escape(column)}(?![\w.])", text) is not None
 
 
 def _decided(label: str, rules: Sequence[Rule], change: Change) -> OperatorJudgement:

@@ -211,7 +211,7 @@ class OverOperator:
             places = left.with_columns((pl.col(_TIME) // width * width).alias("at"))
             for (at,), part in places.partition_by("at", as_dict=True, include_key=False).items():
                 waiting.append(at, self._to_page(part))
-                waiting.compact(at, pl.concat)
+                waiting.compact(at, self._compacted)
         return due.sort(_TIME, NUMBER)
 
     def _computed(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
@@ -245,6 +245,9 @@ class OverOperator:
         return due.select(*columns, *values, pl.col(_TIME).alias(ORDER))
 
     # --- pages of waiting rows ----------------------------------------------------------------------------------------
+
+    def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
+        return self._to_page(pl.concat(map(self._from_page, pages)))
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._column_names.items()]

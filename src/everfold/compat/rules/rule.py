@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from everfold.compat.derived import derived
 from everfold.compat.shape import CallShape, OperatorShape
+from everfold.compat.slices import made_of_kept_slices
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
 from everfold.sql.settings import Settings
@@ -45,6 +46,28 @@ class Change:
         """Whether groups are made by the same fields, and, unless that is known to do no harm, in the same order."""
         old, new = self.old.keys, self.new.keys
         return sorted(old) == sorted(new) if self.terms.extended else old == new
+
+    @property
+    def came(self) -> tuple[str, ...]:
+        """Columns of rows that only the new one has."""
+        return tuple(sorted({*self.new.columns} - {*self.old.columns}))
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """Columns of rows that only the old one has."""
+        return tuple(sorted({*self.old.columns} - {*self.new.columns}))
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether rows that are kept may do without columns that have come: each may be NULL there, where that counts."""
+        types = {each.text: each.type for each in self.new.kept.columns}
+        return self.terms.extended and not any(types.get(each, "NOT NULL").endswith("NOT NULL") for each in self.came)
+
+    @property
+    def resliced(self) -> bool:
+        """Whether the windows are others, made of what is kept, where that counts."""
+        different = self.old.window != self.new.window
+        return different and self.terms.extended and made_of_kept_slices(self.old, self.new)
 
     @property
     def derived(self) -> dict[CallShape, CallShape]:
@@ -111,10 +134,10 @@ def rule(code: str, verdict: Verdict) -> Callable[[Applies], Rule]:
 
 def other_rows(change: Change) -> Iterator[Said]:
     """What is said where an operator keeps rows and their columns have changed."""
-    old, new = set(change.old.columns), set(change.new.columns)
-    if old != new:
-        gone, came = (sentence_of(tuple(sorted(each))) for each in (old - new, new - old))
-        yield Said(f"its rows had {gone} and are to have {came}", change.new.span)
+    if change.came or change.gone:
+        yield Said(
+            f"its rows had {sentence_of(change.gone)} and are to have {sentence_of(change.came)}", change.new.span
+        )
 
 
 def sentence_of(texts: tuple[str, ...]) -> str:
