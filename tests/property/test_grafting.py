@@ -10,7 +10,6 @@ import pytest
 from property.halves import ROWS, batch, planned, rows
 
 from everfold.compat import Terms, Verdict, judge, shape_of
-from everfold.errors import StateError
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Root, streamed, tables_of
@@ -153,3 +152,47 @@ def test_beside_one_that_is_kept(kept: str, new_first: bool) -> None:
         running.now.subtract(so_far)
         running.now.update(started.now)
         assert found.now == Counter({row: count for row, count in running.now.items() if count}), new
+
+
+STANDING = {
+    "groups": "SELECT a, d, SUM(b) AS s, MIN(c) AS m, COUNT(*) AS n FROM MyTable GROUP BY a, d",
+    "groups of some": "SELECT a, d, SUM(b) AS s, MIN(c) AS m, COUNT(*) AS n FROM MyTable GROUP BY a, d HAVING COUNT(*) < 3",
+    "all": "SELECT 1 AS a, 2 AS d, SUM(b) AS s, MIN(c) AS m, COUNT(*) AS n FROM MyTable",
+    "groups of groups": (
+        "SELECT a, MIN(d) AS d, SUM(s) AS s, MIN(m) AS m, COUNT(*) AS n FROM "
+        "(SELECT a, d, SUM(b) AS s, MIN(c) AS m FROM MyTable GROUP BY a, d) GROUP BY a"
+    ),
+    "Top-N": (
+        "SELECT a, d, b AS s, c AS m, r AS n FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY a ORDER BY b DESC, c, d, ts) AS r FROM MyTable) WHERE r <= 3"
+    ),
+    "Top-N of groups": (
+        "SELECT a, d, s, m, n FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY d ORDER BY s DESC, a) AS r FROM "
+        "(SELECT a, d, SUM(b) AS s, MIN(c) AS m, COUNT(*) AS n FROM MyTable GROUP BY a, d)) WHERE r <= 2"
+    ),
+}  # fmt: skip
+OVER_STANDING = {
+    "groups": "SELECT a, SUM(s) AS s, MAX(s) AS x, MIN(m) AS m, COUNT(DISTINCT n) AS n, MAX(d) AS d FROM v GROUP BY a",
+    "one group": "SELECT SUM(s) AS s, COUNT(m) AS m, SUM(n) AS n, COUNT(DISTINCT a) AS a, MIN(d) AS d FROM v",
+    "Top-N": "SELECT a, d, s, m, n FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY n ORDER BY s, a, d, m) AS r FROM v) WHERE r <= 2",
+    "groups of groups": (
+        "SELECT x, COUNT(*) AS c FROM (SELECT s, SUM(m) AS x, COUNT(a) AS a, COUNT(d) AS d, COUNT(n) AS n FROM v GROUP BY s) WHERE a + d + n > 0 GROUP BY x"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OVER_STANDING)
+@pytest.mark.parametrize("below", STANDING)
+def test_above_one_whose_rows_stand(below: str, what: str) -> None:
+    before, after = planned(STANDING[below]), planned(f"WITH v AS ({STANDING[below]}) {OVER_STANDING[what]}")
+    judgement = judge([shape_of(before)], [shape_of(after)], Terms(extended=True))
+    assert judgement.verdict is Verdict.FULLY, judgement
+    for seed in range(3):
+        given = rows(seed)
+        first, second = given[: ROWS // 2], given[ROWS // 2 :]
+        found = changed(before, after, first)
+        always = Result(after)
+        always.feed(first)
+        for part in (second[:1], second[1:]):
+            for each in (found, always):
+                each.feed(part)
+            assert found.now == always.now

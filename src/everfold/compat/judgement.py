@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from everfold.compat.matching import NOTHING, all_below, matched, twins
+from everfold.compat.grafting import is_below_kept, is_blind, is_complete
+from everfold.compat.matching import NOTHING, matched, twins
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, Rule, Terms
 from everfold.compat.rules.rule import Said
 from everfold.compat.rules.topology import (
     insert_gone,
     new_operator,
-    new_operator_over_changes,
+    operator_over_changes,
+    operator_over_standing_rows,
     operator_gone,
     operator_starts,
     other_kind,
@@ -101,6 +103,7 @@ class _Pair:
         self._matching = matched(old, new)
         self._verdicts: dict[int, OperatorJudgement] = {}
         twins = self._matching.old
+        self._kept = frozenset(twins)
         for at, operator in enumerate(new.operators):
             known = old.operators[twins[at]] if at in twins else None
             self._verdicts[at] = self._begun(at) if known is None else self._judged(known, operator)
@@ -131,6 +134,8 @@ class _Pair:
         twins = self._matching.old
         for at, call in column.origins:
             if at not in twins:
+                if is_complete(self._new, at, self._kept):
+                    continue
                 return Status.STARTS, f"{self._new.operators[at].label} is new"
             change = Change(self._old.operators[twins[at]], self._new.operators[at], self._terms)
             label = next((each.label for each in change.added if each.text == call), None)
@@ -142,15 +147,15 @@ class _Pair:
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
 
     def _begun(self, at: int) -> OperatorJudgement:
-        """What becomes of an operator that is new. By the extended rules it begins empty, unless one that goes on would take in its rows, or it would have rows
-        taken back that it has never seen."""
-        new, kept = self._new.operators[at], {other for _, other in self._matching.pairs}
-        found = new_operator
-        if self._terms.extended and not any(at in all_below(self._new, other) for other in kept):
-            last_rows = new.kind == "ChangelogNormalize"
-            unseen = new.input.updating and not last_rows and (new.input.tables or not kept.isdisjoint(new.below))
-            found = new_operator_over_changes if unseen else operator_starts
-        return _decided(new.label, [found], Change(new, new))
+        """What becomes of an operator that is new: by the extended rules it begins with the rows that stand below, or empty."""
+        new = self._new.operators[at]
+        rule = new_operator
+        if self._terms.extended and not is_below_kept(self._new, at, self._kept):
+            if is_complete(self._new, at, self._kept):
+                rule = operator_over_standing_rows
+            else:
+                rule = operator_over_changes if is_blind(self._new, at, self._kept) else operator_starts
+        return _decided(new.label, [rule], Change(new, new))
 
     def _came(self, one: int, other: int) -> tuple[str, ...]:
         """Columns that have come to the rows of an operator."""

@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everfold.compat import Terms, judge, shape_of, succeeding
+from everfold.compat.grafting import is_complete, standing_below
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
 from everfold.operators.backfill import NEW_OPERATOR, as_given, beginning, is_fillable, unfillable
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import NO_WATERMARK, Meta, Operator, Stats
+from everfold.operators.standing import is_standing
 from everfold.plan.changelog import KIND, ORDER, RowKind, is_updating
 from everfold.plan.nodes import (
     Filter,
@@ -55,13 +57,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Stage:
-    """A stateful node at work. past: what its next batch begins with, by bucket (`operators.backfill`)."""
+    """A stateful node at work. past: what its next batch begins with, by bucket (`operators.backfill`). stands: whether that gives the
+    rows that stand first (`operators.standing`)."""
 
     node: StatefulNode
     operator: Operator
     stores: list[MemoryStore]
     stats: list[Stats] = field(default_factory=list)
     past: list[pl.DataFrame] | None = None
+    stands: bool = False
 
 
 @dataclass(slots=True)
@@ -132,7 +136,8 @@ class MemoryPipeline:
         """
         settings, old = settings or self._settings, shape_of(self._root)
         terms = Terms.of(settings)
-        judgement = judge([old], [shape_of(root)], terms)
+        new = shape_of(root)
+        judgement = judge([old], [new], terms)
         if not judgement.verdict.reuses:
             raise StateError.of(
                 "incompatible-change", f"the change is {judgement.verdict.value}: the state cannot go on"
@@ -141,17 +146,20 @@ class MemoryPipeline:
         others, kept = self._by_place(), succession.matching.old
         taken = {stage.operator.name for stage in others}
         fresh = (name for name in map("w{}".format, count(1)) if name not in taken)
-        places = range(sum(map(is_stateful, streamed(succession.root.input))))
-        names = [others[kept[at]].operator.name if at in kept else next(fresh) for at in places]
+        names = [others[kept[at]].operator.name if at in kept else next(fresh) for at in range(len(new.operators))]
         again = self._with(succession.root, settings, names)
         stages = again._by_place()
         for at, one in kept.items():
             stages[at].stores, stages[at].stats = others[one].stores, others[one].stats
+        for at in standing_below(new, kept):
+            stages[at].stands = True
         again._dropped, again._started = self._dropped, self._started
-        for at, stage in enumerate(stages) if history is not None else ():
-            if at not in kept:
-                raise unfillable(NEW_OPERATOR, stage.node.span)
-            again._recall(stage, version, history)
+        if history is not None:
+            for at, stage in enumerate(stages):
+                if at not in kept and not is_complete(new, at, kept):
+                    raise unfillable(NEW_OPERATOR, stage.node.span)
+            for at in kept:
+                again._recall(stages[at], version, history)
         return again
 
     def _with(self, root: Root, settings: Settings, names: Sequence[str]) -> MemoryPipeline:
@@ -355,8 +363,10 @@ class _Batch:
         prepared = operator.prepare(_prepared(self.duck, node, below, operator))
         metas = [Meta(self.duck.now_ms, below.watermarks, self.flush)]
         filled: list[pl.DataFrame] = []
+        if stage.stands and is_standing(operator):
+            filled, stage.stands = [operator.standing(store) for store in stage.stores], False
         if stage.past is not None and is_fillable(operator):
-            filled = [operator.fill(store, [past]) for store, past in zip(stage.stores, stage.past, strict=True)]
+            filled += [operator.fill(store, [past]) for store, past in zip(stage.stores, stage.past, strict=True)]
             stage.past = None
         steps = [
             operator.step(store, [prepared.filter(pl.col("hash") % buckets == at) if buckets > 1 else prepared], metas)

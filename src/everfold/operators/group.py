@@ -23,6 +23,7 @@ from everfold.operators.grouping import Count, ValueTable, group_layout
 from everfold.operators.layout import normalised, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.partitions import low_place, place, ranges
+from everfold.operators.standing import BEFORE_ALL
 from everfold.operators.zones import closed_until
 from everfold.plan.nodes import GroupAggregate, InWindow, TimeKind
 from everfold.state.heads import read_head, write_head
@@ -208,6 +209,16 @@ class GroupOperator:
         write_head(store, self._epoch, head | state.encode())
         return rows
 
+    # --- what stands --------------------------------------------------------------------------------------------------
+
+    def standing(self, store: Store) -> pl.DataFrame:
+        """The results of all groups."""
+        head = read_head(store, self._epoch)
+        state = _State(self, store, head, Clock.decode(self._clock, head.get("clock")).now_ms, None)
+        groups = state.every_group().with_row_index("g")
+        groups = groups.with_columns(pl.lit(BEFORE_ALL, dtype=pl.Int64).alias("seq"), pl.lit(False).alias("had"))
+        return self._changed(groups, groups.clear(), pl.lit(True))
+
     # --- calls that keep values ---------------------------------------------------------------------------------------
 
     def _appeared(self, table: ValueTable, moved: pl.DataFrame) -> list[pl.DataFrame]:
@@ -304,7 +315,14 @@ class _State:
         """The stored rows of groups: `hash`, keys, slots, `n`, and `touched` where they know it."""
         keys = [pl.col(key).alias(name) for key, name in self._names.items()]
         wanted = groups.select(pl.col("hash").alias("h"), *keys)
-        page = self._groups.find(wanted, expired_before=self._expired)
+        return self._groups_of(self._groups.find(wanted, expired_before=self._expired))
+
+    def every_group(self) -> pl.DataFrame:
+        """The stored rows of all groups, as `find_groups` gives them."""
+        page = self._groups.all(expired_before=self._expired)
+        return self._layout.empty({"hash": pl.Int64(), "n": pl.Int64()}) if page.is_empty() else self._groups_of(page)
+
+    def _groups_of(self, page: pl.DataFrame) -> pl.DataFrame:
         number = pl.col("n") if "n" in page.columns else pl.lit(None, dtype=pl.Int64).alias("n")
         page = page.with_columns(pl.col("h").alias("hash"), number)
         touched = ["touched"] if self._touched and "touched" in page.columns else []

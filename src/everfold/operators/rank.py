@@ -23,6 +23,7 @@ from everfold.operators.frames import PART, in_partitions
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.partitions import place, ranges
 from everfold.operators.ranking import RankedRows
+from everfold.operators.standing import BEFORE_ALL
 from everfold.plan.changelog import KIND, is_updating
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import Rank
@@ -96,6 +97,15 @@ class RankOperator:
         rows = rows.join(first, on=["hash", *self._rows.keys], nulls_equal=True, maintain_order="left")
         kept.keep(rows)
         return rows, ignored
+
+    def standing(self, store: Store) -> pl.DataFrame:
+        """The rows that are among the first. Only of an operator whose rows may change."""
+        head = read_head(store, self._epoch)
+        now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
+        kept = _Kept(self._rows, self._node, self._counted, self._epoch, store, head.get("rows"), now_ms)
+        rows = in_partitions(self._rows.in_order(kept.all()), self._rows.keys)
+        rows = rows.with_columns(_places().alias(_NOW), pl.lit(None, dtype=pl.Int64).alias(_BEFORE))
+        return self._changed(rows.with_columns(pl.lit(BEFORE_ALL, dtype=pl.Int64).alias("turn")))
 
     def _taken_back(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         """Rows that come, `alive` if none has taken them back: each that does takes the first of those that are like it in everything."""
@@ -179,12 +189,18 @@ class _Kept:
 
     def of(self, partitions: pl.DataFrame) -> pl.DataFrame:
         """What is kept of partitions."""
+        found = self._from_page(self._table.scan(ranges(partitions), expired_before=self._expired))
+        return found.join(partitions, on=["hash", *self._rows.keys], how="semi", nulls_equal=True)
+
+    def all(self) -> pl.DataFrame:
+        """What is kept of all partitions."""
+        return self._from_page(self._table.all(expired_before=self._expired))
+
+    def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
         fixed = {"hash": pl.Int64(), NUMBER: pl.Int64()}
-        page = self._table.scan(ranges(partitions), expired_before=self._expired)
         if page.is_empty():
             return pl.DataFrame(schema={**fixed, **self._rows.types})
-        found = self._rows.from_page(page, list(fixed))
-        return found.join(partitions, on=["hash", *self._rows.keys], how="semi", nulls_equal=True)
+        return self._rows.from_page(page, list(fixed))
 
     def keep(self, rows: pl.DataFrame) -> None:
         """Keeps what may be among the first later on, and lets go of the rest."""

@@ -143,6 +143,10 @@ class KeyedTable:
             return pl.DataFrame(schema={PLACE: pl.Int64})
         return _live(self._newest(versions), expired_before)
 
+    def all(self, *, expired_before: int | None = None) -> pl.DataFrame:
+        """All rows, as `find` gives them."""
+        return self.scan(pl.DataFrame({"low": [_FIRST], "high": [_LAST]}), expired_before=expired_before)
+
     def write(
         self,
         rows: pl.DataFrame,

@@ -63,14 +63,33 @@ def operator_starts(change: Change) -> Iterator[Said]:
 
 
 @rule("OPR006", Verdict.INCOMPATIBLE)
-def new_operator_over_changes(change: Change) -> Iterator[Said]:
-    """An operator that keeps state is new, over rows that may be taken back: over an aggregation that is kept, or over a table whose rows change. Only by the extended rules.
+def operator_over_changes(change: Change) -> Iterator[Said]:
+    """An operator that keeps state is new, over rows that may be taken back. Only by the extended rules, and where OPR007 does not help.
 
-    Rows that it never took in could be taken back from it, and its result would be wrong for ever.
+    It may be over a table whose rows change, over windows with early results, or depend on the order in which rows come (FIRST_VALUE, say). Rows that it never took in could be
+    taken back from it, and its result would be wrong for ever.
 
     Way out: compute it in a job of its own, over the old one's result, or take a new `--state` folder.
     """
     yield Said(f"{change.new.label} is new, over rows that may be taken back", change.new.span)
 
 
-RULES = (new_operator, operator_gone, other_kind, insert_gone, operator_starts, new_operator_over_changes)
+@rule("OPR007", Verdict.FULLY)
+def operator_over_standing_rows(change: Change) -> Iterator[Said]:
+    """An operator that keeps state is new, above one that is kept and whose result is in its state: groups, a Top-N, the last row by key. Only by the extended rules.
+
+    It begins with the rows that stand below it, all of them, so its result is that of a query that has always been so. Rows that had been forgotten there by `table.exec.state.ttl` are not
+    among them.
+    """
+    yield Said(f"{change.new.label} is new: it begins with the rows that stand below it", change.new.span)
+
+
+RULES = (
+    new_operator,
+    operator_gone,
+    other_kind,
+    insert_gone,
+    operator_starts,
+    operator_over_changes,
+    operator_over_standing_rows,
+)
