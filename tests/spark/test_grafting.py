@@ -139,3 +139,22 @@ def test_nothing_of_another_operator_stays_in_a_new_one(run: Run, spark: SparkSe
     assert "pages_w1" not in json.dumps(
         json.loads(max((checkpoint / "state/0/_metadata/v2").glob("[0-9]*")).read_text().partition("\n")[2])
     )
+
+
+def test_a_group_above_groups_begins_with_what_they_have(run: Run, tmp_path: Path) -> None:
+    groups = "SELECT k, SUM(x) AS s FROM t GROUP BY k"
+    query = f"{RULES}SELECT s, COUNT(*) AS n FROM ({groups}) GROUP BY s;"
+
+    def held(*options: str) -> dict[int, int]:
+        changes = answered(run(query, *options))
+        for row in changes:
+            result[row["s"]] = result.get(row["s"], 0) + (row["n"] if row["op"] in ("+I", "+U") else -row["n"])
+        return {s: n for s, n in result.items() if n}
+
+    result: dict[int, int] = {}
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 6, "00:02"), ("a", 5, "00:03"), ("c", 3, "00:03")])
+    assert len(now(answered(run(f"{RULES}{groups};")))) == 3
+    put(tmp_path, "2.json", [("a", 2, "00:04"), ("d", 6, "00:05")])
+    assert held() == {8: 1, 6: 2, 3: 1}
+    put(tmp_path, "3.json", [("b", 2, "00:06"), ("c", 3, "00:07")])
+    assert held() == {8: 2, 6: 2}

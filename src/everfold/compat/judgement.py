@@ -14,9 +14,9 @@ from everfold.compat.rules.rule import Said
 from everfold.compat.rules.topology import (
     insert_gone,
     new_operator,
+    operator_gone,
     operator_over_changes,
     operator_over_standing_rows,
-    operator_gone,
     operator_starts,
     other_kind,
 )
@@ -105,8 +105,7 @@ class _Pair:
         twins = self._matching.old
         self._kept = frozenset(twins)
         for at, operator in enumerate(new.operators):
-            known = old.operators[twins[at]] if at in twins else None
-            self._verdicts[at] = self._begun(at) if known is None else self._judged(known, operator)
+            self._verdicts[at] = self._judged(old.operators[twins[at]], operator) if at in twins else self._begun(at)
         known = {one for one, _ in self._matching.pairs}
         self._gone = [self._judged(each, None) for at, each in enumerate(old.operators) if at not in known]
 

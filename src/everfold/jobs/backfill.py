@@ -8,7 +8,7 @@ neither loses nor repeats them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,7 +65,7 @@ class Filled:
 @dataclass(slots=True)
 class Backfill:
     """Makes the past of the aggregates that begin with a version. reading: a session for state. checkpoint: where the job stands. target: the folder for what is made.
-    epoch: of the state. operators: their names, by place. notes: of its sources. gone: what of the past is there no more, as sentences."""
+    epoch: of the state. operators: their names, by place; fresh: those that are new as a whole, which have another past. notes: of its sources. gone: what of the past is there no more, as sentences."""
 
     spark: SparkSession
     reading: SparkSession
@@ -74,6 +74,7 @@ class Backfill:
     version: int
     epoch: int
     operators: Sequence[str]
+    fresh: Collection[str]
     notes: Sequence[SourceNote]
     sources: Sources
     zone: str
@@ -95,7 +96,8 @@ class Backfill:
         nodes = operators_of(roots)
         self._operators = {id(node): name for name, node in zip(self.operators, nodes, strict=True)}
         try:
-            begun = ((node, beginning(node, self.version)) for node in nodes)
+            known = (node for node in nodes if self._operators[id(node)] not in self.fresh)
+            begun = ((node, beginning(node, self.version)) for node in known)
             return [self._filled(node, new) for node, new in begun if new is not None]
         except Exception as error:
             raise explained(error, self.sources.opened, self.log_file) from error

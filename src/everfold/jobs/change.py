@@ -21,9 +21,10 @@ from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
 from everfold.jobs.linking import link
+from everfold.jobs.naming import Grafted
 from everfold.jobs.soundness import newest, positions, unfinished
 from everfold.operators.backfill import NEW_OPERATOR, beginning, unfillable
-from everfold.plan.nodes import Root, streamed
+from everfold.plan.nodes import Root, StatefulNode
 
 
 class OnChange(StrEnum):
@@ -83,21 +84,19 @@ def _refused(code: str, message: str, judgement: Judgement, help_: str) -> State
     return StateError.of(code, f"{message}\n\n{as_text(judgement)}\n", help=help_)
 
 
-def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool, filled: bool) -> None:
+def check_grafting(folder: Path, operators: Sequence[str], grafted: Grafted, *, noted: bool, filled: bool) -> None:
     """StateError `reshaped-query`, `no-backfill` if a job cannot be given more operators. operators: those that it has. noted: whether it is known what it reads. filled: whether
     what is new is to be given its past."""
-    if filled:
-        raise unfillable(NEW_OPERATOR)
     what = f"the new query has an operator more than the job in `{folder}`"
     if not operators:
-        raise StateError.of(
-            "reshaped-query", f"{what}, which has none: it has no state that another could lie beside", help=_NO_PLACE
-        )
+        none = f"{what}, which has none: it has no state that another could lie beside"
+        raise StateError.of("reshaped-query", none, help=_NO_PLACE)
     if not noted:
         way = "run the old query once more, and then change it"
-        raise StateError.of(
-            "reshaped-query", f"{what}, of which an earlier everfold did not note what it reads", help=way
-        )
+        unnoted = f"{what}, of which an earlier everfold did not note what it reads"
+        raise StateError.of("reshaped-query", unnoted, help=way)
+    if filled and grafted.empty:
+        raise unfillable(NEW_OPERATOR)
 
 
 def going_on(
@@ -108,9 +107,9 @@ def going_on(
     return tuple(succeeding(one, root, version, terms).root for (one, _), root in zip(pairs, roots, strict=False))
 
 
-def check_past(roots: Sequence[Root], version: int) -> None:
-    """StateError `no-backfill` if an aggregate that begins with this version cannot be given its past."""
-    for node in (node for root in roots for node in streamed(root.input)):
+def check_past(operators: Iterable[StatefulNode], version: int) -> None:
+    """StateError `no-backfill` if an aggregate that begins with this version, in an operator that goes on, cannot be given its past."""
+    for node in operators:
         beginning(node, version)
 
 

@@ -283,6 +283,7 @@ class Engine:
             version=manifest.version.number,
             epoch=manifest.version.state_epoch,
             operators=manifest.version.operators,
+            fresh=manifest.fresh,
             notes=manifest.version.sources or (),
             sources=sources,
             zone=zone,

@@ -46,15 +46,15 @@ from everfold.jobs.change import (
     restored,
 )
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
-from everfold.jobs.naming import SourceNote, first_names, fresh_names, moves, source_notes
+from everfold.jobs.naming import Grafted, SourceNote, first_names, fresh_names, moves, operators_of, source_notes
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MANIFEST_FORMAT = 2
-"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`. Format 1, without them, is read too."""
+MANIFEST_FORMAT = 3
+"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `sources` and `shown`. Earlier formats, without them, are read too."""
 _JVM_LOCK_PATIENCE_S = 10.0
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
@@ -83,7 +83,8 @@ class Version:
     (`compat.keeping`), with what each aggregate counts since. operators: their names in the checkpoint, by place (`naming`). number: from 0. state_epoch: the number of the version in which its
     state began as a whole, 0 for one that began at the beginning of the input. history: the number under which lies what its new
     aggregates were given of the past, None if they were not. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes,
-    sources: what it reads, each in the order of the plan; None if that was not noted."""
+    sources: what it reads, each in the order of the plan; None if that was not noted. shown: by the names of operators, the number of the version in which the one above them, which was new,
+    was given their rows."""
 
     number: int
     epoch: int
@@ -101,6 +102,7 @@ class Version:
     rebuilt: bool = False
     sinks: tuple[SinkNote, ...] | None = None
     sources: tuple[SourceNote, ...] | None = None
+    shown: dict[str, int] = field(default_factory=dict)
 
     @property
     def backfilled(self) -> bool:
@@ -175,6 +177,12 @@ class Manifest:
         return frozenset(name for version in self.versions for name in version.operators)
 
     @property
+    def fresh(self) -> frozenset[str]:
+        """The names of the operators that the version before the current one did not have."""
+        before = [name for version, _ in self.line(self.version)[1:2] for name in version.operators]
+        return frozenset(self.version.operators).difference(before)
+
+    @property
     def strangers(self) -> dict[str, tuple[str, ...]]:
         """Of each operator that the job did not begin with, the others: it began with the state of one of them (`change.copied`)."""
         later = self.operators.difference(self.versions[0].operators)
@@ -228,7 +236,7 @@ class Manifest:
 def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
     """A parsed object with the fields of the class, of which those with a default may be missing; ValueError when it is none, or has others."""
     names = {each.name for each in fields(of)}
-    needed = {each.name for each in fields(of) if each.default is MISSING}
+    needed = {each.name for each in fields(of) if each.default is MISSING and each.default_factory is MISSING}
     if not isinstance(found, dict) or not needed <= found.keys() <= names:
         raise ValueError(f"it is no object of {', '.join(sorted(names))}")
     return found
@@ -438,18 +446,20 @@ class JobFolder:
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
         made = going_on([] if reset else last.known, roots, number, terms)
-        places = moves(last.known, [shape_of(root) for root in roots])
+        new = [shape_of(root) for root in roots]
+        places = moves(last.known, new)
         fresh = fresh_names(known.operators)
         operators = tuple(next(fresh) if at is None else last.operators[at] for at in places)
-        if None in places:
-            filled = how is OnChange.BACKFILL
-            check_grafting(self.path, last.operators, noted=last.sources is not None, filled=filled)
-        version = _new_version(number, epoch, mark, zone, sql, plan, made, operators, known.sources)
         filled = how is OnChange.BACKFILL
+        grafted = Grafted.of(new, places, operators)
+        if grafted.names:
+            check_grafting(self.path, last.operators, grafted, noted=last.sources is not None, filled=filled)
         if filled:
-            check_past(made, number)
+            check_past([node for node, at in zip(operators_of(made), places, strict=True) if at is not None], number)
+        version = _new_version(number, epoch, mark, zone, sql, plan, made, operators, known.sources)
         state_epoch = number if reset else last.state_epoch
-        version = replace(version, state_epoch=state_epoch, history=number if filled else None)
+        shown = {} if reset else last.shown | dict.fromkeys(grafted.below, number)
+        version = replace(version, state_epoch=state_epoch, history=number if filled else None, shown=shown)
         return replace(known, current=epoch, versions=(*known.versions, version)), made
 
     def settle(self, manifest: Manifest) -> None:

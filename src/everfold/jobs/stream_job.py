@@ -84,6 +84,7 @@ class StreamJob:
         control.repair()
         if self.manifest.version.history is not None:
             control.recall(self.folder.path / FOLDER / str(self.manifest.version.history))
+        control.show(self.manifest.version.shown)
         beside = Beside(
             BatchLowering(self.spark, self.zone, self.sources.scanned, self.drop_null_rowtime),
             self.sources,

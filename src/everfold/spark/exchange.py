@@ -1,7 +1,7 @@
 """The way of rows to an operator's buckets and back: what runs in Spark's workers before and after the stateful step.
 
 On the wire a row is (bucket BIGINT, payload BINARY); the payload's first byte says what it is: rows as an Arrow IPC stream, a meta
-row for every bucket, a bucket's report on its way to the sink, or the past that its new aggregates are given.
+row for every bucket, a bucket's report on its way to the sink, the past that its new aggregates are given, or that it is to give the rows that stand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-ROWS, META, STATS, PAST = b"D", b"M", b"S", b"P"
+ROWS, META, STATS, PAST, STAND = b"D", b"M", b"S", b"P", b"W"
 WIRE = "bucket BIGINT, payload BINARY"
 
 SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
@@ -37,8 +37,8 @@ __split STRING: what the row's watermark is kept by. __watermark BIGINT: the wat
 FALSE for a row that a WHERE excluded, which only moves time. __now BIGINT: the batch's processing time, ms. __control STRING: what a
 control file says; then all else is NULL. __meta BINARY: a meta or stats row of the operator before.
 """
-FLUSH, TICK, RECALL = "flush", "tick", "past"
-"""What control files say. A past is a line `past <operator> <bucket> <rows, in base64>`."""
+FLUSH, TICK, RECALL, SHOW = "flush", "tick", "past", "show"
+"""What control files say. A past is a line `past <operator> <bucket> <rows, in base64>`; `show <operator>` has it give the rows that stand."""
 _CHUNK_ROWS = 2_000_000
 TASK_SHIFT = 40
 """Arrival numbers: the task, then the row within it. No task has so many rows in a batch."""
@@ -95,7 +95,7 @@ class Pack:
             data = data.filter(pl.col(KEEP))
         elif rows[CONTROL].null_count() < rows.height:
             data = data.filter(pl.col(CONTROL).is_null())
-        wire = self._past(rows)
+        wire = self._told(rows)
         if data.height:
             wanted = [column.name for column in self.operator.inputs]
             wanted += ["seq"] * self.operator.ordered
@@ -107,16 +107,14 @@ class Pack:
             wire += [(bucket, ROWS + to_ipc(part)) for bucket, part in dealt(prepared, self.bucket_ids)]
         return meta, stats, wire
 
-    def _past(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
-        """What control files have of the past for this operator."""
+    def _told(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
+        """What control files have for this operator: rows of the past, and that it is to give the rows that stand."""
         if rows[CONTROL].null_count() == rows.height:
             return []
-        said = [line.split(" ") for line in rows[CONTROL].drop_nulls() if line.startswith(f"{RECALL} ")]
-        return [
-            (int(bucket), PAST + b64decode(blob))
-            for _, operator, bucket, blob in said
-            if operator == self.operator.name
-        ]
+        said = [line.split(" ") for line in rows[CONTROL].drop_nulls() if " " in line]
+        mine = [words for words in said if words[1] == self.operator.name]
+        past = [(int(words[2]), PAST + b64decode(words[3])) for words in mine if words[0] == RECALL]
+        return [*past, *((bucket, STAND) for words in mine if words[0] == SHOW for bucket in self.bucket_ids)]
 
     def _meta(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes]]:
         """What the rows say about time, and the reports of earlier operators among them."""
