@@ -114,6 +114,18 @@ EXTENDED = {
         "SELECT a, b, AVG(b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",
         "SELECT a, b, SUM(b) OVER w, COUNT(b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",
     ),
+    "aggregates over changes": (
+        "SELECT m, COUNT(*), VAR_POP(n) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
+        "SELECT m, COUNT(*), MIN(n), MAX(a), SUM(n), AVG(a), COUNT(DISTINCT n) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
+    ),
+    "others over changes": (
+        "SELECT m, COUNT(*), MIN(n), SUM(DISTINCT n) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
+        "SELECT m, MAX(n), COUNT(DISTINCT n), MIN(n) FILTER (WHERE a > 2) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
+    ),
+    "aggregates over the first rows": (
+        "SELECT c, COUNT(*) FROM (SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY d ORDER BY b DESC, c) AS r FROM MyTable WHERE b > 0) WHERE r <= 2) GROUP BY c",
+        "SELECT c, COUNT(*), SUM(b), MAX(d) FROM (SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY d ORDER BY b DESC, c) AS r FROM MyTable WHERE b > 0) WHERE r <= 2) GROUP BY c",
+    ),
     "columns of OVER come and go": (
         "SELECT a, b, c, ts, SUM(b) OVER (PARTITION BY a ORDER BY ts ROWS 5 PRECEDING) FROM MyTable",
         "SELECT a, b, d, ts, SUM(b) OVER (PARTITION BY a ORDER BY ts ROWS 5 PRECEDING) FROM MyTable",

@@ -177,6 +177,43 @@ def test_open_windows_and_frames_are_given_their_past(run: Run, tmp_path: Path) 
     assert [(row["s"], row["m"]) for row in found] == [(12, 5)]
 
 
+def test_the_whole_result_is_given_again(run: Run, tmp_path: Path) -> None:
+    group = "SELECT k, SUM(x) AS s, COUNT(*) AS n FROM t GROUP BY k"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03"), ("c", 3, "00:03")])
+    old = answered(run(f"{group} HAVING SUM(x) > 4;"))
+    assert now(old) == {"a": {"k": "a", "s": 6, "n": 2}, "b": {"k": "b", "s": 9, "n": 1}}
+    put(tmp_path, "2.json", [("d", 7, "00:04")])
+    looser = run(f"{group} HAVING SUM(x) < 8;")
+    assert "the result: rows stay as they were given until they change; --refresh gives them all again" in looser.err
+    assert now(answered(looser)) == {"d": {"k": "d", "s": 7, "n": 1}}
+    put(tmp_path, "3.json", [("d", 1, "00:05")])
+    found = answered(run(f"{group} HAVING SUM(x) < 8;", "--refresh"))
+    kinds = {(row["op"], row["k"]) for row in found}
+    assert kinds == {("+U", "a"), ("-D", "b"), ("+U", "c"), ("+U", "d"), ("-U", "d")}
+    assert ("-U", "d") in [(row["op"], row["k"]) for row in found][1:], "what was is given before it is taken back"
+    put(tmp_path, "4.json", [("b", -5, "00:06")])
+    assert now(answered(run(f"{group} HAVING SUM(x) < 8;"))) == {"b": {"k": "b", "s": 4, "n": 2}}
+
+
+def test_aggregates_over_changes_are_computed_of_the_rows_below(run: Run, tmp_path: Path) -> None:
+    extended = "SET 'everfold.compat.rules' = 'extended';\n"
+    inner = "FROM (SELECT k, MAX(x) AS m FROM t GROUP BY k) GROUP BY m % 2"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03"), ("c", 4, "00:03")])
+    answered(run(f"SELECT m % 2 AS k, COUNT(*) AS n {inner};"))
+    new = f"SELECT m % 2 AS k, COUNT(*) AS n, SUM(m) AS s, MAX(m) AS h, COUNT(DISTINCT m) AS d {inner};"
+    put(tmp_path, "2.json", [("b", 10, "00:04")])
+    assert "error[incompatible-change]" in run(new, "--on-change", "accept").err
+    assert now(answered(run(extended + new))) == {
+        1: {"k": 1, "n": 1, "s": 5, "h": 5, "d": 1},
+        0: {"k": 0, "n": 2, "s": 14, "h": 10, "d": 2},
+    }
+    put(tmp_path, "3.json", [("c", 6, "00:05"), ("b", 11, "00:06")])
+    assert now(answered(run(extended + new))) == {
+        0: {"k": 0, "n": 1, "s": 6, "h": 6, "d": 1},
+        1: {"k": 1, "n": 2, "s": 16, "h": 11, "d": 2},
+    }
+
+
 def test_operators_that_change_places_keep_their_state(run: Run, tmp_path: Path) -> None:
     sides = [
         "SELECT 's' AS what, k, SUM(x) AS v FROM t GROUP BY k",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from everfold.compat.matching import all_below
-from everfold.compat.shape import OperatorShape, QueryShape
+from everfold.compat.recounted import has_its_result
+from everfold.compat.shape import QueryShape
 from everfold.compat.slices import is_ordered
 
 
@@ -15,11 +16,13 @@ def is_below_kept(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
 
 
 def is_complete(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
-    """Whether a new operator begins with all that it would have seen: with the rows that stand of those below it (`operators.standing`), where their order does not matter."""
+    """Whether a new operator begins with all that it would have seen: the operators below it give their rows again, and their order does not matter."""
     new = shape.operators[at]
-    if not new.below or new.input.tables or any(is_ordered(call.function) for call in new.calls):
+    if not new.below or new.input.tables or new.kept.ttl_ms or any(is_ordered(call.function) for call in new.calls):
         return False
-    return all(_stands(shape.operators[one]) if one in kept else is_complete(shape, one, kept) for one in new.below)
+    return all(
+        has_its_result(shape.operators[one]) if one in kept else is_complete(shape, one, kept) for one in new.below
+    )
 
 
 def is_blind(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
@@ -27,19 +30,3 @@ def is_blind(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
     new = shape.operators[at]
     over_changes = new.input.updating and new.kind != "ChangelogNormalize"
     return over_changes and (bool(new.input.tables) or any(one in kept for one in new.below))
-
-
-def standing_below(shape: QueryShape, kept: Collection[int]) -> Iterator[int]:
-    """The kept operators whose rows new ones begin with."""
-    for at, new in enumerate(shape.operators):
-        if at not in kept and is_complete(shape, at, kept):
-            yield from (one for one in new.below if one in kept)
-
-
-def _stands(operator: OperatorShape) -> bool:
-    """Whether an operator keeps all rows that it has given and that stand."""
-    if operator.kind == "Rank":
-        return not operator.window and not operator.by_arrival
-    return operator.kind == "ChangelogNormalize" or (
-        operator.kind == "GroupAggregate" and bool(operator.calls) and not operator.emission
-    )

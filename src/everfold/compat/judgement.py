@@ -16,7 +16,7 @@ from everfold.compat.rules.topology import (
     new_operator,
     operator_gone,
     operator_over_changes,
-    operator_over_standing_rows,
+    operator_over_rows,
     operator_starts,
     other_kind,
 )
@@ -136,7 +136,7 @@ class _Pair:
                 if is_complete(self._new, at, self._kept):
                     continue
                 return Status.STARTS, f"{self._new.operators[at].label} is new"
-            change = Change(self._old.operators[twins[at]], self._new.operators[at], self._terms)
+            change = self._change(twins[at], at)
             label = next((each.label for each in change.added if each.text == call), None)
             if label is not None:
                 return Status.STARTS, f"{label} is new"
@@ -146,19 +146,23 @@ class _Pair:
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
 
     def _begun(self, at: int) -> OperatorJudgement:
-        """What becomes of an operator that is new: by the extended rules it begins with the rows that stand below, or empty."""
+        """What becomes of an operator that is new: by the extended rules it begins with the rows below it, or empty."""
         new = self._new.operators[at]
         rule = new_operator
         if self._terms.extended and not is_below_kept(self._new, at, self._kept):
             if is_complete(self._new, at, self._kept):
-                rule = operator_over_standing_rows
+                rule = operator_over_rows
             else:
                 rule = operator_over_changes if is_blind(self._new, at, self._kept) else operator_starts
         return _decided(new.label, [rule], Change(new, new))
 
+    def _change(self, one: int, other: int) -> Change:
+        new = self._new.operators[other]
+        return Change(self._old.operators[one], new, self._terms, self._new.below(new))
+
     def _came(self, one: int, other: int) -> tuple[str, ...]:
         """Columns that have come to the rows of an operator."""
-        change = Change(self._old.operators[one], self._new.operators[other], self._terms)
+        change = self._change(one, other)
         return change.came if change.tolerant else ()
 
     def _judged(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
@@ -168,7 +172,7 @@ class _Pair:
         if old == new:
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
-        return _decided(new.label, rules, Change(old, new, self._terms))
+        return _decided(new.label, rules, Change(old, new, self._terms, self._new.below(new)))
 
 
 def _reads(text: str, column: str) -> bool:

@@ -36,7 +36,6 @@ from everfold.state.pages import decode_head
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FOLDER = "backfill"
 _SPLITTING = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 """Spark cuts files into pieces of the first size, or of one core's share of all bytes if that is less, but of no less than the second."""
 

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
@@ -21,10 +21,10 @@ from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
 from everfold.jobs.linking import link
-from everfold.jobs.naming import Grafted
 from everfold.jobs.soundness import newest, positions, unfinished
 from everfold.operators.backfill import NEW_OPERATOR, beginning, unfillable
-from everfold.plan.nodes import Root, StatefulNode
+from everfold.plan.changelog import is_updating
+from everfold.plan.nodes import ChangelogNormalize, Root, StatefulNode
 
 
 class OnChange(StrEnum):
@@ -84,9 +84,8 @@ def _refused(code: str, message: str, judgement: Judgement, help_: str) -> State
     return StateError.of(code, f"{message}\n\n{as_text(judgement)}\n", help=help_)
 
 
-def check_grafting(folder: Path, operators: Sequence[str], grafted: Grafted, *, noted: bool, filled: bool) -> None:
-    """StateError `reshaped-query`, `no-backfill` if a job cannot be given more operators. operators: those that it has. noted: whether it is known what it reads. filled: whether
-    what is new is to be given its past."""
+def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool) -> None:
+    """StateError `reshaped-query` if a job cannot be given more operators. operators: those that it has. noted: whether it is known what it reads."""
     what = f"the new query has an operator more than the job in `{folder}`"
     if not operators:
         none = f"{what}, which has none: it has no state that another could lie beside"
@@ -95,8 +94,6 @@ def check_grafting(folder: Path, operators: Sequence[str], grafted: Grafted, *, 
         way = "run the old query once more, and then change it"
         unnoted = f"{what}, of which an earlier everfold did not note what it reads"
         raise StateError.of("reshaped-query", unnoted, help=way)
-    if filled and grafted.empty:
-        raise unfillable(NEW_OPERATOR)
 
 
 def going_on(
@@ -107,10 +104,14 @@ def going_on(
     return tuple(succeeding(one, root, version, terms).root for (one, _), root in zip(pairs, roots, strict=False))
 
 
-def check_past(operators: Iterable[StatefulNode], version: int) -> None:
-    """StateError `no-backfill` if an aggregate that begins with this version, in an operator that goes on, cannot be given its past."""
+def check_past(operators: Iterable[StatefulNode], version: int, fresh: Collection[int]) -> None:
+    """StateError `no-backfill` if an aggregate that begins with this version cannot be given its past, or an operator that does. fresh: the identities of these. Over rows that change one
+    begins with all of them."""
     for node in operators:
-        beginning(node, version)
+        if id(node) not in fresh:
+            beginning(node, version)
+        elif isinstance(node, ChangelogNormalize) or not is_updating(node.input):
+            raise unfillable(NEW_OPERATOR, node.span)
 
 
 def check_finished(folder: Path, checkpoint: Path) -> None:

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 from everfold.jobs.failure import damaged
 from everfold.jobs.linking import link
 from everfold.jobs.soundness import is_sound, needed, newest, unfinished
-from everfold.spark.exchange import FLUSH, RECALL, SHOW, TICK
+from everfold.spark.exchange import FLUSH, GIVE_AGAIN, RECALL, TICK
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,9 @@ class Control:
         """Makes a batch run without data, so that time is looked at."""
         self._drop(TICK)
 
-    def show(self, operators: Mapping[str, int]) -> None:
-        """Has the first batch begin with the rows that stand of operators, if none has yet. operators: by name, the versions for which they are. To be called after `repair`."""
-        taken = {name for _, entries in self._source_logs() for name in entries}
-        for operator, version in operators.items():
-            name = f"{SHOW}-{version}-{operator}"
-            if f"{name}.txt" not in taken:
-                self._drop(f"{SHOW} {operator}", name)
-
-    def _drop(self, what: str, name: str | None = None) -> None:
+    def _drop(self, what: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        name = f"{time.time_ns()}-{what}" if name is None else name
+        name = f"{time.time_ns()}-{what}"
         hidden = self.folder / f".{name}"
         hidden.write_text(what + "\n")
         os.rename(hidden, self.folder / f"{name}.txt")
@@ -88,6 +80,12 @@ class Control:
                 if file.name in taken:
                     file.unlink()
                     (past / file.name.removeprefix(f"{RECALL}-{past.name}-")).unlink(missing_ok=True)
+
+    @staticmethod
+    def again(past: Path, operators: Sequence[str]) -> None:
+        """Lays beside the past that operators are to give their rows again."""
+        past.mkdir(parents=True, exist_ok=True)
+        (past / "part-again").write_text("".join(f"{GIVE_AGAIN} {each}\n" for each in operators), encoding="utf-8")
 
     def _planned(self) -> set[str]:
         """Names of the control files that the newest offsets cover."""

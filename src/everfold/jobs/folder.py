@@ -45,8 +45,10 @@ from everfold.jobs.change import (
     refuse,
     restored,
 )
+from everfold.jobs.control import Control
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
-from everfold.jobs.naming import Grafted, SourceNote, first_names, fresh_names, moves, operators_of, source_notes
+from everfold.jobs.naming import SourceNote, first_names, fresh_names, moves, operators_of, source_notes
+from everfold.operators.again import repeating
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MANIFEST_FORMAT = 3
-"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `sources` and `shown`. Earlier formats, without them, are read too."""
+"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `sources`. Earlier formats, without them, are read too."""
 _JVM_LOCK_PATIENCE_S = 10.0
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
@@ -81,10 +83,9 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
 class Version:
     """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
     (`compat.keeping`), with what each aggregate counts since. operators: their names in the checkpoint, by place (`naming`). number: from 0. state_epoch: the number of the version in which its
-    state began as a whole, 0 for one that began at the beginning of the input. history: the number under which lies what its new
-    aggregates were given of the past, None if they were not. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes,
-    sources: what it reads, each in the order of the plan; None if that was not noted. shown: by the names of operators, the number of the version in which the one above them, which was new,
-    was given their rows."""
+    state began as a whole, 0 for one that began at the beginning of the input. history: the number under which lies what its first batch was told of the past, None for nothing. filled: whether
+    that is the past of its new aggregates. again: the operators that gave their rows again then. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes,
+    sources: what it reads, each in the order of the plan; None if that was not noted."""
 
     number: int
     epoch: int
@@ -97,17 +98,18 @@ class Version:
     operators: tuple[str, ...] = ()
     state_epoch: int = 0
     history: int | None = None
+    filled: bool = True
+    again: tuple[str, ...] = ()
     back_to: int | None = None
     back_after: int | None = None
     rebuilt: bool = False
     sinks: tuple[SinkNote, ...] | None = None
     sources: tuple[SourceNote, ...] | None = None
-    shown: dict[str, int] = field(default_factory=dict)
 
     @property
     def backfilled(self) -> bool:
         """Whether what begins with it was given its past."""
-        return self.history is not None
+        return self.history is not None and self.filled
 
     @property
     def known(self) -> list[QueryShape]:
@@ -236,7 +238,7 @@ class Manifest:
 def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
     """A parsed object with the fields of the class, of which those with a default may be missing; ValueError when it is none, or has others."""
     names = {each.name for each in fields(of)}
-    needed = {each.name for each in fields(of) if each.default is MISSING and each.default_factory is MISSING}
+    needed = {each.name for each in fields(of) if each.default is MISSING}
     if not isinstance(found, dict) or not needed <= found.keys() <= names:
         raise ValueError(f"it is no object of {', '.join(sorted(names))}")
     return found
@@ -248,6 +250,7 @@ def _version(found: Any) -> Version:
     lists = {
         "shapes": tuple(members["shapes"]),
         "operators": tuple(members.get("operators", ())),
+        "again": tuple(members.get("again", ())),
         **{name: None if found is None else tuple(found) for name, found in notes.items()},
     }
     version = Version(**{**members, **lists})
@@ -291,6 +294,10 @@ class JobFolder:
     def control(self) -> Path:
         """Where control files are dropped."""
         return self.path / "control"
+
+    def past(self, number: int) -> Path:
+        """What the first batch of a version is told."""
+        return self.path / "backfill" / str(number)
 
     @property
     def log_file(self) -> Path:
@@ -393,9 +400,11 @@ class JobFolder:
         sql: str = "",
         terms: Terms = REFERENCE,
         decide: Decide = refuse,
+        refresh: bool = False,
     ) -> tuple[Manifest, tuple[Root, ...]]:
         """The manifest of the job that runs these plans: made when the folder is new, with a new version when the query has changed and may go on,
-        which `settle` puts in place. And the plans, in which each aggregate knows since when it counts.
+        which `settle` puts in place. And the plans, in which each aggregate knows since when it counts. refresh: a new version gives the whole result again, as far as it is kept, also one whose
+        query has not changed.
 
         Raises StateError `incompatible-change` and its like (`change.decided`), `changed-zone`, `unfinished-batch`.
         """
@@ -408,8 +417,8 @@ class JobFolder:
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
-        elif known.version.fingerprint != mark:
-            return self._changed(known, roots, zone, sql, plan, mark, terms, decide)
+        elif known.version.fingerprint != mark or refresh:
+            return self._changed(known, roots, zone, sql, plan, mark, terms, decide, refresh)
         else:
             sources = known.version.sources or source_notes(roots, known.version.operators)
             current = replace(known.version, sinks=sink_notes(roots), sources=sources)
@@ -428,6 +437,7 @@ class JobFolder:
         mark: str,
         terms: Terms,
         decide: Decide,
+        refresh: bool,
     ) -> tuple[Manifest, tuple[Root, ...]]:
         """The job with a new version, which is to go on with the state of the last one."""
         last = known.version
@@ -446,20 +456,23 @@ class JobFolder:
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
         made = going_on([] if reset else last.known, roots, number, terms)
-        new = [shape_of(root) for root in roots]
-        places = moves(last.known, new)
+        places = moves(last.known, [shape_of(root) for root in roots])
         fresh = fresh_names(known.operators)
         operators = tuple(next(fresh) if at is None else last.operators[at] for at in places)
         filled = how is OnChange.BACKFILL
-        grafted = Grafted.of(new, places, operators)
-        if grafted.names:
-            check_grafting(self.path, last.operators, grafted, noted=last.sources is not None, filled=filled)
+        nodes = operators_of(made)
+        begun = {id(node) for node, at in zip(nodes, places, strict=True) if at is None}
+        if begun:
+            check_grafting(self.path, last.operators, noted=last.sources is not None)
         if filled:
-            check_past([node for node, at in zip(operators_of(made), places, strict=True) if at is not None], number)
+            check_past(nodes, number, begun)
         version = _new_version(number, epoch, mark, zone, sql, plan, made, operators, known.sources)
         state_epoch = number if reset else last.state_epoch
-        shown = {} if reset else last.shown | dict.fromkeys(grafted.below, number)
-        version = replace(version, state_epoch=state_epoch, history=number if filled else None, shown=shown)
+        parts = (repeating(root, number, refresh=refresh, fresh=begun) for root in made if not reset)
+        givers = {id(node) for part in parts for node in part}
+        again = tuple(name for name, node in zip(operators, nodes, strict=True) if id(node) in givers)
+        history = number if filled or again else None
+        version = replace(version, state_epoch=state_epoch, history=history, filled=filled, again=again)
         return replace(known, current=epoch, versions=(*known.versions, version)), made
 
     def settle(self, manifest: Manifest) -> None:
@@ -486,6 +499,8 @@ class JobFolder:
         self.link(last, manifest.current, places)
         earlier = [self.checkpoint(version.epoch) for version, _ in known.line(known.version)[1:]]
         with self._writing():
+            if manifest.version.again:
+                Control.again(self.past(manifest.version.number), manifest.version.again)
             restored(self.checkpoint(manifest.current), earlier)
             joined(self.checkpoint(manifest.current), _donors(known, manifest.version), self.path / "sources")
 

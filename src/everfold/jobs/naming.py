@@ -7,10 +7,8 @@ wherever it stands. So does a source, which Spark knows by its name.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 
-from everfold.compat.grafting import is_complete, standing_below
 from everfold.compat.matching import matched
 from everfold.compat.shape import QueryShape
 from everfold.plan.nodes import Join, Plan, Root, Scan, Sink, StatefulNode, children, is_stateful, repeated, streamed
@@ -58,30 +56,6 @@ def moves(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int | No
         twins = matched(old[at], shape).old
         found += [before + twins[place] if place in twins else None for place in range(len(shape.operators))]
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Grafted:
-    """The operators that a change adds. names: of all, empty: of those that begin empty. below: the names of the others that give the rows that stand to those that do not."""
-
-    names: frozenset[str]
-    empty: frozenset[str]
-    below: frozenset[str]
-
-    @classmethod
-    def of(cls, shapes: Sequence[QueryShape], places: Sequence[int | None], names: Sequence[str]) -> Grafted:
-        """Of a job by its shapes. places: of its operators before (`moves`); names: theirs now."""
-        fresh, empty, below = set[int](), set[int](), set[int]()
-        first = 0
-        for shape in shapes:
-            every = range(len(shape.operators))
-            kept = {at for at in every if places[first + at] is not None}
-            fresh |= {first + at for at in every if at not in kept}
-            empty |= {first + at for at in every if at not in kept and not is_complete(shape, at, kept)}
-            below |= {first + at for at in standing_below(shape, kept)}
-            first += len(every)
-        named = [frozenset(names[at] for at in found) for found in (fresh, empty, below)]
-        return cls(*named)
 
 
 SourceNote = dict[str, str]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.left_out import add_left_out
-from everfold.jobs.backfill import FOLDER
 from everfold.jobs.beside import Beside
 from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.control import Control
@@ -83,8 +82,7 @@ class StreamJob:
         control = Control(self.folder.control, checkpoint)
         control.repair()
         if self.manifest.version.history is not None:
-            control.recall(self.folder.path / FOLDER / str(self.manifest.version.history))
-        control.show(self.manifest.version.shown)
+            control.recall(self.folder.past(self.manifest.version.history))
         beside = Beside(
             BatchLowering(self.spark, self.zone, self.sources.scanned, self.drop_null_rowtime),
             self.sources,
@@ -103,6 +101,7 @@ class StreamJob:
             names=self._names,
             source_names=(note["name"] for note in self.manifest.version.sources or ()),
             strangers=self.manifest.strangers,
+            again=bool(self.manifest.version.again),
             read_beside=beside,
         )
         try:

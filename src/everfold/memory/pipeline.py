@@ -17,15 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everfold.compat import Terms, judge, shape_of, succeeding
-from everfold.compat.grafting import is_complete, standing_below
+from everfold.compat.grafting import is_complete
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
+from everfold.operators.again import begun, parted, repeating
 from everfold.operators.backfill import NEW_OPERATOR, as_given, beginning, is_fillable, unfillable
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import NO_WATERMARK, Meta, Operator, Stats
-from everfold.operators.standing import is_standing
-from everfold.plan.changelog import KIND, ORDER, RowKind, is_updating
+from everfold.plan.changelog import AGAIN, GONE, KIND, ORDER, RowKind, is_updating
 from everfold.plan.nodes import (
     Filter,
     Join,
@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Stage:
-    """A stateful node at work. past: what its next batch begins with, by bucket (`operators.backfill`). stands: whether that gives the
-    rows that stand first (`operators.standing`)."""
+    """A stateful node at work. past: what its next batch begins with, by bucket (`operators.backfill`). repeat: whether it begins with its rows as they are
+    (`operators.again`)."""
 
     node: StatefulNode
     operator: Operator
     stores: list[MemoryStore]
     stats: list[Stats] = field(default_factory=list)
     past: list[pl.DataFrame] | None = None
-    stands: bool = False
+    repeat: bool = False
 
 
 @dataclass(slots=True)
@@ -127,10 +127,16 @@ class MemoryPipeline:
         return again
 
     def changed(
-        self, root: Root, version: int, settings: Settings | None = None, history: Mapping[str, pa.Table] | None = None
+        self,
+        root: Root,
+        version: int,
+        settings: Settings | None = None,
+        history: Mapping[str, pa.Table] | None = None,
+        *,
+        refresh: bool = False,
     ) -> MemoryPipeline:
         """A new pipeline by another query, as that version of the job, which goes on with this one's state. history: all rows that have come so far, by table: new
-        aggregates are given their past with the next batch.
+        aggregates are given their past with the next batch. refresh: the next batch gives the whole result again.
 
         StateError `no-backfill`, or `incompatible-change` where the judgement is that it cannot; this one is as it was then.
         """
@@ -151,9 +157,11 @@ class MemoryPipeline:
         stages = again._by_place()
         for at, one in kept.items():
             stages[at].stores, stages[at].stats = others[one].stores, others[one].stats
-        for at in standing_below(new, kept):
-            stages[at].stands = True
         again._dropped, again._started = self._dropped, self._started
+        begun = {id(stage.node) for at, stage in enumerate(stages) if at not in kept}
+        givers = {id(node) for node in repeating(succession.root, version, refresh=refresh, fresh=begun)}
+        for stage in stages:
+            stage.repeat = id(stage.node) in givers
         if history is not None:
             for at, stage in enumerate(stages):
                 if at not in kept and not is_complete(new, at, kept):
@@ -180,7 +188,7 @@ class MemoryPipeline:
         below = _Stream(relation_of(duck, begun.input, history, self._settings))
         rows = _prepared(duck, begun, below, operator)
         found = operator.history(rows, since)
-        stage.past = [found.filter(pl.col("hash") % len(stage.stores) == at) for at in range(len(stage.stores))]
+        stage.past = _dealt(found, len(stage.stores))
 
     def _by_place(self) -> list[_Stage]:
         """The operators in the order in which they flow, topmost first."""
@@ -252,10 +260,12 @@ class MemoryPipeline:
         if self._constant:
             found = run_batch(self._root, self._beside, self._settings)
             return found if first else found.slice(0, 0)
-        run = _Batch(duck, rows, flush, first, iter(self._stages), self)
+        again = any(stage.repeat for stage in self._stages)
+        run = _Batch(duck, rows, flush, first, again, iter(self._stages), self)
         try:
             found = run.stream(self._root.input)
-            return duck.rows(found.relation, schema, found.hidden)
+            told = duck.rows(found.relation, schema, found.hidden)
+            return _told(told) if again and found.hidden else told
         finally:
             duck.forget()
 
@@ -266,12 +276,13 @@ class MemoryPipeline:
 
 @dataclass(slots=True)
 class _Batch:
-    """A micro-batch on its way through the plan."""
+    """A micro-batch on its way through the plan. again: whether rows are given again in it."""
 
     duck: Duck
     rows: Mapping[str, pa.Table]
     flush: bool
     first: bool
+    again: bool
     stages: Iterator[_Stage]
     pipeline: MemoryPipeline
 
@@ -291,7 +302,8 @@ class _Batch:
                 return below
             case Filter():
                 below = self.stream(node.input)
-                below.relation = duck.filter(below.relation, node.condition, len(node.schema))
+                again = KIND if self.again and below.hidden else None
+                below.relation = duck.filter(below.relation, node.condition, len(node.schema), again)
                 return below
             case Unnest():
                 below = self.stream(node.input)
@@ -360,20 +372,22 @@ class _Batch:
         stage = next(self.stages)
         operator = stage.operator
         buckets = len(stage.stores)
-        prepared = operator.prepare(_prepared(self.duck, node, below, operator))
+        rows, given = _prepared(self.duck, node, below, operator), None
+        if operator.updating:
+            rows, given = parted(rows, "kind")
+        prepared = _dealt(operator.prepare(rows), buckets)
+        counted = _dealt(operator.prepare(given), buckets) if given is not None and given.height else []
         metas = [Meta(self.duck.now_ms, below.watermarks, self.flush)]
-        filled: list[pl.DataFrame] = []
-        if stage.stands and is_standing(operator):
-            filled, stage.stands = [operator.standing(store) for store in stage.stores], False
-        if stage.past is not None and is_fillable(operator):
-            filled += [operator.fill(store, [past]) for store, past in zip(stage.stores, stage.past, strict=True)]
-            stage.past = None
-        steps = [
-            operator.step(store, [prepared.filter(pl.col("hash") % buckets == at) if buckets > 1 else prepared], metas)
-            for at, store in enumerate(stage.stores)
-        ]
+        changed: list[pl.DataFrame] = []
+        steps = []
+        for at, store in enumerate(stage.stores):
+            past = [stage.past[at]] if stage.past is not None else []
+            first = begun(operator, store, 0, repeat=stage.repeat, past=past, given=counted[at : at + 1])
+            changed += first.changes
+            steps.append(operator.step(store, [*first.rows, prepared[at]], metas))
+        stage.past, stage.repeat = None, False
         stage.stats = [step.stats for step in steps]
-        rows = pl.concat([*filled, *(step.rows for step in steps)])
+        rows = pl.concat([*changed, *(step.rows for step in steps)])
         if is_updating(node) and ORDER in rows.columns:
             rows = rows.sort(ORDER, maintain_order=True)
         table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
@@ -404,6 +418,19 @@ def _prepared(duck: Duck, node: StatefulNode, below: _Stream, operator: Operator
     frame = pl.from_arrow(table.cast(pa.schema(fields)))
     assert isinstance(frame, pl.DataFrame)
     return frame.with_columns(pl.int_range(pl.len()).alias("seq")) if operator.ordered else frame
+
+
+def _dealt(rows: pl.DataFrame, buckets: int) -> list[pl.DataFrame]:
+    """The rows of each bucket."""
+    return [rows.filter(pl.col("hash") % buckets == at) for at in range(buckets)] if buckets > 1 else [rows]
+
+
+def _told(rows: pa.Table) -> pa.Table:
+    """Rows with the kinds that a sink is told: those that are given again are so now, those that are left out now are gone."""
+    kinds = rows[KIND]
+    kinds = pc.if_else(pc.equal(kinds, AGAIN), pa.scalar(RowKind.UPDATE_AFTER.value, pa.int8()), kinds)
+    kinds = pc.if_else(pc.equal(kinds, GONE), pa.scalar(RowKind.DELETE.value, pa.int8()), kinds)
+    return rows.set_column(rows.schema.get_field_index(KIND), KIND, kinds)
 
 
 def _hash(*texts: str) -> str:

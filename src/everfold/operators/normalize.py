@@ -5,16 +5,15 @@ State: the table `rows`, one row a key. Source: flink 2.3 through `tests/cases/g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import polars as pl
 
+from everfold.operators.again import as_again
 from everfold.operators.changes import INPUT_KIND, changes, takes_back
 from everfold.operators.clock import Clock
 from everfold.operators.contract import ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.layout import column_names, normalised, page_columns
-from everfold.operators.standing import BEFORE_ALL
 from everfold.plan.expressions import references
 from everfold.plan.nodes import ChangelogNormalize
 from everfold.state.heads import read_head, write_head
@@ -57,7 +56,9 @@ class NormalizeOperator:
         """Compares the last row of each key with the one that is kept."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
-        table = self._table(store, head)
+        table = KeyedTable.decode(
+            store, self._epoch, "rows", [self._page_names[key] for key in self.hash_columns], head.get("rows")
+        )
         live = clock.advance(metas)
         expired = clock.now_ms - self._node.ttl_ms if self._node.ttl_ms else None
         rows = self._changed(table, [frame for frame in prepared if frame.height], clock.now_ms, expired)
@@ -66,19 +67,14 @@ class NormalizeOperator:
         write_head(store, self._epoch, {"clock": clock.encode(), "rows": table.encode()})
         return Step(rows, clock.forwarded(self.name, live, metas), Stats(self.name, clock.watermark, 0, table.rows))
 
-    def standing(self, store: Store) -> pl.DataFrame:
+    def current(self, store: Store) -> pl.DataFrame:
         """The last rows of all keys."""
         head = read_head(store, self._epoch)
-        clock = Clock.decode(self._clock, head.get("clock"))
-        expired = clock.now_ms - self._node.ttl_ms if self._node.ttl_ms else None
-        page = self._table(store, head).all(expired_before=expired)
-        rows = self._none() if page.is_empty() else self._from_page(page)
-        rows = self._with_old(rows, self._none()).with_columns(pl.lit(BEFORE_ALL, dtype=pl.Int64).alias("seq"))
-        return self._given(rows, pl.lit(True))
-
-    def _table(self, store: Store, head: Mapping[str, Any]) -> KeyedTable:
         keys = [self._page_names[key] for key in self.hash_columns]
-        return KeyedTable.decode(store, self._epoch, "rows", keys, head.get("rows"))
+        table = KeyedTable.decode(store, self._epoch, "rows", keys, head.get("rows"))
+        now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
+        rows = self._from_page(table.all(expired_before=now_ms - self._node.ttl_ms if self._node.ttl_ms else None))
+        return as_again(rows.select(pl.col(name).alias(physical(at)) for at, name in enumerate(self._values)))
 
     def _last(self, rows: pl.DataFrame) -> pl.DataFrame:
         others = [name for name in rows.columns if name not in self.hash_columns]
@@ -100,12 +96,7 @@ class NormalizeOperator:
         added = int(alive.select((~had).sum()).item()) - dead.height
         alive_page, dead_page = self._to_page(alive, now_ms), self._to_page(dead, now_ms)
         table.write(alive_page, dead_page, added=added, expired_before=expired)
-        return self._given(rows, has)
-
-    def _given(self, rows: pl.DataFrame, has: pl.Expr) -> pl.DataFrame:
-        """The changes of rows beside those before. has: whether a key has a row now."""
-        old = [_OLD + name for name in self._values]
-        found = changes(rows, self._values, old, had=pl.col("had"), has=has)
+        found = changes(rows, self._values, [_OLD + name for name in self._values], had=had, has=has)
         return found.rename({name: physical(at) for at, name in enumerate(self._values)})
 
     def _with_old(self, rows: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:

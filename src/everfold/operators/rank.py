@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from everfold.operators.again import as_again
 from everfold.operators.arrival import NUMBER, numbered
 from everfold.operators.changes import INPUT_KIND, changes, no_changes, sign
 from everfold.operators.clock import Clock
@@ -23,7 +24,6 @@ from everfold.operators.frames import PART, in_partitions
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.partitions import place, ranges
 from everfold.operators.ranking import RankedRows
-from everfold.operators.standing import BEFORE_ALL
 from everfold.plan.changelog import KIND, is_updating
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import Rank
@@ -82,6 +82,16 @@ class RankOperator:
         stats = Stats(self.name, clock.watermark, 0, kept.rows, ignored)
         return Step(found, clock.forwarded(self.name, live, metas), stats)
 
+    def current(self, store: Store) -> pl.DataFrame:
+        """The rows that are among the first of their partitions."""
+        head = read_head(store, self._epoch)
+        now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
+        rows = _Kept(self._rows, self._node, self._counted, self._epoch, store, head.get("rows"), now_ms).all()
+        rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
+        rows = rows.with_columns(_places().alias(_NOW), pl.lit(0, dtype=pl.Int64).alias("turn"))
+        columns = [physical(at) for at in range(len(self.schema))]
+        return as_again(self._shown(rows, _NOW, columns).select(columns))
+
     def _ranked(self, rows: pl.DataFrame, kept: _Kept) -> tuple[pl.DataFrame, int]:
         """All rows of the partitions that are touched, in order, with who they were and are; and how many could not be taken back."""
         first = rows.group_by("hash", *self._rows.keys).agg(pl.col(NUMBER).min().alias("turn"))
@@ -97,15 +107,6 @@ class RankOperator:
         rows = rows.join(first, on=["hash", *self._rows.keys], nulls_equal=True, maintain_order="left")
         kept.keep(rows)
         return rows, ignored
-
-    def standing(self, store: Store) -> pl.DataFrame:
-        """The rows that are among the first. Only of an operator whose rows may change."""
-        head = read_head(store, self._epoch)
-        now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
-        kept = _Kept(self._rows, self._node, self._counted, self._epoch, store, head.get("rows"), now_ms)
-        rows = in_partitions(self._rows.in_order(kept.all()), self._rows.keys)
-        rows = rows.with_columns(_places().alias(_NOW), pl.lit(None, dtype=pl.Int64).alias(_BEFORE))
-        return self._changed(rows.with_columns(pl.lit(BEFORE_ALL, dtype=pl.Int64).alias("turn")))
 
     def _taken_back(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         """Rows that come, `alive` if none has taken them back: each that does takes the first of those that are like it in everything."""
@@ -193,7 +194,7 @@ class _Kept:
         return found.join(partitions, on=["hash", *self._rows.keys], how="semi", nulls_equal=True)
 
     def all(self) -> pl.DataFrame:
-        """What is kept of all partitions."""
+        """What is kept."""
         return self._from_page(self._table.all(expired_before=self._expired))
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:

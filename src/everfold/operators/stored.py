@@ -32,7 +32,6 @@ START, END = "start", "end"
 """Columns of sessions: their bounds in ms."""
 KEY, VALUE, COLUMN, ORDER = "key ", "value ", "column ", "order "
 """What the names of columns in pages begin with, by what the columns are."""
-_EVERYWHERE = pl.DataFrame({"low": [-1 << 63], "high": [(1 << 63) - 1]}, schema={"low": pl.Int64, "high": pl.Int64})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def _keyed(store: Store, epoch: int, name: str, state: dict[str, Any], expired: 
         return pl.DataFrame()
     columns = table.segments.read(segments[0]).columns
     keys = tuple(each for each in columns if each.startswith((KEY, VALUE)) or each == NUMBER)
-    return replace(table, keys=keys).scan(_EVERYWHERE, expired_before=expired)
+    return replace(table, keys=keys).all(expired_before=expired)
 
 
 def _runs(store: Store, epoch: int, name: str, state: dict[str, Any]) -> pl.DataFrame:

@@ -1,7 +1,8 @@
 """The way of rows to an operator's buckets and back: what runs in Spark's workers before and after the stateful step.
 
 On the wire a row is (bucket BIGINT, payload BINARY); the payload's first byte says what it is: rows as an Arrow IPC stream, a meta
-row for every bucket, a bucket's report on its way to the sink, the past that its new aggregates are given, or that it is to give the rows that stand.
+row for every bucket, a bucket's report on its way to the sink, the past that its new aggregates are given, the word that it gives its rows again, or
+rows that the operator before has given again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everfold.operators.again import parted
 from everfold.operators.contract import Meta, Operator
 from everfold.plan.changelog import KIND
 from everfold.spark.crossing import crossing
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-ROWS, META, STATS, PAST, STAND = b"D", b"M", b"S", b"P", b"W"
+ROWS, META, STATS, PAST, REPEAT, GIVEN = b"D", b"M", b"S", b"P", b"R", b"G"
 WIRE = "bucket BIGINT, payload BINARY"
 
 SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
@@ -37,8 +39,8 @@ __split STRING: what the row's watermark is kept by. __watermark BIGINT: the wat
 FALSE for a row that a WHERE excluded, which only moves time. __now BIGINT: the batch's processing time, ms. __control STRING: what a
 control file says; then all else is NULL. __meta BINARY: a meta or stats row of the operator before.
 """
-FLUSH, TICK, RECALL, SHOW = "flush", "tick", "past", "show"
-"""What control files say. A past is a line `past <operator> <bucket> <rows, in base64>`; `show <operator>` has it give the rows that stand."""
+FLUSH, TICK, RECALL, GIVE_AGAIN = "flush", "tick", "past", "again"
+"""What control files say. A past is a line `past <operator> <bucket> <rows, in base64>`; `again <operator>` has an operator give its rows again."""
 _CHUNK_ROWS = 2_000_000
 TASK_SHIFT = 40
 """Arrival numbers: the task, then the row within it. No task has so many rows in a batch."""
@@ -95,26 +97,33 @@ class Pack:
             data = data.filter(pl.col(KEEP))
         elif rows[CONTROL].null_count() < rows.height:
             data = data.filter(pl.col(CONTROL).is_null())
-        wire = self._told(rows)
-        if data.height:
-            wanted = [column.name for column in self.operator.inputs]
-            wanted += ["seq"] * self.operator.ordered
-            if self.operator.updating:
-                data = data.rename({KIND: "kind"})
-                wanted.append("kind")
-            with crossing():
-                prepared = self.operator.prepare(data.select(HASH, *wanted))
-            wire += [(bucket, ROWS + to_ipc(part)) for bucket, part in dealt(prepared, self.bucket_ids)]
-        return meta, stats, wire
+        wire = self._said(rows)
+        if self.operator.updating:
+            data, given = parted(data.rename({KIND: "kind"}), "kind")
+            wire += self._prepared(given, GIVEN)
+        return meta, stats, wire + self._prepared(data, ROWS)
 
-    def _told(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
-        """What control files have for this operator: rows of the past, and that it is to give the rows that stand."""
+    def _prepared(self, rows: pl.DataFrame, what: bytes) -> list[tuple[int, bytes]]:
+        if rows.is_empty():
+            return []
+        wanted = [column.name for column in self.operator.inputs]
+        wanted += ["seq"] * self.operator.ordered + ["kind"] * self.operator.updating
+        with crossing():
+            prepared = self.operator.prepare(rows.select(HASH, *wanted))
+        return [(bucket, what + to_ipc(part)) for bucket, part in dealt(prepared, self.bucket_ids)]
+
+    def _said(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
+        """What control files say to this operator's buckets."""
         if rows[CONTROL].null_count() == rows.height:
             return []
-        said = [line.split(" ") for line in rows[CONTROL].drop_nulls() if " " in line]
-        mine = [words for words in said if words[1] == self.operator.name]
-        past = [(int(words[2]), PAST + b64decode(words[3])) for words in mine if words[0] == RECALL]
-        return [*past, *((bucket, STAND) for words in mine if words[0] == SHOW for bucket in self.bucket_ids)]
+        found: list[tuple[int, bytes]] = []
+        for what, operator, *rest in (line.split(" ") for line in rows[CONTROL].drop_nulls() if " " in line):
+            if operator == self.operator.name and what == RECALL:
+                bucket, blob = rest
+                found.append((int(bucket), PAST + b64decode(blob)))
+            elif operator == self.operator.name and what == GIVE_AGAIN:
+                found += [(bucket, REPEAT) for bucket in self.bucket_ids]
+        return found
 
     def _meta(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes]]:
         """What the rows say about time, and the reports of earlier operators among them."""

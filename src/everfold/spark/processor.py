@@ -72,9 +72,10 @@ class BucketProcessor(StatefulProcessor):
             handle.deleteIfExists(f"pages_{name}")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        from everfold.operators.again import begun
         from everfold.operators.contract import Meta
         from everfold.spark.crossing import crossing
-        from everfold.spark.exchange import META, PAST, ROWS, STAND, STATS, from_ipc, to_ipc
+        from everfold.spark.exchange import GIVEN, META, PAST, REPEAT, ROWS, STATS, from_ipc, to_ipc
 
         if self._mark is not None:
             self._compare_mark(self._mark)
@@ -82,7 +83,8 @@ class BucketProcessor(StatefulProcessor):
             self._operator = pickle.loads(self._pickled)
         if self._epoch:
             self._store.begin(self._epoch)
-        prepared, metas, past, stands = [], [], [], False
+        prepared, metas = [], []
+        past, given, repeat = [], [], False
         for row in rows:
             blob = bytes(row.payload)
             kind = blob[:1]
@@ -92,16 +94,17 @@ class BucketProcessor(StatefulProcessor):
                 metas.append(Meta.decode(blob[1:]))
             elif kind == PAST:
                 past.append(from_ipc(blob[1:]))
-            elif kind == STAND:
-                stands = True
+            elif kind == GIVEN:
+                given.append(from_ipc(blob[1:]))
+            elif kind == REPEAT:
+                repeat = True
             else:
                 assert kind == STATS
                 yield Row(payload=bytearray(blob))
         with crossing():
-            first = [self._operator.standing(self._store)] if stands else []
-            first += [self._operator.fill(self._store, past)] if past else []
-            step = self._operator.step(self._store, prepared, metas)
-        for changed in (*first, step.rows):
+            first = begun(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)
+            step = self._operator.step(self._store, [*first.rows, *prepared], metas)
+        for changed in (*first.changes, step.rows):
             if changed.height:
                 yield Row(payload=bytearray(ROWS + to_ipc(changed)))
         yield Row(payload=bytearray(STATS + step.stats.encode()))

@@ -15,7 +15,7 @@ from everfold.connectors.timeless import PLACE, raise_timeless
 from everfold.errors import UnsupportedFeature
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import Operator
-from everfold.plan.changelog import KIND, ORDER, ChangelogMode, RowKind, changelog_of, is_updating
+from everfold.plan.changelog import AGAIN, GONE, KIND, ORDER, ChangelogMode, RowKind, changelog_of, is_updating
 from everfold.plan.expressions import inputs_of
 from everfold.plan.nodes import (
     Filter,
@@ -112,6 +112,7 @@ class StreamLowering:
     open_source: opens a table under a source name. control_folder: where the runner drops control files. bucket_ids: see `buckets`.
     epoch: that of the state: pages of earlier ones are given up. names: of the operators, by the identity of their nodes, where they are not numbered as
     they come. source_names: of the scans, in the order in which they are lowered, where they are not numbered either. mark, strangers (by operator): see `BucketProcessor`.
+    again: whether the first batch may have rows that are given again.
     named_sources: whether Spark knows the sources by name; not when a stream of the caller's is among them that has none.
     """
 
@@ -128,6 +129,7 @@ class StreamLowering:
     mark: str | None = None
     strangers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     named_sources: bool = True
+    again: bool = False
     read_beside: Callable[[Plan], DataFrame] = _nothing_beside
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
@@ -153,8 +155,12 @@ class StreamLowering:
             case Filter():
                 below = self.lower(node.input)
                 condition = self._scalars.text(node.condition, len(below.schema), below.guard)
-                kept = f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"
-                columns = [*self._data(below.schema), *below.carrying(**{KEEP: kept})]
+                found = {KEEP: f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"}
+                if self.again and below.changes:
+                    # A row that is given again, and is left out now, has to leave where it was shown before.
+                    found[KIND] = f"if({KIND} = {AGAIN} AND NOT coalesce({condition}, FALSE), {GONE}, {KIND}) AS {KIND}"
+                    found[KEEP] = f"{KEEP} AND ({KIND} >= {AGAIN} OR coalesce({condition}, FALSE)) AS {KEEP}"
+                columns = [*self._data(below.schema), *below.carrying(**found)]
                 return below.over(below.frame.selectExpr(*columns), node.schema, guarded=True)
             case Union():
                 return self._union(node)

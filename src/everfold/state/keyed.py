@@ -145,7 +145,8 @@ class KeyedTable:
 
     def all(self, *, expired_before: int | None = None) -> pl.DataFrame:
         """All rows, as `find` gives them."""
-        return self.scan(pl.DataFrame({"low": [_FIRST], "high": [_LAST]}), expired_before=expired_before)
+        everywhere = pl.DataFrame({"low": [_FIRST], "high": [_LAST]}, schema={"low": pl.Int64, "high": pl.Int64})
+        return self.scan(everywhere, expired_before=expired_before)
 
     def write(
         self,

@@ -49,12 +49,3 @@ def test_one_that_spark_never_saw_is_taken_back(tmp_path: Path) -> None:
 
 def test_a_new_job_has_nothing_to_repair(tmp_path: Path) -> None:
     Control(tmp_path / "control", tmp_path / "checkpoint").repair()
-
-
-def test_rows_that_stand_are_asked_for_once(tmp_path: Path) -> None:
-    control = control_of(tmp_path, planned=0, logged={"show-2-w1.txt": 0})
-    for _ in range(2):
-        control.repair()
-        control.show({"w1": 2, "w4": 3})
-    assert {each.name for each in (tmp_path / "control").iterdir()} == {"show-2-w1.txt", "show-3-w4.txt"}
-    assert (tmp_path / "control" / "show-3-w4.txt").read_text() == "show w4\n"

@@ -122,5 +122,16 @@ def derived(change: Change) -> Iterator[Said]:
         yield Said(f"{call.label} is new, and follows from {source.label}", call.span)
 
 
-CALLS = (other_distinct_calls, other_order, nothing_kept, added_over_changes, added, dropped, derived)
+@rule("AGG009", Verdict.FULLY)
+def recounted(change: Change) -> Iterator[Said]:
+    """An aggregate was added over another aggregation, whose rows may be taken back. Only with `--rules extended`.
+
+    The operators below have these rows in their state. When the job goes on they give them again, to the new aggregate alone: so it is complete, without any history. Not one that depends on the
+    order of rows (FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG), and not where state is forgotten (`table.exec.state.ttl`).
+    """
+    for call in change.recounted:
+        yield Said(f"{call.label} is new: it is computed of the rows below as they are", call.span)
+
+
+CALLS = (other_distinct_calls, other_order, nothing_kept, added_over_changes, added, dropped, derived, recounted)
 """In the order in which they decide; `python_functions` goes before all others."""

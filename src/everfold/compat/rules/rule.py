@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from everfold.compat.derived import derived
+from everfold.compat.recounted import recountable
 from everfold.compat.shape import CallShape, OperatorShape
 from everfold.compat.slices import made_of_kept_slices
 from everfold.compat.verdict import Verdict
@@ -35,11 +36,12 @@ REFERENCE = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An operator as it was and as it is to be."""
+    """An operator as it was and as it is to be. below: the operators that the new one reads."""
 
     old: OperatorShape
     new: OperatorShape
     terms: Terms = REFERENCE
+    below: tuple[OperatorShape, ...] = ()
 
     @property
     def same_keys(self) -> bool:
@@ -78,9 +80,16 @@ class Change:
         return {call: source for call, source in found if source is not None}
 
     @property
+    def recounted(self) -> tuple[CallShape, ...]:
+        """Calls that only the new one has, and that can be computed of the rows of the operators below, where that counts."""
+        calls = (call for call in self.new.calls if call not in self.old.calls and call not in self.derived)
+        return tuple(call for call in calls if self.terms.extended and recountable(call, self.new, self.below))
+
+    @property
     def kept(self) -> tuple[CallShape, ...]:
         """Calls for which there is state, as the new one has them."""
-        return tuple(call for call in self.new.calls if call in self.old.calls or call in self.derived)
+        known = {*self.old.calls, *self.derived, *self.recounted}
+        return tuple(call for call in self.new.calls if call in known)
 
     @property
     def added(self) -> tuple[CallShape, ...]:

@@ -75,13 +75,13 @@ def operator_over_changes(change: Change) -> Iterator[Said]:
 
 
 @rule("OPR007", Verdict.FULLY)
-def operator_over_standing_rows(change: Change) -> Iterator[Said]:
-    """An operator that keeps state is new, above one that is kept and whose result is in its state: groups, a Top-N, the last row by key. Only by the extended rules.
+def operator_over_rows(change: Change) -> Iterator[Said]:
+    """An operator that keeps state is new, above one that is kept and has its whole result in its state: groups, a Top-N, the last row by key. Only by the extended rules.
 
-    It begins with the rows that stand below it, all of them, so its result is that of a query that has always been so. Rows that had been forgotten there by `table.exec.state.ttl` are not
-    among them.
+    The operator below gives its rows again, to the new one alone: so its result is that of a query that has always been so, without any history. Not where state is forgotten
+    (`table.exec.state.ttl`).
     """
-    yield Said(f"{change.new.label} is new: it begins with the rows that stand below it", change.new.span)
+    yield Said(f"{change.new.label} is new: it begins with the rows below as they are", change.new.span)
 
 
 RULES = (
@@ -91,5 +91,5 @@ RULES = (
     insert_gone,
     operator_starts,
     operator_over_changes,
-    operator_over_standing_rows,
+    operator_over_rows,
 )
