@@ -47,6 +47,7 @@ from everfold.jobs.change import (
 from everfold.jobs.control import Control
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
 from everfold.jobs.naming import first_names, moves, operators_of
+from everfold.jobs.soundness import unfinished
 from everfold.operators.again import repeating
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
@@ -393,7 +394,7 @@ class JobFolder:
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
-        elif known.version.fingerprint != mark or (refresh and not self._awaits(known.version)):
+        elif known.version.fingerprint != mark or (refresh and not self._begins(known.version)):
             return self._changed(known, roots, zone, sql, plan, mark, terms, decide, refresh)
         else:
             current = replace(known.version, sinks=sink_notes(roots))
@@ -449,6 +450,13 @@ class JobFolder:
         history = number if filled or again else None
         version = replace(version, state_epoch=state_epoch, history=history, filled=filled, again=again)
         return replace(known, current=epoch, versions=(*known.versions, version)), made
+
+    def _begins(self, version: Version) -> bool:
+        """Whether the first batch of a version that is told of the past is still to come, or was cut off."""
+        if version.history is None:
+            return False
+        begun = unfinished(self.checkpoint(version.epoch)) and any(self.past(version.history).glob("part-*"))
+        return begun or self._awaits(version)
 
     def _awaits(self, version: Version) -> bool:
         """Whether the first batch of a version is still to come that is told of the past."""
