@@ -124,6 +124,15 @@ def check_finished(folder: Path, checkpoint: Path) -> None:
         )
 
 
+def unsettled(folder: Path) -> StateError:
+    """The error `unfinished-change`: a change was carried out, and its first batch has not come yet, which fills in what is new."""
+    return StateError.of(
+        "unfinished-change",
+        f"the job in `{folder}` was cut off before the first batch of its last change, which fills in what is new",
+        help="run that query once more, and then change it; --on-change rebuild needs no old state",
+    )
+
+
 def copied(old: Path, new: Path, places: Sequence[int | None] | None = None) -> None:
     """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced. places: where the operator at each place was; the state of
     others is left out. OSError when it cannot, and then nothing is left."""

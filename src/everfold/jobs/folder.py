@@ -44,10 +44,12 @@ from everfold.jobs.change import (
     joined,
     refuse,
     restored,
+    unsettled,
 )
 from everfold.jobs.control import Control
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
 from everfold.jobs.naming import SourceNote, first_names, fresh_names, moves, operators_of, source_notes
+from everfold.jobs.soundness import unfinished
 from everfold.operators.again import repeating
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
@@ -417,7 +419,7 @@ class JobFolder:
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
-        elif known.version.fingerprint != mark or refresh:
+        elif known.version.fingerprint != mark or (refresh and not self._begins(known.version)):
             return self._changed(known, roots, zone, sql, plan, mark, terms, decide, refresh)
         else:
             sources = known.version.sources or source_notes(roots, known.version.operators)
@@ -455,6 +457,8 @@ class JobFolder:
             return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
+        if not reset and self._awaits(last):
+            raise unsettled(self.path)
         made = going_on([] if reset else last.known, roots, number, terms)
         places = moves(last.known, [shape_of(root) for root in roots])
         fresh = fresh_names(known.operators)
@@ -474,6 +478,19 @@ class JobFolder:
         history = number if filled or again else None
         version = replace(version, state_epoch=state_epoch, history=history, filled=filled, again=again)
         return replace(known, current=epoch, versions=(*known.versions, version)), made
+
+    def _begins(self, version: Version) -> bool:
+        """Whether the first batch of a version that is told of the past is still to come, or was cut off."""
+        if version.history is None:
+            return False
+        begun = unfinished(self.checkpoint(version.epoch)) and any(self.past(version.history).glob("part-*"))
+        return begun or self._awaits(version)
+
+    def _awaits(self, version: Version) -> bool:
+        """Whether the first batch of a version is still to come that is told of the past."""
+        if version.history is None:
+            return False
+        return bool(Control(self.control, self.checkpoint(version.epoch)).awaiting(self.past(version.history)))
 
     def settle(self, manifest: Manifest) -> None:
         """Carries out the change that `open` has found, if it has found one: once nothing can refuse it any more, and no process writes the old checkpoint.

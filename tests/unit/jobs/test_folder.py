@@ -27,9 +27,13 @@ def roots(query: str = QUERY) -> tuple[Root, ...]:
     return last.roots
 
 
-def opened(path: Path, query: str = QUERY, zone: str = "UTC", how: OnChange = OnChange.REFUSE) -> Manifest:
+def opened(
+    path: Path, query: str = QUERY, zone: str = "UTC", how: OnChange = OnChange.REFUSE, refresh: bool = False
+) -> Manifest:
     folder = JobFolder(path)
-    manifest, _ = folder.open(roots(query), zone, "the plan", buckets=8, partitions=2, decide=lambda _: how)
+    manifest, _ = folder.open(
+        roots(query), zone, "the plan", buckets=8, partitions=2, decide=lambda _: how, refresh=refresh
+    )
     folder.settle(manifest)
     return manifest
 
@@ -307,3 +311,39 @@ def test_a_manifest_of_a_newer_everfold_is_refused(tmp_path: Path) -> None:
 def test_secrets_stay_out_of_the_manifest(tmp_path: Path) -> None:
     opened(tmp_path)
     assert "hunter2" not in (tmp_path / "manifest.json").read_text()
+
+
+def taken(path: Path, epoch: int, name: str) -> None:
+    """What Spark notes of a control file that a batch was planned with."""
+    log = path / "checkpoints" / str(epoch) / "sources" / "control_w1" / "0"
+    log.parent.mkdir(parents=True)
+    log.write_text(f'v1\n{{"path":"file:/job/control/{name}","timestamp":1,"batchId":0}}')
+
+
+def test_a_change_before_the_last_one_is_filled_in_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with_checkpoint(tmp_path)
+    assert opened(tmp_path, MORE, how=OnChange.BACKFILL).version.backfilled
+    part = tmp_path / "backfill" / "1" / "part-0"
+    part.parent.mkdir(parents=True)
+    part.write_text("past w1 0 ")
+    with pytest.raises(StateError, match="unfinished-change"):
+        opened(tmp_path, how=OnChange.ACCEPT)
+    assert opened(tmp_path, MORE).version.number == 1
+    taken(tmp_path, 1, "past-1-part-0")
+    assert opened(tmp_path, how=OnChange.ACCEPT).version.number == 2
+
+
+def test_a_result_is_given_again_by_a_version_of_its_own(tmp_path: Path) -> None:
+    query = "SELECT n, COUNT(*) FROM t GROUP BY n"
+    opened(tmp_path, query)
+    with_checkpoint(tmp_path)
+    version = opened(tmp_path, query, refresh=True).version
+    assert (version.number, version.again, version.history, version.backfilled) == (1, ("w1",), 1, False)
+    assert (tmp_path / "backfill" / "1" / "part-again").read_text() == "again w1\n"
+    # The same command again, as after a kill: the first batch of that version is still to come.
+    assert opened(tmp_path, query, refresh=True).version.number == 1
+    taken(tmp_path, 1, "past-1-part-again")
+    assert opened(tmp_path, query).version.number == 1
+    assert opened(tmp_path, query, refresh=True).version.number == 2
+    assert opened(tmp_path, QUERY, how=OnChange.RESET, refresh=True).version.again == ()
