@@ -110,7 +110,7 @@ def _script_options(command: Any) -> Any:
 @click.option(
     "--prune",
     is_flag=True,
-    help="When a rebuilt job has caught up, delete the rows of jdbc tables whose keys did not come again.",
+    help="When a job that was rebuilt or rolled back has caught up, delete the rows of jdbc and upsert-kafka tables whose keys did not come again.",
 )
 def run(
     script: str | None,
