@@ -153,7 +153,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
                meaning="whether a changed WHERE below an aggregate leaves its state usable: what was kept stays, though the old condition chose it"),
         Option(key="everfold.compat.rules", read=_choice("reference", "extended"), default="reference",
                meaning="by which rules a changed query is judged: as Realtime Compute for Apache Flink does, or by all that everfold can keep"),
-        Option(key="everfold.dialect", read=_choice("flink"), default="flink",
+        Option(key="everfold.dialect", read=_choice("flink", "lenses"), default="flink",
                meaning="the SQL dialect of the statements that follow"),
         Option(key="table.sql-dialect", read=_choice("default"), default="default", meaning="Flink's own dialect"),
         Option(key="table.exec.emit.early-fire.enabled", read=_truth, default="false",
