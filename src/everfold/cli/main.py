@@ -68,7 +68,7 @@ def _script_options(command: Any) -> Any:
         click.option(
             "--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, or one of Spark's (spark.*)."
         ),
-        click.option("--dialect", type=click.Choice(["flink"]), default="flink", help="The SQL dialect."),
+        click.option("--dialect", type=click.Choice(["flink", "lenses"]), default="flink", help="The SQL dialect."),
     ):
         command = option(command)
     return command

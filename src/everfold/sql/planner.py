@@ -16,7 +16,9 @@ from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.python_aggregates import check_streamed
 from everfold.plan.rewrites import rewrite, tables_read
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
+from everfold.sql.binder.lenses import bind_topic_insert
 from everfold.sql.catalog import Catalog, Connected, local_name, unconnected
+from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.python_modules import load
 from everfold.sql.script import parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
@@ -285,6 +287,8 @@ class Session:
                 return tuple(map(self._insert, statement.inserts))
 
     def _insert(self, statement: Insert) -> Sink:
+        if isinstance(statement.query, TopicQuery):
+            return bind_topic_insert(statement, self.catalog)
         open_ = self.lenient and self.catalog.find(statement.target) is None
         return (bind_open_insert if open_ else bind_insert)(statement, self.catalog)
 

@@ -155,6 +155,12 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
                meaning="by which rules a changed query is judged: as Realtime Compute for Apache Flink does, or by all that everfold can keep"),
         Option(key="everfold.dialect", read=_choice("flink", "lenses"), default="flink",
                meaning="the SQL dialect of the statements that follow"),
+        Option(key="everfold.lenses.exact-tables", read=_truth, default="false",
+               meaning="whether in Lenses SQL all aggregates work on tables: MAXK and its like then keep all values, so that one can be taken back"),
+        Option(key="defaults.topic.autocreate", read=_truth, default="false",
+               meaning="whether an INSERT of Lenses SQL makes the topic that it writes to"),
+        Option(key="defaults.topic.partitions", read=_positive, meaning="how many partitions a topic has that is made"),
+        Option(key="defaults.topic.replication", read=_positive, meaning="how many copies of a topic that is made there are"),
         Option(key="table.sql-dialect", read=_choice("default"), default="default", meaning="Flink's own dialect"),
         Option(key="table.exec.emit.early-fire.enabled", read=_truth, default="false",
                meaning="whether windows give results before they are complete, and changes of these"),
@@ -207,6 +213,26 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
     )
 })  # fmt: skip
 
+TOPIC_PROPERTIES: Mapping[str, Option] = MappingProxyType({
+    option.key: option
+    for option in (
+        Option(key="partitions", read=_positive, meaning="how many partitions it has"),
+        Option(key="replication", read=_positive, meaning="how many copies of it there are"),
+        Option(key="cleanup.policy", read=_choice("compact", "delete", "compact,delete"), meaning="what becomes of its old records"),
+        Option(key="retention.ms", read=_whole, meaning="how long it keeps records"),
+        Option(key="retention.bytes", read=_whole, meaning="how many bytes of a partition it keeps"),
+    )
+})  # fmt: skip
+"""What `topic.<name>.<property>` says of a topic that an INSERT of Lenses SQL makes."""
+
+
+def _topic_property(key: str) -> Option | None:
+    """The property that `topic.<name>.<property>` sets; None if the key is not of that form."""
+    if not key.startswith("topic."):
+        return None
+    return next((option for name, option in TOPIC_PROPERTIES.items() if key.endswith(f".{name}")), None)
+
+
 FAMILIES: Mapping[str, str] = MappingProxyType({
     "execution.checkpointing.": _COMMITS,
     "state.": "everfold keeps state in the job's folder",
@@ -233,7 +259,7 @@ def check_option(key: str, value: str, span: Span | None = None, value_span: Spa
 
     Raises SqlError `unknown-option`, `wrong-option-value`; UnsupportedFeature `unsupported-option`.
     """
-    option = OPTIONS.get(key)
+    option = OPTIONS.get(key) or _topic_property(key)
     if option is None:
         for family, why in FAMILIES.items():
             if key.startswith(family):
@@ -374,6 +400,25 @@ class Settings:
     def extended_rules(self) -> bool:
         """Whether a changed query is judged by all that everfold can keep."""
         return self._read("everfold.compat.rules") == "extended"
+
+    @property
+    def lenses_exact_tables(self) -> bool:
+        """Whether in Lenses SQL all aggregates work on tables."""
+        return bool(self._read("everfold.lenses.exact-tables"))
+
+    @property
+    def topic_autocreate(self) -> bool:
+        """Whether an INSERT of Lenses SQL makes its topic."""
+        return bool(self._read("defaults.topic.autocreate"))
+
+    def topic_options(self, name: str) -> dict[str, str]:
+        """What was said of a topic that is made: `topic.<property>`, by its name or for all."""
+        found: dict[str, str] = {}
+        for prefix in ("defaults.topic.", f"topic.{name}."):
+            for key in TOPIC_PROPERTIES:
+                if prefix + key in self.options:
+                    found[f"topic.{key}"] = self.options[prefix + key]
+        return found
 
     @property
     def dialect(self) -> str:

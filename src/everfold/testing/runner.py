@@ -264,7 +264,9 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
 
     def read(nodes: Iterable[Plan]) -> dict[str, pa.Table]:
         return {
-            table.name: _read(case.file, table) if table.options else _arrow(case.file, step, table, session)
+            table.name: _read(case.file, table)
+            if table.connector is not None
+            else _arrow(case.file, step, table, session)
             for table in tables_of(nodes)
         }
 
@@ -293,7 +295,7 @@ def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str,
     from everfold.sql.script import parse_script
     from everfold.sql.statements import CreateTable, CreateView
 
-    for statement in parse_script(block.placed, source=str(file.path)):
+    for statement in parse_script(block.placed, source=str(file.path), dialect=session.settings.dialect):
         if isinstance(statement, CreateTable | CreateView):
             kind = "TABLE" if isinstance(statement, CreateTable) else "VIEW"
             dropped = f"{'TEMPORARY ' if statement.temporary else ''}{kind}"
@@ -304,13 +306,13 @@ def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str,
 
 
 def _query(case: Case, step: Step, session: Session) -> Collect:
-    """The case's query: its last statement. The ones before it are run as they are."""
+    """The case's query: its last statement, or what an INSERT of it writes. The ones before it are run as they are."""
     from everfold.sql.planner import Submit
 
     found: list[Collect] = []
     for action in session.run(step.sql.placed, source=str(case.file.path)):
         if isinstance(action, Submit):
-            found += [root for root in action.roots if isinstance(root, Collect)]
+            found += [root if isinstance(root, Collect) else Collect(input=root.input) for root in action.roots]
     if len(found) != 1:
         raise case.file.error(step.sql.line, f"`sql` holds one query, but this has {len(found)}")
     return found[0]

@@ -194,7 +194,7 @@ class LensesGrammar(Names):
 
     def _clauses(self, made: TopicQuery) -> None:
         if self.accept("EVENTTIME", "BY"):
-            made.set("eventtime", self._field())
+            made.set("eventtime", self._time_field())
         if self.accept("WHERE"):
             made.set("where", self.expression())
         if self.key() == "WINDOW":
@@ -206,7 +206,7 @@ class LensesGrammar(Names):
         if self.accept("HAVING"):
             made.set("having", self.expression())
 
-    def _field(self) -> ColumnPath:
+    def _time_field(self) -> ColumnPath:
         found = self._named()
         if not isinstance(found, ColumnPath):
             raise self.expected("a field behind EVENTTIME BY", "write an expression into a WITH first")
