@@ -6,6 +6,8 @@ A sink that keeps one row a key can take a result that changes only if no two ro
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from everfold.plan import nodes
 from everfold.plan.expressions import Call, Expr, InputRef, conjuncts, inputs_of
 from everfold.types import (
@@ -16,6 +18,7 @@ from everfold.types import (
     DoubleType,
     FloatType,
     IntegerType,
+    RowType,
     StringType,
     TimestampType,
 )
@@ -29,8 +32,11 @@ def unique_key(plan: nodes.Plan) -> tuple[int, ...] | None:
             return tuple(map(names.index, plan.table.primary_key)) or None
         case nodes.GroupAggregate():
             return tuple(range(len(plan.keys)))
-        case nodes.ChangelogNormalize() | nodes.WindowEmit():
+        case nodes.ChangelogNormalize():
             return plan.keys
+        case nodes.WindowEmit():
+            # window_time follows from the window's end.
+            return tuple(at for at in plan.keys if at != plan.time_column)
         case nodes.Filter() | nodes.WatermarkAssigner() | nodes.OverAggregate() | nodes.Sort() | nodes.Limit():
             return unique_key(plan.input)
         case nodes.Rank():
@@ -60,10 +66,19 @@ def _projected(plan: nodes.Project) -> tuple[int, ...] | None:
         return None
     kept: dict[int, int] = {}
     for at, each in enumerate(plan.expressions):
-        of = told_apart(each)
-        if isinstance(of, InputRef):
+        for of in _parts(each):
             kept.setdefault(of.position, at)
-    return tuple(kept[at] for at in below) if all(at in kept for at in below) else None
+    return tuple(dict.fromkeys(kept[at] for at in below)) if all(at in kept for at in below) else None
+
+
+def _parts(expr: Expr) -> Iterator[InputRef]:
+    """The columns in which two rows differ only if the expression does: itself, or the fields of a ROW."""
+    of = told_apart(expr)
+    if isinstance(of, InputRef):
+        yield of
+    elif isinstance(of, Call) and of.function == "ROW":
+        for each in of.args:
+            yield from _parts(each)
 
 
 def told_apart(expr: Expr) -> Expr:
@@ -100,6 +115,9 @@ def _tells_apart(source: DataType, target: DataType) -> bool:
             return source.local_zone == target.local_zone and source.precision <= target.precision
         case (DateType(), TimestampType()):
             return not target.local_zone
+        case (RowType(), RowType()):
+            pairs = zip(source.fields, target.fields, strict=True)
+            return all(_tells_apart(one.type, other.type) for one, other in pairs)
     return False
 
 

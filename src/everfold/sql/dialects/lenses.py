@@ -160,7 +160,7 @@ class LensesGrammar(Names):
     def _sources_ahead(self) -> tuple[exp.Identifier | None, exp.Identifier | None]:
         """What FROM will name, so that projections may name it before a dot."""
         first, depth = self.at, 0
-        while not self.done and (depth or self.key() not in ("FROM", ";")):
+        while not self.done and (depth or self.key() not in ("FROM", ";") or self._within_a_name()):
             depth += (self.key() == "(") - (self.key() == ")")
             self.at += 1
         source: exp.Identifier | None = None
@@ -172,6 +172,10 @@ class LensesGrammar(Names):
         names = (each.name for each in (source, alias) if each is not None)
         self.sources = tuple(name for name in names if "-" in name or "." in name)
         return source, alias
+
+    def _within_a_name(self) -> bool:
+        """Whether the word that is next is the beginning of a name with signs."""
+        return self.key() == "FROM" and self.goes_on()
 
     def _alias(self) -> exp.Identifier | None:
         return self.identifier("the source's other name") if self.accept("AS") else None
@@ -207,7 +211,7 @@ class LensesGrammar(Names):
             made.set("having", self.expression())
 
     def _time_field(self) -> ColumnPath:
-        found = self._named()
+        found = self.primary()
         if not isinstance(found, ColumnPath):
             raise self.expected("a field behind EVENTTIME BY", "write an expression into a WITH first")
         return found

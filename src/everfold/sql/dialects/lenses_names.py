@@ -15,6 +15,7 @@ from everfold.sql.dialects.words import NOT_A_NAME
 
 _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _IN_A_NAME = (TokenType.VAR, TokenType.NUMBER, TokenType.INTERVAL, TokenType.DASH, TokenType.DOT)
+_BEGINS_A_NAME = (TokenType.VAR, TokenType.NUMBER, TokenType.INTERVAL)
 _EXAMPLE = "write a whole number and one of ms, s, m, h, d, as `10m`"
 
 
@@ -32,18 +33,19 @@ class Names(Expressions):
         first = self.at
         if self.kind() is TokenType.IDENTIFIER:
             return self.identifier(f"{what}'s name"), self.span(first)
-        if self.kind() not in (TokenType.VAR, TokenType.NUMBER, TokenType.INTERVAL) or self.key() in NOT_A_NAME:
+        if self.kind() not in _BEGINS_A_NAME or (self.key() in NOT_A_NAME and not self.goes_on()):
             raise self.expected(f"{what}'s name")
-        self.at += 1
-        while self.kind() in _IN_A_NAME and self._adjacent_to_last():
+        while self.goes_on():
             self.at += 1
+        self.at += 1
         name = self.slice(first)
         if name[-1] in "-.":
             raise self.expected("the rest of the name", "put a name that ends with a sign into backticks")
         return self.node(exp.Identifier, first, this=name, quoted=True), self.span(first)
 
-    def _adjacent_to_last(self) -> bool:
-        return self.tokens[self.at - 1].end + 1 == self.tokens[self.at].start
+    def goes_on(self) -> bool:
+        """Whether the next token and the one behind it can be parts of one bare name."""
+        return self.kind(1) in _IN_A_NAME and self.tokens[self.at].end + 1 == self.tokens[self.at + 1].start
 
     def path(self, what: str) -> ColumnPath:
         """A name and what follows behind dots."""
@@ -70,11 +72,12 @@ class Names(Expressions):
 
     # --- expressions --------------------------------------------------------------------------------------------------
 
-    def _named(self) -> exp.Expression:
+    def primary(self) -> exp.Expression:
+        """What operators bind; a source's name with signs in it is one word there."""
         first = self.at
-        source = self._source()
+        source = self._source() if self.kind() in _BEGINS_A_NAME else None
         if source is None:
-            return super()._named()
+            return super().primary()
         parts = [source]
         while self.accept("."):
             parts.append(self.identifier("a name behind the dot", frozenset()))

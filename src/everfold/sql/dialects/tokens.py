@@ -35,6 +35,8 @@ _PATTERN = re.compile(
 _MEASURE = re.compile(r"[0-9]+(?![eE][0-9+-])[^\W0-9][\w$]*")
 """A number and letters without a space between them: `10m`."""
 
+_BEGINS_A_NAME = re.compile(r"[^\W0-9]")
+
 _TYPES = {
     "hint": TokenType.HINT,
     "unicode": TokenType.UNICODE_STRING,
@@ -111,7 +113,7 @@ class Part:
 def scan(text: str, source: str, part: Part | None = None, *, measures: bool = False) -> list[Token]:
     """The tokens of a script, or of a part of it. Quotes are off and escapes undone, except in `U&'…'`, whose escape character may follow it.
 
-    measures: a number may have letters behind it (`10m`); else that is a name that begins with a digit, and an error.
+    measures: a number may have letters behind it (`10m`), or a dot and a name; else that is a name that begins with a digit, and an error.
     """
     half = _HALF.search(text)
     if half is not None:
@@ -132,6 +134,8 @@ def scan(text: str, source: str, part: Part | None = None, *, measures: bool = F
                 hint_at = at
             if measures and (measure := _MEASURE.match(text, at)) is not None:
                 kind, raw = "measure", measure.group()
+            elif measures and kind == "number" and raw[-1] == "." and _BEGINS_A_NAME.match(text, at + len(raw)):
+                raw = raw[:-1]
         end = at + len(raw)
         if kind == "number" and len(raw) > MAX_NUMBER:
             raise SqlError.of(

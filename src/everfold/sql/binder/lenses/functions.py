@@ -16,7 +16,10 @@ from everfold.plan.expressions import Expr
 from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.names import LEGACY_WINDOWS, OVER_FUNCTIONS, is_aggregate
+from everfold.sql.binder.python_functions import called
 from everfold.sql.dialects.nodes import FunctionCall
+from everfold.sql.functions import lookup
+from everfold.sql.functions import names as scalar_names
 
 AGGREGATES: Mapping[str, str] = MappingProxyType({
     **{name: name for name in ("AVG", "BOTTOMK", "COUNT", "MAXK", "MAXK_UNIQUE", "MINK", "MINK_UNIQUE", "SUM", "TOPK")},
@@ -36,6 +39,11 @@ def is_aggregated(node: exp.Expression) -> bool:
     return any(isinstance(each, FunctionCall) and each.name in AGGREGATES for each in node.walk())
 
 
+def is_scalar(name: str) -> bool:
+    """Whether a function of Flink's of that name in capitals is one of the values of a record."""
+    return lookup(name) is not None and not (is_aggregate(name) or name in OVER_FUNCTIONS or name in LEGACY_WINDOWS)
+
+
 def aggregate_of(name: str) -> registry.Aggregate:
     """The registered function of an aggregate that is called so here."""
     entry = registry.lookup(AGGREGATES[name])
@@ -52,12 +60,12 @@ class LensesBinder(ExpressionBinder):
             return self._aggregate(node)
         if name in _OF_SEVERAL:
             return self._of_several(node, span)
-        if is_aggregate(name) or name in OVER_FUNCTIONS or name in LEGACY_WINDOWS:
+        if called(node, self.context) is None and not (node.special or is_scalar(name)):
             raise self.context.error(
                 "unknown-function",
                 f"no function is named `{node.spelled}` in Lenses SQL",
                 node,
-                nearest(name, AGGREGATES) or f"the aggregates are {named_list(sorted(AGGREGATES))}",
+                nearest(name, (*AGGREGATES, *scalar_names())) or f"the aggregates are {named_list(sorted(AGGREGATES))}",
             )
         return super()._call(node, span)
 

@@ -164,14 +164,6 @@ class _Aggregation:
                     node,
                     "add GROUP BY field",
                 )
-        with self.problems:
-            if not any(is_aggregated(each.this) for each in node.expressions):
-                raise context.error(
-                    "no-aggregated-projection",
-                    "at least one projection of an aggregation must have an aggregate in it",
-                    node,
-                    "add one, as COUNT(*) AS records",
-                )
 
     def _prepare_source(self) -> None:
         """Gives the source what the clauses before GROUP BY ask for."""
@@ -203,6 +195,13 @@ class _Aggregation:
                 names.append(name)
         with self.problems:
             check_names(names, self.node, context)
+        if not len(self.problems) and not any(is_aggregated(each.this) for each in self.node.expressions):
+            raise context.error(
+                "no-aggregated-projection",
+                "at least one projection of an aggregation must have an aggregate in it",
+                self.node,
+                "add one, as COUNT(*) AS records",
+            )
         return names, values
 
     def _check_groups(self, values: Sequence[Expr], grouping: Grouping, width: int) -> None:
