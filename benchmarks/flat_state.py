@@ -3,7 +3,8 @@
     python flat_state.py --out ../scratch/bench/flat_state.jsonl
     python plot_flat_state.py ../scratch/bench/flat_state.jsonl --out flat_state.svg
 
-One JSON line for each report of the job: `rows` taken so far, `state_rows` that are kept, and `mb`, how much disk the job's folder takes.
+One JSON line for each report of the job: `rows` taken so far, and `state_rows` that are kept. How many bytes they take: `everfold state <job> --sizes`, while
+it runs. (The job's folder as a whole grows for a while: Spark keeps the state as it was after each of the last hundred batches.)
 """
 
 from __future__ import annotations
@@ -36,22 +37,11 @@ def reports(script: Path, state: Path) -> Iterator[dict[str, Any]]:
             found = _REPORT.search(line)
             if found is not None:
                 rows, state_rows = (int(each.replace(",", "")) for each in found.groups())
-                yield {"rows": rows, "state_rows": state_rows, "mb": round(size_of(state) / 1e6, 1)}
+                yield {"rows": rows, "state_rows": state_rows}
             elif "error" in line:
                 sys.stderr.write(line)
     if job.returncode:
         raise SystemExit(f"the job ended with {job.returncode}")
-
-
-def size_of(folder: Path) -> int:
-    """Bytes of all files; some may go while they are counted."""
-    total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue
-    return total
 
 
 def main(arguments: list[str]) -> int:

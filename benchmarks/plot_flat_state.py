@@ -1,4 +1,4 @@
-"""Draws what `flat_state.py` noted: the rows in OVER's state, and the disk that the job's folder takes, over the rows that have come.
+"""Draws what `flat_state.py` noted: the rows in OVER's state over the rows that have come.
 
     python plot_flat_state.py ../scratch/bench/flat_state.jsonl --out flat_state.svg
 
@@ -17,8 +17,6 @@ import matplotlib as mpl
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
-PANELS = {"state_rows": "rows in the state", "mb": "MB in the job's folder"}
-
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Draw the size of OVER's state over the rows of a stream.")
@@ -27,11 +25,10 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     lines = [json.loads(line) for line in options.results.read_text().splitlines()]
     mpl.rcParams |= {"svg.hashsalt": "everfold", "font.size": 9}
-    figure, panels = plt.subplots(1, len(PANELS), figsize=(3.6 * len(PANELS), 2.6), layout="constrained")
-    for panel, (name, label) in zip(panels, PANELS.items(), strict=True):
-        panel.plot([each["rows"] / 1e6 for each in lines], [each[name] for each in lines], color="#1b6ca8")
-        panel.set(title=label, xlabel="million rows so far", ylim=(0, None))
-        panel.spines[["top", "right"]].set_visible(False)
+    figure, panel = plt.subplots(figsize=(4.4, 2.6), layout="constrained")
+    panel.plot([each["rows"] / 1e6 for each in lines], [each["state_rows"] for each in lines], color="#1b6ca8")
+    panel.set(title="rows in the state", xlabel="million rows so far", ylim=(0, None))
+    panel.spines[["top", "right"]].set_visible(False)
     figure.savefig(options.out, metadata={"Date": None})
     return 0
 

@@ -178,3 +178,35 @@ def test_operators_that_change_places_keep_their_state(run: Run, tmp_path: Path)
         values = [x for k, x, _ in rows if k == row[0]]
         now = {each["what"]: each["v"] for each in found if each["op"] in ("+I", "+U")}
         assert now == {"s": sum(values)} | ({"m": max(values)} if max(values) > max(values[:-1]) else {})
+
+
+def test_an_insert_that_goes_leaves_the_others_theirs(run: Run, tmp_path: Path) -> None:
+    tables = "".join(
+        f"CREATE TABLE {name} (k STRING, v BIGINT) WITH ('connector' = 'filesystem', 'path' = '{name}', 'format' = 'json');\n"
+        for name in ("sums", "counts", "copies")
+    )
+    window = "FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end, k;"
+    sums, counts = f"INSERT INTO sums SELECT k, SUM(x) {window}", f"INSERT INTO counts SELECT k, COUNT(*) {window}"
+    copies = "INSERT INTO copies SELECT k, x FROM t;"
+
+    def go(*inserts: str, options: tuple[str, ...] = ()) -> None:
+        script = f"{tables}EXECUTE STATEMENT SET BEGIN\n{' '.join(inserts)}\nEND;"
+        done = run(f"SET 'everfold.compat.rules' = 'extended';\n{script}", *options)
+        assert done.code == 0, done.err
+
+    def written(table: str) -> list[tuple[str, int]]:
+        rows = [
+            json.loads(line) for file in (tmp_path / table).glob("*.json") for line in file.read_text().splitlines()
+        ]
+        return sorted((row["k"], row["v"]) for row in rows)
+
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
+    go(sums, counts, copies, options=("--suspend",))
+    put(tmp_path, "2.json", [("a", 5, "00:03")])
+    go(counts, options=("--suspend",))
+    put(tmp_path, "3.json", [("a", 7, "00:04")])
+    go(counts, copies)
+    assert written("counts") == [("a", 3), ("b", 1)]
+    assert written("sums") == []
+    # What came while it was away is copied when it is back, and nothing twice.
+    assert written("copies") == [("a", 1), ("a", 5), ("a", 7), ("b", 9)]

@@ -89,7 +89,7 @@ class Job:
             (folder / "in" / name).mkdir(parents=True)
         if broker is not None:
             for name in TABLES:
-                broker.create_topic(self._topic(name), 2)
+                broker.create_topic(self._topic(name))  # an empty partition would hold time back
             servers = {"properties.bootstrap.servers": broker.bootstrap_servers}
             self.options = {"connector": "kafka", "format": "json", "scan.startup.mode": "earliest-offset", **servers}
 
@@ -158,8 +158,9 @@ class Memory:
     def __init__(self, root: Root) -> None:
         self.pipeline = MemoryPipeline(root, Session().settings, buckets=2)
 
-    def change(self, root: Root) -> None:
-        self.pipeline = self.pipeline.changed(root, 1)
+    def change(self, root: Root, seen: list[dict[str, Any]] | None = None) -> None:
+        """seen: the rows that have come so far, for a backfill."""
+        self.pipeline = self.pipeline.changed(root, 1, history=None if seen is None else batch(root, seen))
 
     def run(self, root: Root, rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
         return folded([self.pipeline.feed(batch(root, rows), now_ms=0)], len(root.input.schema))
@@ -211,6 +212,33 @@ def test_rules_from_files(code: str, spark: SparkSession, tmp_path: Path) -> Non
 @pytest.mark.parametrize("code", CODES)
 def test_rules_from_kafka(code: str, spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     hold(*example(code), Job(spark, tmp_path, kafka_broker))
+
+
+HOP = "FROM HOP(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '30' SECOND) GROUP BY window_start, window_end, a"
+SESSION = "FROM SESSION(TABLE MyTable PARTITION BY a, DESCRIPTOR(ts), INTERVAL '4' SECOND) GROUP BY window_start, window_end, a"
+OVER = "FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts"
+FILLED = {
+    "group": ("SELECT a, SUM(b) FROM MyTable GROUP BY a", "SELECT a, SUM(b), COUNT(*), FIRST_VALUE(c) FROM MyTable GROUP BY a"),
+    "hop": (f"SELECT window_end, a, SUM(b) {HOP}", f"SELECT window_end, a, SUM(b), MAX(c), COUNT(c) {HOP}"),
+    "session": (f"SELECT window_end, a, SUM(b) {SESSION}", f"SELECT window_end, a, SUM(b), MIN(c) {SESSION}"),
+    "unbounded frame": (f"SELECT a, b, SUM(b) OVER w {OVER})", f"SELECT a, b, SUM(b) OVER w, MAX(b) OVER w {OVER})"),
+    "frame of rows": (f"SELECT a, b, SUM(b) OVER w {OVER} ROWS 4 PRECEDING)", f"SELECT a, b, SUM(b) OVER w, MAX(b) OVER w {OVER} ROWS 4 PRECEDING)"),
+}  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["files", "kafka"])
+@pytest.mark.parametrize("what", FILLED)
+def test_backfill(what: str, source: str, spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    broker = request.getfixturevalue("kafka_broker") if source == "kafka" else None
+    before, after = map(planned, FILLED[what])
+    job, memory, first, second = Job(spark, tmp_path, broker), Memory(before), part(7, 0, 40), part(7, 40, 40)
+    job.put(first)
+    assert job.run(before) == memory.run(before, first)
+    job.put(second)
+    memory.change(after, first)
+    assert job.run(after, OnChange.BACKFILL) == memory.run(after, second)
 
 
 @pytest.mark.spark

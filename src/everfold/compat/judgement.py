@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from everfold.compat.matching import matched, twins
+from everfold.compat.matching import NOTHING, matched, twins
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, Rule, Terms
 from everfold.compat.rules.rule import Said
-from everfold.compat.rules.topology import new_operator, operator_gone, other_kind
+from everfold.compat.rules.topology import insert_gone, new_operator, operator_gone, other_kind
 from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
@@ -129,7 +129,8 @@ class _Pair:
     def _judged(self, old: OperatorShape | None, new: OperatorShape | None) -> OperatorJudgement:
         if new is None:
             assert old is not None
-            return _decided(old.label, [operator_gone], Change(old, old))
+            gone = insert_gone if self._terms.extended and self._new == NOTHING else operator_gone
+            return _decided(old.label, [gone], Change(old, old))
         if old is None:
             return _decided(new.label, [new_operator], Change(new, new))
         if old == new:

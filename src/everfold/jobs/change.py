@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
 from everfold.jobs.naming import moves
-from everfold.jobs.soundness import unfinished
+from everfold.jobs.soundness import newest, positions, unfinished
 from everfold.operators.backfill import beginning, obstacle
 from everfold.plan.nodes import Root, streamed
 
@@ -83,7 +83,7 @@ def decided(
             )
             raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
     if not in_place:
-        what = f"{said} could go on, but there are more operators or fewer now, which is not carried out yet"
+        what = f"{said} could go on, but there are other operators now, which is not carried out yet"
         raise _refused("reshaped-query", what, judgement, _NO_PLACE)
     return OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else how
 
@@ -122,14 +122,14 @@ def check_finished(folder: Path, checkpoint: Path) -> None:
         )
 
 
-def copied(old: Path, new: Path, places: Sequence[int] = ()) -> None:
-    """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced. places: where the operator at each place was, if
-    they have moved. OSError when it cannot, and then nothing is left."""
+def copied(old: Path, new: Path, places: Sequence[int] | None = None) -> None:
+    """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced. places: where the operator at each place was; the state of
+    others is left out. OSError when it cannot, and then nothing is left."""
     cleared(new)
     part = _part(new)
     try:
         _copy(old, part)
-        if list(places) != sorted(places):
+        if places is not None:
             _move(part, places)
         _relocate(part, new)
         os.rename(part, new)
@@ -160,12 +160,15 @@ def _copy(old: Path, part: Path) -> None:
 
 def _move(checkpoint: Path, places: Sequence[int]) -> None:
     """Puts the state of operators where they stand now."""
-    state = checkpoint / "state"
-    state.rename(checkpoint / "moved")
+    state, moved = checkpoint / "state", checkpoint / "moved"
+    there = [each.name for each in state.iterdir()] if state.is_dir() else []
+    if sorted(there) == [str(at) for at in places] or not there:
+        return
+    state.rename(moved)
     state.mkdir()
     for at, before in enumerate(places):
-        (checkpoint / "moved" / str(before)).rename(state / str(at))
-    (checkpoint / "moved").rmdir()
+        (moved / str(before)).rename(state / str(at))
+    shutil.rmtree(moved)
     for file in (checkpoint / "commits").glob("[0-9]*"):
         version, _, text = file.read_text(encoding="utf-8").partition("\n")
         said = json.loads(text)
@@ -182,6 +185,21 @@ def _relocate(checkpoint: Path, place: Path) -> None:
         schema = json.dumps(f"file:{place}/state/{at}/_stateSchema")[:-1]
         moved = _SCHEMA_PATH.sub(lambda _, schema=schema: schema, text)  # type: ignore[misc]
         _replace(file, _OPERATOR_ID.sub(rf"\g<1>{at}", moved))
+
+
+def restored(checkpoint: Path, earlier: Iterable[Path]) -> None:
+    """Writes into a checkpoint where its job once stood in sources that it did not read last: else Spark would begin them anew when they are back. earlier: the
+    checkpoints before it, the newest first."""
+    log = newest(checkpoint / "offsets")
+    if log is None:
+        return
+    known: dict[str, str] = positions(checkpoint, int(log.name))
+    more: dict[str, str] = {}
+    for each in earlier:
+        more |= {name: line for name, line in positions(each).items() if name not in known | more}
+    if more:
+        text = log.read_text(encoding="utf-8").rstrip("\n")
+        _replace(log, "\n".join([text, *(f"{name}:{line}" for name, line in more.items())]))
 
 
 def _linked(source: Path, target: Path) -> None:

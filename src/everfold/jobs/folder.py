@@ -41,6 +41,7 @@ from everfold.jobs.change import (
     decided,
     going_on,
     refuse,
+    restored,
 )
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
 from everfold.jobs.naming import first_names, moves
@@ -449,8 +450,11 @@ class JobFolder:
         check_finished(self.path, last)
         before, after = known.version.operators, manifest.version.operators
         self.link(last, manifest.current, [before.index(each) for each in after])
+        earlier = [self.checkpoint(version.epoch) for version, _ in known.line(known.version)[1:]]
+        with self._writing():
+            restored(self.checkpoint(manifest.current), earlier)
 
-    def link(self, old: Path, epoch: int, places: Sequence[int] = ()) -> None:
+    def link(self, old: Path, epoch: int, places: Sequence[int] | None = None) -> None:
         """Makes the checkpoint of a new epoch of another, if there is one. places: see `change.copied`. Raises ConnectorError `disk-full` and its like."""
         with self._writing():
             if old.exists():

@@ -37,13 +37,15 @@ def _rising(shape: QueryShape, at: int) -> Iterator[int]:
 
 
 def moves(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int] | None:
-    """The old place of the operator at each new one; None where one has come or gone, or a query has."""
-    if sorted(each.sink for each in old) != sorted(each.sink for each in new):
-        return None
+    """The old place of the operator at each new one; None where one has come, or one has gone from a query that is still there."""
     left = list(range(len(old)))
     found: list[int] = []
     for shape in new:
-        at = next(at for at in left if old[at].sink == shape.sink)
+        at = next((at for at in left if old[at].sink == shape.sink), None)
+        if at is None:
+            if shape.operators:
+                return None
+            continue
         left.remove(at)
         before = sum(len(each.operators) for each in old[:at])
         twins = matched(old[at], shape).old

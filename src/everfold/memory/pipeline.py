@@ -22,7 +22,7 @@ from everfold.memory.duck import Duck
 from everfold.operators.backfill import as_given, beginning, is_fillable, obstacle
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import NO_WATERMARK, Meta, Operator, Stats
-from everfold.plan.changelog import KIND, RowKind, is_updating
+from everfold.plan.changelog import KIND, ORDER, RowKind, is_updating
 from everfold.plan.nodes import (
     Filter,
     Join,
@@ -356,7 +356,10 @@ class _Batch:
             for at, store in enumerate(stage.stores)
         ]
         stage.stats = [step.stats for step in steps]
-        table = pl.concat([*filled, *(step.rows for step in steps)]).to_arrow(compat_level=pl.CompatLevel.oldest())
+        rows = pl.concat([*filled, *(step.rows for step in steps)])
+        if is_updating(node) and ORDER in rows.columns:
+            rows = rows.sort(ORDER, maintain_order=True)
+        table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
         hidden = (KIND,) if is_updating(node) else ()
         relation = self.duck.leaf(table, operator.schema, hidden)
         return _Stream(relation, (operator.name,), steps[0].meta.watermarks, hidden)

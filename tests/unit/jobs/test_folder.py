@@ -10,8 +10,9 @@ import pytest
 from everfold.compat import shape_of
 from everfold.compat.keeping import from_json, to_json
 from everfold.errors import StateError
-from everfold.jobs.change import OnChange
+from everfold.jobs.change import OnChange, copied, restored
 from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.soundness import positions
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
 
@@ -173,6 +174,21 @@ def test_operators_that_change_places_take_their_state_with_them(tmp_path: Path)
     ids = json.loads((checkpoint / "commits" / "0").read_text().splitlines()[1])["stateUniqueIds"]
     assert ids == {"0": [["id 1"]], "1": [["id 0"]]}
     assert opened(tmp_path, " UNION ALL ".join(sides)).version.operators == ("w1", "w2")
+
+
+def test_what_has_gone_leaves_and_sources_that_come_back_go_on(tmp_path: Path) -> None:
+    old, new = tmp_path / "0", tmp_path / "1"
+    with_state(old, 3)
+    (old / "offsets" / "0").write_text('v2\n{}\na_1:{"logOffset":4}')
+    before = tmp_path / "before"
+    with_state(before, 1)
+    (before / "offsets" / "0").write_text('v2\n{}\na_1:{"logOffset":2}\nb_2:{"logOffset":7}')
+    copied(old, new, [2, 0])
+    assert sorted(each.name for each in (new / "state").iterdir()) == ["0", "1"]
+    assert [(new / "state" / str(at) / "0" / "1.zip").read_text() for at in (0, 1)] == ["state 2", "state 0"]
+    restored(new, [before])
+    assert positions(new) == {"a_1": '{"logOffset":4}', "b_2": '{"logOffset":7}'}
+    assert positions(old) == {"a_1": '{"logOffset":4}'}
 
 
 def with_state(checkpoint: Path, operators: int) -> None:

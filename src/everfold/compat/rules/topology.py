@@ -23,11 +23,21 @@ def new_operator(change: Change) -> Iterator[Said]:
 def operator_gone(change: Change) -> Iterator[Said]:
     """An operator that kept state is gone.
 
-    The operators that are left would take in other rows than before, or the result would be of another kind.
+    The operators that are left would take in other rows than before, or the result would be of another kind. An INSERT that goes as a whole is no harm to the others:
+    with `--rules extended` its state is given up and they go on.
 
     Way out: take a new `--state` folder.
     """
     yield Said(f"{change.old.label} is gone")
+
+
+@rule("OPR004", Verdict.FULLY)
+def insert_gone(change: Change) -> Iterator[Said]:
+    """An INSERT is gone, and with it an operator that kept state: only by the extended rules.
+
+    Its state is given up. The other INSERTs of the job have operators of their own, which keep theirs.
+    """
+    yield Said(f"{change.old.label} is gone, with its INSERT")
 
 
 @rule("OPR003", Verdict.INCOMPATIBLE)
@@ -41,4 +51,4 @@ def other_kind(change: Change) -> Iterator[Said]:
     yield Said(f"{change.old.label} has become {change.new.label}", change.new.span)
 
 
-RULES = (new_operator, operator_gone, other_kind)
+RULES = (new_operator, operator_gone, other_kind, insert_gone)
