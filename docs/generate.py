@@ -77,8 +77,8 @@ def options_page() -> Iterator[str]:
     yield from _table(
         ("option", "default", "meaning"), ((_code(o.key), _code(o.default or ""), o.meaning) for o in meant)
     )
-    yield from ("", "## Topics that an INSERT of Lenses SQL makes", "")
-    yield "`SET topic.<name>.<property> = value`"
+    yield from ("", "## Topics of Lenses SQL", "")
+    yield "`SET defaults.topic.<property> = value` for all, `SET topic.<name>.<property> = value` for one, before it is declared or written."
     yield ""
     yield from _table(("property", "meaning"), ((_code(o.key), o.meaning) for o in TOPIC_PROPERTIES.values()))
     yield from ("", "## Options of Flink's that are accepted", "")

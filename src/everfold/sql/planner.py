@@ -16,7 +16,7 @@ from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.python_aggregates import check_streamed
 from everfold.plan.rewrites import rewrite, tables_read
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
-from everfold.sql.binder.lenses import bind_topic_insert
+from everfold.sql.binder.lenses import bind_topic, bind_topic_insert
 from everfold.sql.catalog import Catalog, Connected, local_name, unconnected
 from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.python_modules import load
@@ -25,6 +25,7 @@ from everfold.sql.settings import Note, Settings
 from everfold.sql.statements import (
     CreateFunction,
     CreateTable,
+    CreateTopic,
     CreateView,
     Describe,
     DropFunction,
@@ -223,7 +224,10 @@ class Session:
     def _create_table(self, statement: CreateTable) -> Action:
         if statement.if_not_exists and self.catalog.exists(statement.name, temporary=statement.temporary):
             return Done(message=f"Table {statement.name[-1]} exists already.")
-        self.catalog.add(bind_create_table(statement, self.catalog))
+        if isinstance(statement, CreateTopic):
+            self.catalog.add(bind_topic(statement, self.catalog))
+        else:
+            self.catalog.add(bind_create_table(statement, self.catalog))
         return Done(message=f"Table {statement.name[-1]} created.")
 
     def _create_view(self, statement: CreateView) -> Action:

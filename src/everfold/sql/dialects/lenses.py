@@ -4,14 +4,16 @@ Expressions, tokens and types are those of `flink.py`; what is different stands 
 
 | statement | becomes |
 | --- | --- |
-| `INSERT INTO t SELECT …`, `INSERT INTO t <projections> FROM …` | `Insert` whose query is a `TopicQuery` |
+| `INSERT INTO t SELECT …`, `INSERT INTO t <projections> FROM …` | `Insert` whose query is a `TopicQuery`; several in a script are one `StatementSet`, where the last one stands |
 | `WITH name AS (SELECT …);` | a temporary `CreateView` of a `TopicQuery` |
 | `SELECT …` | `Query` |
-| `CREATE TABLE t (…) FORMAT (key, value)` | `CreateTable`: a column `_key`, the fields of the value, the metadata columns `_meta.…` |
+| `CREATE TABLE t (…) FORMAT (key, value)` | `CreateTopic`: a column `_key`, the fields of the value, the metadata columns `_meta.…` |
 | `SET a.b = c` | `SetOption` |
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
@@ -25,7 +27,7 @@ from everfold.sql.dialects.nodes import ColumnPath
 from everfold.sql.dialects.tokens import Part
 from everfold.sql.statements import (
     ColumnDef,
-    CreateTable,
+    CreateTopic,
     CreateView,
     Explain,
     Insert,
@@ -35,6 +37,7 @@ from everfold.sql.statements import (
     Query,
     SetOption,
     Statement,
+    StatementSet,
 )
 from everfold.types import DataType
 
@@ -82,7 +85,7 @@ class LensesGrammar(Names):
             found.append(self._statement())
             if not self.done and self.key() != ";":
                 raise self._beyond()
-        return tuple(found)
+        return _together(found)
 
     def _beyond(self) -> EverfoldError:
         if self.key() in ("JOIN", "INNER", "LEFT", "RIGHT", "OUTER", "LATERAL", "LIMIT", "UNION", "ORDER"):
@@ -236,7 +239,7 @@ class LensesGrammar(Names):
 
     # --- CREATE TABLE -------------------------------------------------------------------------------------------------
 
-    def _create(self) -> CreateTable:
+    def _create(self) -> CreateTopic:
         first = self.at
         self.expect("CREATE", "TABLE")
         name, name_span = self.topic()
@@ -251,7 +254,7 @@ class LensesGrammar(Names):
             *self._value_columns(fields, value),
             *self._meta_columns(name_span),
         )
-        return CreateTable(
+        return CreateTopic(
             name=(name.name,), columns=columns, options=(key, value), name_span=name_span, span=self.span(first)
         )
 
@@ -297,7 +300,7 @@ class LensesGrammar(Names):
             whole = [
                 PhysicalColumn(name=KEY, type=row, type_span=parts[0].type_span, span=parts[0].span),
             ]
-        if not whole:
+        if not whole or (of_format is None and not isinstance(whole[0].type, types.RowType)):
             if of_format is None:
                 raise self._wrong_format(f"a key in {word} has fields, and none is declared", said.span)
             return (PhysicalColumn(name=KEY, type=of_format, type_span=said.span, span=said.span),)
@@ -363,3 +366,14 @@ class LensesGrammar(Names):
         if self.at == first:
             raise self.expected("an option" if sign == "=" else "the option's value", "write SET a.b = value")
         return self.slice(first)
+
+
+def _together(statements: list[Statement]) -> tuple[Statement, ...]:
+    """A script's statements with its INSERTs as one job."""
+    inserts = [each for each in statements if isinstance(each, Insert)]
+    if len(inserts) < 2:
+        return tuple(statements)
+    *others, last = inserts
+    made = StatementSet(inserts=tuple(inserts), span=replace(inserts[0].span, end=last.span.end))
+    left = (each for each in statements if not any(each is other for other in others))
+    return tuple(made if each is last else each for each in left)

@@ -1,6 +1,7 @@
-"""INSERT INTO a topic: one that is declared, or one that is made by it (`defaults.topic.autocreate`).
+"""INSERT INTO a topic: one that is declared, or one that is made by it (`defaults.topic.autocreate`); or into any other table.
 
-The topic's table has a column `_key`; in the options of what is written stand the storage formats of key and value, and whether the key has a window.
+The topic's table has a column `_key`, and in its options stand the storage formats of key and value. A table without such a column takes the fields of the
+key by their names, and `window_start` and `window_end`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from everfold.plan.expressions import Expr, references
 from everfold.plan.nodes import Plan, Project, Sink, Table, TableColumn
 from everfold.sql.binder.context import Context, Problems, named_list
 from everfold.sql.binder.inserts import into, writable
+from everfold.sql.binder.lenses.keys import primitive_format
 from everfold.sql.binder.lenses.queries import Result, bind_topic_query
 from everfold.sql.binder.lenses.sources import is_facet
+from everfold.sql.binder.lenses.topics import configured
 from everfold.sql.binder.literals import null
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
-from everfold.sql.dialects.lenses import KEY, META, METADATA
+from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
 from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.statements import Insert
 from everfold.types import Schema
@@ -44,15 +47,16 @@ def bind_topic_insert(statement: Insert, catalog: Catalog) -> Sink:
                 "SET defaults.topic.autocreate = true, or CREATE TABLE it",
             )
         )
-    found = bind_topic_query(statement.query, context)
+    keyless = entry is not None and KEY not in entry.table.schema.names
+    found = bind_topic_query(statement.query, context, keyless=keyless)
     plan = _written(found.plan)
     if entry is None:
         entry = _made(name, found, plan.schema, catalog)
         catalog.add(entry)
     else:
-        plan = _into(entry, plan, statement, context)
+        plan = _into(entry, plan, found, statement, context)
     table = entry.table
-    if found.table and KEY in table.schema.names:
+    if found.table and not keyless:
         table = replace(table, primary_key=(KEY,))
     return Sink(table=table, input=plan, span=statement.span)
 
@@ -66,23 +70,29 @@ def _written(plan: Plan) -> Plan:
 
 
 def _made(name: str, found: Result, schema: Schema, catalog: Catalog) -> CatalogTable:
-    """The topic that a result makes."""
+    """The topic that a result makes: compacted, if records replace each other, unless something else is said of it."""
     structure = found.structure or _DEFAULT_STRUCTURE
-    options = {"key.format": found.key or structure, "value.format": structure}
-    options |= catalog.settings.topic_options(name)
-    if found.window is not None:
-        options["key.window"] = found.window.name.lower()
+    options = {"key.format": found.key or structure, "value.format": _value_format(schema, structure), "create": "true"}
+    if found.table:
+        options["create.cleanup.policy"] = "compact"
     meta = (TableColumn(name=f"{META}.{key}", type=of, metadata_key=key, virtual=True) for key, of in METADATA.items())
     columns = (*(TableColumn(name=field.name, type=field.type.as_nullable()) for field in schema), *meta)
-    return CatalogTable.of(Table(name=name, columns=columns, options=tuple(sorted(options.items()))))
+    table = Table(name=name, columns=columns, options=tuple(sorted(options.items())))
+    return CatalogTable.of(configured(table, catalog))
 
 
-def _into(entry: CatalogTable, plan: Plan, statement: Insert, context: Context) -> Plan:
-    """The columns of a declared topic out of those of a result, by their names."""
+def _value_format(schema: Schema, structure: str) -> str:
+    """The storage format of a value: that of `_value` alone, or of fields."""
+    at = schema.position(VALUE)
+    return structure if at is None else primitive_format(schema[at].type) or structure
+
+
+def _into(entry: CatalogTable, plan: Plan, found: Result, statement: Insert, context: Context) -> Plan:
+    """The columns of a declared table out of those of a result, by their names; those of the key need not be there."""
     columns = writable(entry)
     given: dict[str, Expr] = dict(zip(plan.schema.names, references(plan.schema), strict=True))
     names = [column.name for column in columns]
-    unknown = [name for name in given if name not in names and name != KEY]
+    unknown = [name for name in given if name not in (*names, KEY, *found.of_key)]
     if unknown:
         raise context.error(
             "unknown-column",

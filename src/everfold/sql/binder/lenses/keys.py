@@ -21,25 +21,28 @@ from everfold.types import DataType
 
 WINDOW_VALUE, WINDOW = "value", "window"
 """The fields of a key with a window."""
+WINDOW_BOUNDS = ("window_start", "window_end")
+"""The columns of a window in a table that has no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultKey:
-    """values: over the source. names: of the structure's fields; None if the only value is the key itself."""
+    """values: over the source. labels: what the fields are called, None for one that has no name. alone: whether the only value is the key itself."""
 
     values: tuple[Expr, ...]
-    names: tuple[str, ...] | None
+    labels: tuple[str | None, ...]
+    alone: bool
 
     def over(self, values: Sequence[Expr], window: Sequence[Expr]) -> Expr:
         """The key over the groups, with the start and the end of their window, if they have one."""
-        key = values[0] if self.names is None else row_of(values, self.names)
+        key = values[0] if self.alone else row_of(values, [label for label in self.labels if label is not None])
         if not window:
             return key
         return row_of((key, row_of(window[:2], ("start", "end"))), (WINDOW_VALUE, WINDOW))
 
     def storage(self, structure: str | None) -> str | None:
         """The storage format: that of a value alone, or the input's for a structure; None if that is not known."""
-        if self.names is None:
+        if self.alone:
             return primitive_format(self.values[0].type) or structure
         return structure
 
@@ -53,32 +56,40 @@ def bind_key(node: TopicQuery, source: Source, context: Context, problems: Probl
     """What GROUP BY says. SqlError `unnamed-key`, `duplicate-column`; whatever is wrong goes to `problems`."""
     binder = FacetBinder(source, context, "GROUP BY")
     values: list[Expr] = []
-    names: list[str] = []
+    labels: list[str | None] = []
     alone = len(node.group) == 1 and node.group[0].args.get("alias") is None
     for each in node.group:
         with problems:
             value = binder.bind(each.this)
+            label = _label(each)
             if not alone:
-                names.append(_name(each, names, context))
+                _check_label(label, labels, each, context)
+            labels.append(label)
             values.append(value)
-    return ResultKey(values=tuple(values), names=None if alone else tuple(names))
+    return ResultKey(values=tuple(values), labels=tuple(labels), alone=alone)
 
 
-def _name(node: GroupKey, taken: Sequence[str], context: Context) -> str:
+def _label(node: GroupKey) -> str | None:
+    """What AS says, else the name of a field; None for another expression."""
     alias, value = node.args.get("alias"), node.this
     if alias is not None:
-        name: str = alias.name
-    elif isinstance(value, ColumnPath):
-        name = value.names[-1]
-    elif isinstance(value, FieldAccess):
-        name = value.field
-    else:
+        return str(alias.name)
+    match value:
+        case ColumnPath(names=names):
+            return names[-1]
+        case FieldAccess(field=field):
+            return field
+        case _:
+            return None
+
+
+def _check_label(name: str | None, taken: Sequence[str | None], node: GroupKey, context: Context) -> None:
+    if name is None:
         raise context.error(
             "unnamed-key",
-            f"the field of the key that `{context.sql(value)}` makes has no name",
+            f"the field of the key that `{context.sql(node.this)}` makes has no name",
             node,
             "give it one with AS",
         )
     if name in taken:
         raise context.error("duplicate-column", f"two fields of the key are named `{name}`", node, "rename one with AS")
-    return name

@@ -18,13 +18,13 @@ from everfold.sql.binder.grouping import Grouping
 from everfold.sql.binder.lenses.facets import FacetBinder
 from everfold.sql.binder.lenses.functions import is_aggregated
 from everfold.sql.binder.lenses.having import with_having
-from everfold.sql.binder.lenses.keys import ResultKey, bind_key
+from everfold.sql.binder.lenses.keys import WINDOW_BOUNDS, ResultKey, bind_key
 from everfold.sql.binder.lenses.sources import Source, bind_source, is_facet
 from everfold.sql.binder.lenses.targets import check_names, target_of
 from everfold.sql.binder.lenses.times import TIMESTAMP, timed, with_watermark
 from everfold.sql.binder.lenses.windows import check_window, group_by_window
 from everfold.sql.dialects.lenses import KEY
-from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery, WindowBy
+from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
 from everfold.types import BIGINT, NullType
 
 
@@ -33,25 +33,26 @@ class Result:
     """What a query gives: `_key`, the fields of the value, and `_meta.timestamp` where each row is a record of the source's.
 
     table: whether rows are the latest state of each key. key: the storage format of the key, and structure that of what has fields; None where it is not
-    known. window: the window of the key, if it has one.
+    known. of_key: the columns that say what the key says, in a result without `_key`.
     """
 
     plan: Plan
     table: bool
     key: str | None = None
     structure: str | None = None
-    window: WindowBy | None = None
+    of_key: tuple[str, ...] = ()
 
 
-def bind_topic_query(node: TopicQuery, context: Context, *, upserts: bool = False) -> Result:
-    """The plan of a query. upserts: records of a stream may replace each other, as in `bind_source`.
+def bind_topic_query(node: TopicQuery, context: Context, *, upserts: bool = False, keyless: bool = False) -> Result:
+    """The plan of a query. upserts: records of a stream may replace each other, as in `bind_source`. keyless: instead of `_key` an aggregation gives its
+    fields as columns.
 
     All that is wrong in its clauses is raised together.
     """
     source = bind_source(node, context, upserts=upserts)
     aggregated = any(is_aggregated(each.this) for each in node.expressions)
     if aggregated or node.group or node.window is not None or node.args.get("having") is not None:
-        return _Aggregation(node, source, context).bound()
+        return _Aggregation(node, source, context, keyless=keyless).bound()
     return _projected(node, source, context)
 
 
@@ -114,8 +115,8 @@ def _typed(value: Expr, node: exp.Expression, context: Context) -> Expr:
 class _Aggregation:
     """An aggregation while it is bound."""
 
-    def __init__(self, node: TopicQuery, source: Source, context: Context) -> None:
-        self.node, self.source, self.context = node, source, context
+    def __init__(self, node: TopicQuery, source: Source, context: Context, *, keyless: bool) -> None:
+        self.node, self.source, self.context, self.keyless = node, source, context, keyless
         self.problems = Problems()
 
     def bound(self) -> Result:
@@ -134,23 +135,27 @@ class _Aggregation:
             grouped = group_by(self.source.plan, grouping, calls.calls, context, node)
         else:
             grouped = group_by_window(node, self.source, grouping, calls.calls, context)
-        plan = self._projected(key, grouped, names, [over_groups(each, grouped, width) for each in values])
+        columns = self._of_key(key, grouped)
+        of_key = tuple(name for name in columns if name not in names)
+        columns |= zip(names, (over_groups(each, grouped, width) for each in values), strict=True)
+        plan = Project(
+            input=grouped.plan, expressions=tuple(columns.values()), names=tuple(columns), span=context.span(node)
+        )
         aggregated = [name for name, each in zip(names, node.expressions, strict=True) if is_aggregated(each.this)]
         return Result(
             plan=with_having(node, plan, aggregated, context),
             table=True,
-            key=key.storage(self.source.structure),
+            key=key.storage(self.source.structure) if node.window is None else self.source.structure,
             structure=self.source.structure,
-            window=node.window,
+            of_key=of_key,
         )
 
-    def _projected(self, key: ResultKey, grouped: Grouped, names: Sequence[str], values: Sequence[Expr]) -> Plan:
-        return Project(
-            input=grouped.plan,
-            expressions=(key.over(grouped.keys, grouped.window), *values),
-            names=(KEY, *names),
-            span=self.context.span(self.node),
-        )
+    def _of_key(self, key: ResultKey, grouped: Grouped) -> dict[str, Expr]:
+        """The columns of the key over the groups."""
+        if not self.keyless:
+            return {KEY: key.over(grouped.keys, grouped.window)}
+        found = {name: value for name, value in zip(key.labels, grouped.keys, strict=True) if name is not None}
+        return found | dict(zip(WINDOW_BOUNDS, grouped.window, strict=False))
 
     def _check_clauses(self) -> None:
         node, context = self.node, self.context
