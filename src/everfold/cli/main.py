@@ -48,6 +48,14 @@ def _format_option(*formats: str, help: str) -> Callable[[_Command], _Command]:
     return click.option("--format", "format_", type=choice, default="text", show_default=True, help=help)
 
 
+_dialect = click.option(
+    "--dialect",
+    type=click.Choice(["flink", "lenses"]),
+    default="flink",
+    show_default=True,
+    help="The SQL dialect; a script can change it: SET 'everfold.dialect'.",
+)
+
 _sink_duplicates = click.option(
     "--sink-duplicates",
     type=click.Choice(["refuse", "accept"]),
@@ -68,7 +76,7 @@ def _script_options(command: Any) -> Any:
         click.option(
             "--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, or one of Spark's (spark.*)."
         ),
-        click.option("--dialect", type=click.Choice(["flink", "lenses"]), default="flink", help="The SQL dialect."),
+        _dialect,
     ):
         command = option(command)
     return command
@@ -192,7 +200,7 @@ def explain(
     help="Judge as Realtime Compute for Apache Flink does (the default), or by all that everfold can keep: as SET 'everfold.compat.rules' does.",
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, for both scripts.")
-@click.option("--dialect", type=click.Choice(["flink"]), default="flink", help="The SQL dialect.")
+@_dialect
 def check(
     scripts: tuple[str, ...], state: Path | None, format_: Any, rules: str | None, conf: tuple[str, ...], dialect: str
 ) -> None:

@@ -28,7 +28,7 @@ _DEFAULT_STRUCTURE = "json"
 
 
 def bind_topic_insert(statement: Insert, catalog: Catalog) -> Sink:
-    """An INSERT of a Lenses query. A topic that it makes is in the catalog from then on.
+    """An INSERT of a Lenses query. A topic that it makes is in the catalog from then on; in a script that is only judged it may be any.
 
     SqlError `unknown-topic` if the topic may not be made, `unknown-column`, `type-mismatch`, `not-a-table`.
     """
@@ -38,7 +38,7 @@ def bind_topic_insert(statement: Insert, catalog: Catalog) -> Sink:
     entry = catalog.find(statement.target)
     if isinstance(entry, CatalogView):
         raise SqlError(Diagnostic("not-a-table", f"`{name}` is the name of a query, and no topic", span))
-    if entry is None and not catalog.settings.topic_autocreate:
+    if entry is None and not catalog.settings.topic_autocreate and catalog.excused is None:
         raise SqlError(
             Diagnostic(
                 "unknown-topic",

@@ -6,6 +6,7 @@ Lenses streaming aggregations.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from everfold.errors import Diagnostic, SqlError
@@ -15,7 +16,7 @@ from everfold.sql.binder.context import Context
 from everfold.sql.binder.relations import view_plan
 from everfold.sql.binder.scope import Relation
 from everfold.sql.catalog import CatalogTable, CatalogView
-from everfold.sql.dialects.lenses import KEY, META
+from everfold.sql.dialects.lenses import KEY, META, STRUCTURES
 from everfold.sql.dialects.lenses_nodes import TopicQuery
 
 
@@ -83,8 +84,7 @@ def _source(node: TopicQuery, plan: Plan, *, table: bool, structure: str | None 
 
 def _topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
     wanted, table = node.kind == "TABLE", entry.table
-    options = dict(table.options)
-    structure = options.get("value.format", options.get("format"))
+    structure = _structure(dict(table.options))
     if KEY not in table.schema.names:
         changing = table.changelog is not ChangelogMode.INSERT_ONLY
         _check_kind(node, context, table=changing)
@@ -105,6 +105,12 @@ def _topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: 
     if upserts and isinstance(plan, ChangelogNormalize):
         plan = plan.input
     return _source(node, plan, table=wanted, structure=structure)
+
+
+def _structure(options: Mapping[str, str]) -> str | None:
+    """The storage format of what has fields in a topic: of values, else of keys."""
+    found = (options.get(option) for option in ("value.format", "format", "key.format"))
+    return next((each for each in found if each is not None and each.upper() in STRUCTURES), None)
 
 
 def _named_query(entry: CatalogView, query: TopicQuery, node: TopicQuery, context: Context, *, upserts: bool) -> Source:

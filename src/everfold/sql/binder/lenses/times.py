@@ -15,11 +15,11 @@ from everfold.sql.binder.lenses.facets import FacetBinder
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.binder.literals import whole
 from everfold.sql.catalog import ROWTIME_PRECISION
-from everfold.sql.dialects.lenses import META
+from everfold.sql.dialects.lenses import META, METADATA
 from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.dialects.nodes import ColumnPath
 from everfold.sql.functions import build, cast
-from everfold.types import IntegerType, IntervalType, TimestampType
+from everfold.types import AnyType, IntegerType, IntervalType, TimestampType
 
 TIMESTAMP = f"{META}.timestamp"
 """The column with the time of a record."""
@@ -48,6 +48,8 @@ def timed(node: TopicQuery, source: Source, context: Context) -> Source:
 
 def _instant(value: Expr, node: ColumnPath, context: Context) -> Expr:
     match value.type:
+        case AnyType():
+            return cast(value, METADATA["timestamp"], value.span)
         case IntegerType():
             return build("TO_TIMESTAMP_LTZ", (value, whole(3)), value.span)
         case TimestampType():
