@@ -68,10 +68,10 @@ def job(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
-) -> Iterator[Job]:
+) -> Job:
     monkeypatch.chdir(tmp_path)
     prefix = request.node.name.replace("test_", "").replace("_", "-").partition("[")[0]
-    yield Job(kafka_broker, prefix, runner(spark, monkeypatch, capsys))
+    return Job(kafka_broker, prefix, runner(spark, monkeypatch, capsys))
 
 
 def sessions() -> Iterator[tuple[Any, ...]]:

@@ -168,13 +168,17 @@ class TopicConnector(Connector):
         made.of.check(made.table, role)
         return said
 
+    def changelog(self, table: Table) -> ChangelogMode:
+        """Upserts by `_key`, if that is the PRIMARY KEY; else every record is a row."""
+        return self.takes(table)
+
     def read_whole(self, table: Table) -> bool:
         """Where fields have no names."""
         said = dict(table.options)
         return any(is_positional(_format(said.get(option))) for option in ("key.format", "value.format"))
 
     def takes(self, table: Table) -> ChangelogMode:
-        """Upserts by `_key`, if that is the PRIMARY KEY; else every record stays."""
+        """The same changes."""
         return ChangelogMode.UPSERT if table.primary_key else ChangelogMode.INSERT_ONLY
 
     def again(self, table: Table) -> Again:

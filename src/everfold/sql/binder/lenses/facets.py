@@ -11,7 +11,7 @@ from everfold.plan.expressions import Expr, references
 from everfold.sql.binder.aggregate_calls import bind_call
 from everfold.sql.binder.aggregates import Calls
 from everfold.sql.binder.context import Context, named_list
-from everfold.sql.binder.lenses.functions import LensesBinder, aggregate_of, check_on_table
+from everfold.sql.binder.lenses.functions import LensesBinder, aggregate_of, check_on_table, of_one
 from everfold.sql.binder.lenses.rows import row_of
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.binder.scope import resolve
@@ -115,4 +115,5 @@ class FacetBinder(LensesBinder):
         if self.source.table:
             check_on_table(node, context)
         inside = FacetBinder(self.source, context, self.clause, within=name, projection=self.projection)
-        return self.calls.reference(bind_call(node, aggregate_of(name), inside.bind, inside.condition, context))
+        call = bind_call(node, aggregate_of(name), inside.bind, inside.condition, context)
+        return self.calls.reference(of_one(call))

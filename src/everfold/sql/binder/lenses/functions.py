@@ -6,6 +6,7 @@ Source: the seed on Lenses streaming aggregations.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from sqlglot import exp
@@ -13,6 +14,7 @@ from sqlglot import exp
 from everfold.aggregates import registry
 from everfold.errors import Span, nearest
 from everfold.plan.expressions import Expr
+from everfold.plan.nodes import AggCall
 from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.names import LEGACY_WINDOWS, OVER_FUNCTIONS, is_aggregate
@@ -31,6 +33,7 @@ AGGREGATES: Mapping[str, str] = MappingProxyType({
 """The aggregates by their names here, with those of the registry."""
 ON_TABLES = frozenset({"AVG", "COUNT", "SUM"})
 """Aggregates from whose state a value can be subtracted: a table takes these, and others only if all values are kept."""
+_OF_ONE = {"MAXK": "MAX", "MAXK_UNIQUE": "MAX", "MINK": "MIN", "MINK_UNIQUE": "MIN"}
 _OF_SEVERAL = {"MIN": "LEAST", "MAX": "GREATEST"}
 
 
@@ -49,6 +52,13 @@ def aggregate_of(name: str) -> registry.Aggregate:
     entry = registry.lookup(AGGREGATES[name])
     assert entry is not None, name
     return entry
+
+
+def of_one(call: AggCall) -> AggCall:
+    """A call of which one value is asked as what it then is: the greatest value is MAX, the least is MIN."""
+    if call.function not in _OF_ONE or any(each.value != 1 for each in call.constants):
+        return call
+    return replace(call, function=_OF_ONE[call.function], constants=())
 
 
 class LensesBinder(ExpressionBinder):

@@ -99,12 +99,24 @@ def _topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: 
     else:
         keys = (KEY,)
         table = replace(table, changelog=ChangelogMode.INSERT_ONLY)
+    entry = replace(entry, table=table)
     if upserts or (wanted and table.changelog is ChangelogMode.INSERT_ONLY):
-        table = replace(table, changelog=ChangelogMode.UPSERT, primary_key=keys)
-    plan = replace(entry, table=table).plan(streaming=context.streaming, span=context.span(node.source))
+        entry = _keyed(entry, keys)
+    plan = entry.plan(streaming=context.streaming, span=context.span(node.source))
     if upserts and isinstance(plan, ChangelogNormalize):
         plan = plan.input
     return _source(node, plan, table=wanted, structure=structure)
+
+
+def _keyed(entry: CatalogTable, keys: tuple[str, ...]) -> CatalogTable:
+    """The table as one whose records replace each other by a key, which is never NULL."""
+    delivered = (replace(of, type=of.type.as_nullable(False)) if of.name in keys else of for of in entry.table.columns)
+    table = replace(entry.table, columns=tuple(delivered), changelog=ChangelogMode.UPSERT, primary_key=keys)
+    columns = (
+        replace(of, expression=replace(of.expression, type=of.type.as_nullable(False))) if of.name in keys else of
+        for of in entry.columns
+    )
+    return replace(entry, table=table, columns=tuple(columns))
 
 
 def _structure(options: Mapping[str, str]) -> str | None:
