@@ -165,7 +165,7 @@ def test_storage_formats(job: Job) -> None:
         """
     )
     assert done.code == 0, done.err
-    count = {key: value for key, value in job.latest("by-int").items()}
+    count = job.latest("by-int")
     assert count == {struct.pack(">i", 3): struct.pack(">q", 2), struct.pack(">i", -4): struct.pack(">q", 1)}
     of_long = record(
         n="long", latest={"type": "long", "logicalType": "timestamp-millis"}, cost={"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2},

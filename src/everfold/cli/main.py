@@ -229,6 +229,22 @@ def check(
 
 
 @everfold.command()
+@click.argument("script", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--from", "old", type=click.Choice(["flink", "lenses"]), required=True, help="The dialect of SCRIPT.")
+@click.option("--to", "new", type=click.Choice(["flink", "lenses"]), required=True, help="The dialect wanted.")
+def translate(script: str, old: Any, new: Any) -> None:
+    """Print SCRIPT in the words of another dialect, if it can be said there, and prove that both are one plan.
+
+    \b
+    everfold translate --from lenses --to flink sessions.sql
+    """
+    from everfold.cli import translate as command
+    from everfold.cli.run import Script
+
+    command.translate(Script.read(script, None), old, new)
+
+
+@everfold.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("old", type=int)
 @click.argument("new", type=int)

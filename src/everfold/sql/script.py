@@ -44,6 +44,15 @@ def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
     yield dialect, Part(start, len(text))
 
 
+def unresolved(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Variables and an environment by which every `${name}` and `${env:NAME}` of a script stays as it is."""
+    variables: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    for found in _VARIABLE.finditer(text):
+        (environment if found.group(1) else variables)[found.group(2)] = found.group()
+    return variables, environment
+
+
 def resolve_variables(
     value: str, variables: Mapping[str, str], environment: Mapping[str, str], span: Span | None = None
 ) -> str:

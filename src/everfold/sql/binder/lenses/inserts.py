@@ -72,7 +72,11 @@ def _written(plan: Plan) -> Plan:
 def _made(name: str, found: Result, schema: Schema, catalog: Catalog) -> CatalogTable:
     """The topic that a result makes: compacted, if records replace each other, unless something else is said of it."""
     structure = found.structure or _DEFAULT_STRUCTURE
-    options = {"key.format": found.key or structure, "value.format": _value_format(schema, structure), "create": "true"}
+    options = {
+        "key.format": _storage(schema, KEY, structure),
+        "value.format": _storage(schema, VALUE, structure),
+        "create": "true",
+    }
     if found.table:
         options["create.cleanup.policy"] = "compact"
     meta = (TableColumn(name=f"{META}.{key}", type=of, metadata_key=key, virtual=True) for key, of in METADATA.items())
@@ -81,9 +85,9 @@ def _made(name: str, found: Result, schema: Schema, catalog: Catalog) -> Catalog
     return CatalogTable.of(configured(table, catalog))
 
 
-def _value_format(schema: Schema, structure: str) -> str:
-    """The storage format of a value: that of `_value` alone, or of fields."""
-    at = schema.position(VALUE)
+def _storage(schema: Schema, facet: str, structure: str) -> str:
+    """The storage format of a key or value: that of its type, if it is one column of a type that has one, else that of what has fields."""
+    at = schema.position(facet)
     return structure if at is None else primitive_format(schema[at].type) or structure
 
 

@@ -40,12 +40,6 @@ class ResultKey:
             return key
         return row_of((key, row_of(window[:2], ("start", "end"))), (WINDOW_VALUE, WINDOW))
 
-    def storage(self, structure: str | None) -> str | None:
-        """The storage format: that of a value alone, or the input's for a structure; None if that is not known."""
-        if self.alone:
-            return primitive_format(self.values[0].type) or structure
-        return structure
-
 
 def primitive_format(of: DataType) -> str | None:
     """The storage format of values of a type alone; None if there is none."""

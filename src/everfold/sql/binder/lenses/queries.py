@@ -32,13 +32,11 @@ from everfold.types import BIGINT, NullType
 class Result:
     """What a query gives: `_key`, the fields of the value, and `_meta.timestamp` where each row is a record of the source's.
 
-    table: whether rows are the latest state of each key. key: the storage format of the key, and structure that of what has fields; None where it is not
-    known. of_key: the columns that say what the key says, in a result without `_key`.
+    table: whether rows are the latest state of each key. structure: the storage format of what has fields; None if that is not known. of_key: the columns that say what the key says, in a result without `_key`.
     """
 
     plan: Plan
     table: bool
-    key: str | None = None
     structure: str | None = None
     of_key: tuple[str, ...] = ()
 
@@ -145,7 +143,6 @@ class _Aggregation:
         return Result(
             plan=with_having(node, plan, aggregated, context),
             table=True,
-            key=key.storage(self.source.structure) if node.window is None else self.source.structure,
             structure=self.source.structure,
             of_key=of_key,
         )

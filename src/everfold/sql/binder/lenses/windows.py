@@ -79,8 +79,8 @@ def group_by_window(
     )
     given: Plan = made
     if context.streaming:
-        grace = node.window.grace
-        given = emitted(made, Emission(early_ms=0, late_ms=0, lateness_ms=grace.ms if grace else 0))
+        grace = node.window.grace.ms if node.window.grace else 0
+        given = emitted(made, Emission(early_ms=0, late_ms=0 if grace else None, lateness_ms=grace))
     columns = references(given.schema)
     first = len(made.keys) + len(made.calls)
     return Grouped(
