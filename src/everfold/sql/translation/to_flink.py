@@ -1,7 +1,7 @@
 """Lenses SQL in the words of Flink SQL.
 
-A topic becomes a table of the connector `topic` for each way in which it is read: as a stream or, with a PRIMARY KEY, as a table, and by which time. HAVING
-is a condition over the aggregation, as it goes by the names that SELECT gives. What Flink SQL has no words for is refused.
+A topic becomes a table of the connector `topic` for each way in which it is read: as a stream or, with a PRIMARY KEY, as a table, and by which time. What
+Flink SQL has no words for is refused.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class _Writer:
             keys = [self._said(each.this, node) for each in node.group]
             text += "\nGROUP BY " + ", ".join([*keys, *self._window(node)])
         if node.args.get("having") is not None:
-            text = f"SELECT * FROM (\n{text}\n) WHERE {self._said(node.args['having'], node)}"
+            text += f"\nHAVING {self._having(node)}"
         before = "" if columns is None else "(" + ", ".join(map(_quoted, names)) + ")\n"
         return before + text
 
@@ -252,6 +252,15 @@ class _Writer:
                     return each
 
         return render(node.copy().transform(change, copy=False))
+
+    def _having(self, node: TopicQuery) -> str:
+        """HAVING with what SELECT calls by the names."""
+        items = {_target(each): each.this for each in node.expressions}
+
+        def change(each: exp.Expression) -> exp.Expression:
+            return items[each.names[0]].copy() if isinstance(each, ColumnPath) else each
+
+        return self._said(node.args["having"].copy().transform(change, copy=False), node)
 
     def _path(self, node: ColumnPath, query: TopicQuery) -> ColumnPath:
         names = list(node.names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlglot import exp
 
 from everfold.errors import SqlError, UnsupportedFeature
@@ -90,8 +92,21 @@ def _insert(statement: Insert, session: Session) -> str:
         text += f"\nWHERE {_said(query.args['where'].this, called)}"
     text += f"\nGROUP BY {', '.join(keys)}"
     if query.args.get("having") is not None:
-        raise _unsaid("HAVING, which goes by the names of SELECT there")
+        text += f"\nHAVING {_having(query.args['having'].this, dict(zip(items, columns, strict=True)))}"
     return text
+
+
+def _having(node: exp.Expression, names: Mapping[exp.Expression, str]) -> str:
+    """HAVING by the names of SELECT."""
+
+    def change(each: exp.Expression) -> exp.Expression:
+        if each in names and each.find(FunctionCall) is not None:
+            return ColumnPath(parts=_parts(names[each]))
+        if isinstance(each, FunctionCall) and is_aggregate(each.name):
+            raise _unsaid(f"HAVING over `{render(each)}`, which SELECT does not have")
+        return each
+
+    return render(node.copy().transform(change, copy=False))
 
 
 def _said(node: exp.Expression, source: str) -> str:

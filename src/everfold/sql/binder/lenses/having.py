@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from everfold.plan.expressions import Expr
-from everfold.plan.nodes import Filter, Plan
+from everfold.plan.expressions import Expr, substitute
+from everfold.plan.nodes import Filter, Plan, Project
 from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.lenses.functions import LensesBinder
 from everfold.sql.binder.scope import Relation, resolve
@@ -37,10 +38,10 @@ class _HavingBinder(LensesBinder):
         )
 
 
-def with_having(node: TopicQuery, plan: Plan, aggregated: Sequence[str], context: Context) -> Plan:
-    """The groups that HAVING keeps. SqlError `not-in-select`, `not-a-condition`."""
+def with_having(node: TopicQuery, plan: Project, aggregated: Sequence[str], context: Context) -> Plan:
+    """A projection of the groups that HAVING keeps. SqlError `not-in-select`, `not-a-condition`."""
     clause = node.args.get("having")
     if clause is None:
         return plan
-    condition = _HavingBinder(Relation.of(plan), aggregated, context).condition(clause)
-    return Filter(input=plan, condition=condition, span=context.span(clause))
+    condition = substitute(_HavingBinder(Relation.of(plan), aggregated, context).condition(clause), plan.expressions)
+    return replace(plan, input=Filter(input=plan.input, condition=condition, span=context.span(clause)))
