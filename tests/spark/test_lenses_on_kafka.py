@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,6 +20,13 @@ from broker import KafkaBroker, Received
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from spark.running import Done, Run, runner
+
+from everfold.connectors.registry import connected
+from everfold.errors import StateError
+from everfold.jobs.change import OnChange
+from everfold.jobs.engine import Engine
+from everfold.jobs.progress import Progress
+from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,12 +94,14 @@ GAMING = "CREATE TABLE {}.gaming-sessions(_key STRING, points INT, country STRIN
 def test_a_stream_and_a_table(job: Job) -> None:
     job.topic("gaming-sessions", sessions())
     done = job.run(
-        GAMING
+        "SET defaults.topic.scan.max-records-per-batch = 4;"
+        + GAMING
         + """
         INSERT INTO {}.by-stream SELECT STREAM SUM(points) AS total_points, AVG(points) AS average_points, MAXK(points, 2) AS top
         FROM {}.gaming-sessions GROUP BY country;
         INSERT INTO {}.by-table SELECT TABLE SUM(points) AS total_points, AVG(points) AS average_points
         FROM {}.gaming-sessions GROUP BY country AS place;
+        INSERT INTO {}.many SELECT TABLE COUNT(*) AS players FROM {}.gaming-sessions GROUP BY country HAVING players > 2;
         """
     )
     assert done.code == 0, done.err
@@ -103,6 +113,11 @@ def test_a_stream_and_a_table(job: Job) -> None:
     client = AdminClient({"bootstrap.servers": job.broker.bootstrap_servers})
     [config] = client.describe_configs([ConfigResource(ResourceType.TOPIC, f"{job.prefix}.by-table")]).values()
     assert config.result()["cleanup.policy"].value == "compact"
+    # Billy leaves uk with the last record, and HAVING then lets go of uk.
+    assert [(each.key, each.value and json.loads(each.value)) for each in job.records("many")] == [
+        (b"uk", {"players": 3}),
+        (b"uk", None),
+    ]
 
 
 def avro(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
@@ -161,7 +176,7 @@ def test_storage_formats(job: Job) -> None:
         FROM {}.trips GROUP BY rider;
         INSERT INTO {}.by-double SELECT STREAM LAST(km) AS _value FROM {}.trips GROUP BY km;
         INSERT INTO {}.by-alias SELECT STREAM LAST(city) AS _value FROM {}.trips GROUP BY city AS city;
-        INSERT INTO {}.by-several SELECT STREAM FIRST(tags) AS tags FROM {}.trips GROUP BY {}.trips._key.line, stops;
+        INSERT INTO {}.by-several SELECT STREAM FIRST(tags) AS tags, MAXK(_meta.offset) AS at, LAST(_meta.partition) AS part FROM {}.trips GROUP BY {}.trips._key.line, stops;
         """
     )
     assert done.code == 0, done.err
@@ -179,9 +194,12 @@ def test_storage_formats(job: Job) -> None:
     assert job.latest("by-double") == {struct.pack(">d", each): struct.pack(">d", each) for each in (2.5, 1.5, -0.1)}
     found = {of_avro(record(city="string"), key)["city"]: value for key, value in job.latest("by-alias").items()}
     assert found == {"Ulm": b"Ulm", None: None}
-    of_key, of_value = record(line="string", stops="int"), record(tags={"type": "array", "items": ["null", "string"]})
-    found = {tuple(of_avro(of_key, key).values()): of_avro(of_value, value)["tags"] for key, value in job.latest("by-several").items()}  # fmt: skip
-    assert found == {("a", 3): ["x", None], ("a", -4): None, ("b", 3): []}
+    of_key, of_value = (
+        record(line="string", stops="int"),
+        record(tags={"type": "array", "items": ["null", "string"]}, at="long", part="int"),
+    )
+    found = {tuple(of_avro(of_key, key).values()): tuple(of_avro(of_value, value).values()) for key, value in job.latest("by-several").items()}  # fmt: skip
+    assert found == {("a", 3): (["x", None], 0, 0), ("a", -4): (None, 1, 0), ("b", 3): ([], 2, 0)}
 
     # What was written is read again: numbers alone, in keys and values.
     done = job.run(
@@ -197,6 +215,7 @@ def test_storage_formats(job: Job) -> None:
     assert found == {True: {"total": 4.0, "keys": [2.5, 1.5]}, False: {"total": -0.1, "keys": [-0.1]}}
 
 
+@pytest.mark.slow
 def test_windows_and_what_leaves(job: Job) -> None:
     job.topic(
         "players",
@@ -237,3 +256,50 @@ def test_windows_and_what_leaves(job: Job) -> None:
         ("blue", second): {"n": 1, "total": 6},
     }
     assert {each.partition for each in job.records("windows")} <= {0, 1, 2}
+
+
+def test_a_changed_query_goes_on_with_its_state(job: Job, spark: SparkSession, tmp_path: Path) -> None:
+    """An aggregate that is added is computed over all that the job has read; a job whose groups change is refused."""
+    topic = job.topic("gaming-sessions", list(sessions())[:4])
+
+    def run(query: str, records: int, how: OnChange) -> None:
+        """Takes in so many records."""
+        taken = [0]
+
+        def progress(now: Progress) -> None:
+            taken[0] = now.rows
+
+        options = {
+            "everfold.dialect": "lenses",
+            "defaults.topic.properties.bootstrap.servers": job.broker.bootstrap_servers,
+            "defaults.topic.autocreate": "true",
+        }
+        until = time.monotonic() + 120
+        session = Session(options, connected=connected)
+        (submit,) = [each for each in session.run((GAMING + query).replace("{}", job.prefix)) if isinstance(each, Submit)]  # fmt: skip
+        Engine(session=spark).run(
+            submit.roots,
+            settings=submit.settings,
+            base_folder=tmp_path,
+            state_dir=tmp_path / "job",
+            suspend=True,
+            progress=progress,
+            stopping=lambda: taken[0] >= records or time.monotonic() > until,
+            decide=lambda _: how,
+        )
+
+    before = "INSERT INTO {}.totals SELECT STREAM SUM(points) AS total FROM {}.gaming-sessions GROUP BY country AS c"
+    after = before.replace("SUM(points) AS total", "COLLECT(points, 9) AS each, SUM(points) AS total")
+    run(before, 4, OnChange.REFUSE)
+    job.broker.produce(topic, list(sessions())[4:])
+    with pytest.raises(StateError, match="incompatible"):
+        run(after.replace("country", "points"), 3, OnChange.ACCEPT)
+    with pytest.raises(StateError, match="COLLECT_LIST"):
+        run(after, 3, OnChange.REFUSE)
+    run(after, 3, OnChange.BACKFILL)
+    found = {json.loads(key)["c"]: json.loads(value) for key, value in job.latest("totals").items()}
+    assert found == {
+        "uk": {"each": [50, 90, 70, 82], "total": 292},
+        "usa": {"each": [50, 30], "total": 80},
+        "spain": {"each": [90], "total": 90},
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from everfold.connectors.kafka.topic import spread
 from everfold.errors import SqlError
 from everfold.plan.changelog import ChangelogMode, changelog_of
 from everfold.plan.keys import unique_key
@@ -16,6 +17,7 @@ from everfold.plan.nodes import (
     WatermarkAssigner,
     WindowAggregate,
     WindowEmit,
+    tables_of,
     walk_plan,
 )
 from everfold.sql.catalog import CatalogTable
@@ -64,7 +66,10 @@ def test_the_key_and_how_it_is_stored(keys: str, of: str, stored: str) -> None:
 
 def test_a_window_is_part_of_the_key() -> None:
     found = sink("SELECT STREAM COUNT(*) AS n FROM input-topic WINDOW BY SESSION 5m GROUP BY field2")
-    assert dict(found.table.options)["key.window"] == "session"
+    assert found.table.schema[0].type.sql == (
+        "ROW<`value` STRING, `window` ROW<`start` TIMESTAMP(3) NOT NULL, `end` TIMESTAMP(3) NOT NULL> NOT NULL>"
+    )
+    assert dict(found.table.options)["key.format"] == "avro"
     assert unique_key(found.input) == (0,)
 
 
@@ -75,8 +80,26 @@ def test_properties_of_the_topic_go_with_it() -> None:
         "SET topic.other.retention.ms = 1;",
         "INSERT INTO target COUNT(*) AS n FROM input-topic GROUP BY field1",
     )
-    options = {key: value for key, value in found.table.options if key.startswith("topic.")}
-    assert options == {"topic.partitions": "5", "topic.cleanup.policy": "compact"}
+    options = {key: value for key, value in found.table.options if key.startswith("create")}
+    assert options == {"create": "true", "create.partitions": "5", "create.cleanup.policy": "compact"}
+
+
+def test_a_topic_lies_on_the_brokers_that_are_named() -> None:
+    _, (found,) = session(
+        "SET defaults.topic.properties.bootstrap.servers = 'host:9092'; SET topic.target.properties.acks = all;",
+        "SET defaults.topic.scan.startup.mode = latest-offset; SET topic.input-topic.scan.startup.mode = earliest-offset;",
+        TOPICS,
+        "INSERT INTO target SELECT TABLE COUNT(*) AS n FROM input-topic GROUP BY field1",
+    )
+    assert found.table.connector == "topic"
+    assert dict(found.table.options)["properties.acks"] == "all"
+    made = spread(found.table)
+    assert (made.of.name, made.table.primary_key) == ("upsert-kafka", ("_key",))
+    (read,) = tables_of(walk_plan(found.input))
+    made = spread(read)
+    assert made.of.name == "upsert-kafka"
+    assert made.table.schema.names[: len(made.table.primary_key)] == made.table.primary_key
+    assert {name for name in dict(made.table.options) if name.startswith("scan")} == set()
 
 
 def test_several_inserts_and_a_topic_that_one_makes_for_another() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from everfold.errors import SqlError
+from everfold.secrets import without_secrets
 from everfold.sql.dialects.lenses import parse_statements
 from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.script import parse_script
@@ -216,3 +217,10 @@ def test_places_are_those_of_the_whole_script() -> None:
 def test_flinks_names_do_not_begin_with_a_digit_as_before() -> None:
     with pytest.raises(SqlError, match="a name does not start with a digit"):
         parse_script("SELECT 1a FROM t")
+
+
+def test_secrets_that_stand_without_quotes_are_not_shown() -> None:
+    text = "SET defaults.topic.properties.sasl.password = hush hush;\nSET a.token='x';\nSET a.b = c"
+    assert without_secrets(text) == (
+        "SET defaults.topic.properties.sasl.password = *********;\nSET a.token='*';\nSET a.b = c"
+    )
