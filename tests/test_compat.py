@@ -58,7 +58,7 @@ def judged(old: str, new: str, dialect: str) -> tuple[Judgement, list[str]]:
         submits = [each for each in session.run(text) if isinstance(each, Submit)]
         shapes.append([shape_of(root) for each in submits for root in each.roots])
         notes += [each.diagnostics[0].message for each in session.catalog.excused or ()]
-        terms = Terms(session.settings.ignore_filter, session.settings.extended_rules)
+        terms = Terms.of(session.settings)
     return judge(*shapes, terms), notes
 
 

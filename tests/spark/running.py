@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,15 +35,21 @@ class Done:
 
 
 Run = Callable[..., Done]
-"""Runs `job.sql` of the current folder, with more arguments."""
+"""Runs `job.sql` of the current folder, or another command, with more arguments."""
 
 
-def runner(session: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """What runs the command; no trace of Java's or Python's may come out of it."""
-    monkeypatch.setitem(jobs._ENGINES, (None, ()), Engine(session=session))
+def runner(
+    session: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: Sequence[str] = ("run", "job.sql"),
+    conf: Mapping[str, str] = MappingProxyType({}),
+) -> Run:
+    """What runs the command; no trace of Java's or Python's may come out of it. conf: what the command starts Spark with."""
+    monkeypatch.setitem(jobs._ENGINES, (None, tuple(conf.items())), Engine(session=session))
 
     def run(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["everfold", "run", "job.sql", *arguments])
+        monkeypatch.setattr(sys, "argv", ["everfold", *command, *arguments])
         code: object = 0
         try:
             main()

@@ -134,6 +134,21 @@ def test_what_is_new_is_computed_from_the_beginning(run: Run, tmp_path: Path) ->
     assert now(answered(run(new))) == {"b": {"k": "b", "s": 10, "n": 2, "f": 9}}
 
 
+@pytest.mark.slow
+def test_the_past_has_the_order_of_a_file_that_spark_would_cut(run: Run, tmp_path: Path) -> None:
+    rows = [("ab"[at % 2], at, "00:01") for at in range(240_000)]
+    put(tmp_path, "1.json", rows)
+    assert (tmp_path / "in" / "1.json").stat().st_size > 12_000_000
+    run("SELECT k, COUNT(*) AS n FROM t GROUP BY k;")
+    put(tmp_path, "2.json", [("c", 0, "00:02")])
+    new = "SELECT k, COUNT(*) AS n, FIRST_VALUE(x) AS f, LAST_VALUE(x) AS l FROM t GROUP BY k;"
+    assert now(answered(run(new, "--on-change", "backfill"))) == {
+        "a": {"k": "a", "n": 120_000, "f": 0, "l": 239_998},
+        "b": {"k": "b", "n": 120_000, "f": 1, "l": 239_999},
+        "c": {"k": "c", "n": 1, "f": 0, "l": 0},
+    }
+
+
 def test_open_windows_and_frames_are_given_their_past(run: Run, tmp_path: Path) -> None:
     window = "FROM HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '2' MINUTE) GROUP BY window_start, window_end, k;"
     over = "SELECT k, x, SUM(x) OVER w AS s{new} FROM t WINDOW w AS (PARTITION BY k ORDER BY ts ROWS 2 PRECEDING);"
@@ -160,6 +175,43 @@ def test_open_windows_and_frames_are_given_their_past(run: Run, tmp_path: Path) 
     put(tmp_path, "4.json", [("a", 4, "00:04")])
     found = answers(over.format(new=", MAX(x) OVER w AS m"), "--on-change", "backfill")
     assert [(row["s"], row["m"]) for row in found] == [(12, 5)]
+
+
+def test_the_whole_result_is_given_again(run: Run, tmp_path: Path) -> None:
+    group = "SELECT k, SUM(x) AS s, COUNT(*) AS n FROM t GROUP BY k"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03"), ("c", 3, "00:03")])
+    old = answered(run(f"{group} HAVING SUM(x) > 4;"))
+    assert now(old) == {"a": {"k": "a", "s": 6, "n": 2}, "b": {"k": "b", "s": 9, "n": 1}}
+    put(tmp_path, "2.json", [("d", 7, "00:04")])
+    looser = run(f"{group} HAVING SUM(x) < 8;")
+    assert "the result: rows stay as they were given until they change; --refresh gives them all again" in looser.err
+    assert now(answered(looser)) == {"d": {"k": "d", "s": 7, "n": 1}}
+    put(tmp_path, "3.json", [("d", 1, "00:05")])
+    found = answered(run(f"{group} HAVING SUM(x) < 8;", "--refresh"))
+    kinds = {(row["op"], row["k"]) for row in found}
+    assert kinds == {("+U", "a"), ("-D", "b"), ("+U", "c"), ("+U", "d"), ("-U", "d")}
+    assert ("-U", "d") in [(row["op"], row["k"]) for row in found][1:], "what was is given before it is taken back"
+    put(tmp_path, "4.json", [("b", -5, "00:06")])
+    assert now(answered(run(f"{group} HAVING SUM(x) < 8;"))) == {"b": {"k": "b", "s": 4, "n": 2}}
+
+
+def test_aggregates_over_changes_are_computed_of_the_rows_below(run: Run, tmp_path: Path) -> None:
+    extended = "SET 'everfold.compat.rules' = 'extended';\n"
+    inner = "FROM (SELECT k, MAX(x) AS m FROM t GROUP BY k) GROUP BY m % 2"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03"), ("c", 4, "00:03")])
+    answered(run(f"SELECT m % 2 AS k, COUNT(*) AS n {inner};"))
+    new = f"SELECT m % 2 AS k, COUNT(*) AS n, SUM(m) AS s, MAX(m) AS h, COUNT(DISTINCT m) AS d {inner};"
+    put(tmp_path, "2.json", [("b", 10, "00:04")])
+    assert "error[incompatible-change]" in run(new, "--on-change", "accept").err
+    assert now(answered(run(extended + new))) == {
+        1: {"k": 1, "n": 1, "s": 5, "h": 5, "d": 1},
+        0: {"k": 0, "n": 2, "s": 14, "h": 10, "d": 2},
+    }
+    put(tmp_path, "3.json", [("c", 6, "00:05"), ("b", 11, "00:06")])
+    assert now(answered(run(extended + new))) == {
+        0: {"k": 0, "n": 1, "s": 6, "h": 6, "d": 1},
+        1: {"k": 1, "n": 2, "s": 16, "h": 11, "d": 2},
+    }
 
 
 def test_operators_that_change_places_keep_their_state(run: Run, tmp_path: Path) -> None:

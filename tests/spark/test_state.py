@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from spark.running import NEVER_SHOWN, Done, Run, runner
+from spark.running import Done, Run, runner
 
-from everfold import jobs
-from everfold.cli.main import main
 from everfold.cli.state import _SPARK_CONF
-from everfold.jobs.engine import Engine
 from everfold.jobs.folder import JobFolder
 
 if TYPE_CHECKING:
@@ -41,21 +37,13 @@ def run(
 @pytest.fixture
 def state(run: Run, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> State:
     """Runs `everfold state job` with more arguments. Nothing in the job's folder may be another file, or of another time, afterwards."""
-    monkeypatch.setitem(jobs._ENGINES, (None, tuple(_SPARK_CONF.items())), Engine(session=spark))
+    run = runner(spark, monkeypatch, capsys, ("state", "job"), _SPARK_CONF)
 
     def show(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["everfold", "state", "job", *arguments])
         before = listing(Path("job"))
-        code: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert isinstance(code, int)
-        assert not [each for each in NEVER_SHOWN if each in said.out + said.err], said.err
+        done = run(*arguments)
         assert listing(Path("job")) == before
-        return Done(code, said.out, said.err)
+        return done
 
     return show
 

@@ -37,7 +37,7 @@ def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFo
     before = _read_job(old) if isinstance(old, Path) else _read(old, options)
     after = _read(new, options)
     assert after.settings is not None
-    terms = Terms(after.settings.ignore_filter, after.settings.extended_rules)
+    terms = Terms.of(after.settings)
     judgement = judge(before.shapes, after.shapes, terms)
     notes = tuple(dict.fromkeys((*before.notes, *after.notes)))
     match format_:

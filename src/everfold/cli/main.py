@@ -109,11 +109,16 @@ def _script_options(command: Any) -> Any:
     show_default=True,
     help="When the query of a job has changed so that not all of its state is of use: ask on a terminal and else refuse; accept what it keeps; accept, and backfill what is new from all that the job has read; reset the state and go on where the job was in its input; or rebuild it from the beginning of the input.",
 )
+@click.option(
+    "--refresh",
+    is_flag=True,
+    help="Give the whole result again, as far as it is kept: when a changed HAVING or SELECT is to be seen in all rows, or a table was lost.",
+)
 @_sink_duplicates
 @click.option(
     "--prune",
     is_flag=True,
-    help="When a rebuilt job has caught up, delete the rows of jdbc tables whose keys did not come again.",
+    help="When a job that was rebuilt or rolled back has caught up, delete the rows of jdbc and upsert-kafka tables whose keys did not come again.",
 )
 def run(
     script: str | None,
@@ -131,6 +136,7 @@ def run(
     on_change: Any,
     sink_duplicates: str,
     prune: bool,
+    refresh: bool,
 ) -> None:
     """Run the statements of SCRIPT (- for standard input).
 
@@ -161,6 +167,7 @@ def run(
         on_change=on_change,
         sink_duplicates=sink_duplicates == "accept",
         prune=prune,
+        refresh=refresh,
     )
     command.run(command.Script.read(script, text), options)
 

@@ -87,6 +87,7 @@ class RunOptions:
     on_change: WhenChanged = "ask"
     sink_duplicates: bool = False
     prune: bool = False
+    refresh: bool = False
 
 
 def session_of(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
@@ -201,7 +202,7 @@ def _request(action: Submit, script: Script, options: RunOptions, folders: _Fold
         master=options.master,
         brief=brief,
         decide=_deciding(options.on_change),
-        consent=Consent(duplicates=options.sink_duplicates, prune=options.prune),
+        consent=Consent(duplicates=options.sink_duplicates, prune=options.prune, refresh=options.refresh),
         conf={key: value for key, value in options.conf.items() if key.startswith("spark.")},
     )
 

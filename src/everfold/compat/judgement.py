@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from everfold.compat.grafting import is_below_kept, is_blind, is_complete
 from everfold.compat.matching import NOTHING, matched, twins
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, Rule, Terms
 from everfold.compat.rules.rule import Said
-from everfold.compat.rules.topology import insert_gone, new_operator, operator_gone, other_kind
+from everfold.compat.rules.topology import (
+    insert_gone,
+    new_operator,
+    operator_gone,
+    operator_over_changes,
+    operator_over_rows,
+    operator_starts,
+    other_kind,
+)
 from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
@@ -93,8 +103,9 @@ class _Pair:
         self._matching = matched(old, new)
         self._verdicts: dict[int, OperatorJudgement] = {}
         twins = self._matching.old
+        self._kept = frozenset(twins)
         for at, operator in enumerate(new.operators):
-            self._verdicts[at] = self._judged(old.operators[twins[at]] if at in twins else None, operator)
+            self._verdicts[at] = self._judged(old.operators[twins[at]], operator) if at in twins else self._begun(at)
         known = {one for one, _ in self._matching.pairs}
         self._gone = [self._judged(each, None) for at, each in enumerate(old.operators) if at not in known]
 
@@ -121,22 +132,52 @@ class _Pair:
                 return Status.LOST, findings[0].message if findings else "its operator cannot go on"
         twins = self._matching.old
         for at, call in column.origins:
-            if call is not None and call not in {each.text for each in self._old.operators[twins[at]].calls}:
-                label = next(each.label for each in self._new.operators[at].calls if each.text == call)
+            if at not in twins:
+                if is_complete(self._new, at, self._kept):
+                    continue
+                return Status.STARTS, f"{self._new.operators[at].label} is new"
+            change = self._change(twins[at], at)
+            label = next((each.label for each in change.added if each.text == call), None)
+            if label is not None:
                 return Status.STARTS, f"{label} is new"
+        came = [each for pair in self._matching.pairs for each in self._came(*pair) if _reads(column.text, each)]
+        if came:
+            return Status.STARTS, f"`{came[0]}` is new"
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
 
-    def _judged(self, old: OperatorShape | None, new: OperatorShape | None) -> OperatorJudgement:
+    def _begun(self, at: int) -> OperatorJudgement:
+        """What becomes of an operator that is new: by the extended rules it begins with the rows below it, or empty."""
+        new = self._new.operators[at]
+        rule = new_operator
+        if self._terms.extended and not is_below_kept(self._new, at, self._kept):
+            if is_complete(self._new, at, self._kept):
+                rule = operator_over_rows
+            else:
+                rule = operator_over_changes if is_blind(self._new, at, self._kept) else operator_starts
+        return _decided(new.label, [rule], Change(new, new))
+
+    def _change(self, one: int, other: int) -> Change:
+        new = self._new.operators[other]
+        return Change(self._old.operators[one], new, self._terms, self._new.below(new))
+
+    def _came(self, one: int, other: int) -> tuple[str, ...]:
+        """Columns that have come to the rows of an operator."""
+        change = self._change(one, other)
+        return change.came if change.tolerant else ()
+
+    def _judged(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
         if new is None:
-            assert old is not None
             gone = insert_gone if self._terms.extended and self._new == NOTHING else operator_gone
             return _decided(old.label, [gone], Change(old, old))
-        if old is None:
-            return _decided(new.label, [new_operator], Change(new, new))
         if old == new:
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
-        return _decided(new.label, rules, Change(old, new, self._terms))
+        return _decided(new.label, rules, Change(old, new, self._terms, self._new.below(new)))
+
+
+def _reads(text: str, column: str) -> bool:
+    """Whether a column of the result is made of another, by their canonical texts."""
+    return re.search(rf"(?<![\w.]){re.escape(column)}(?![\w.])", text) is not None
 
 
 def _decided(label: str, rules: Sequence[Rule], change: Change) -> OperatorJudgement:

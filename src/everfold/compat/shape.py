@@ -127,6 +127,10 @@ class QueryShape:
         below = {at for each in self.operators for at in each.below}
         return tuple(at for at in range(len(self.operators)) if at not in below)
 
+    def below(self, operator: OperatorShape) -> tuple[OperatorShape, ...]:
+        """The operators that one of the query's reads."""
+        return tuple(self.operators[at] for at in operator.below)
+
     @property
     def aggregates(self) -> bool:
         """Whether the result has an aggregate of some operator in it."""

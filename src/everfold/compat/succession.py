@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from everfold.compat.matching import Matching, matched
-from everfold.compat.shape import OperatorShape, QueryShape, shape_of
+from everfold.compat.rules import REFERENCE, Change, Terms
+from everfold.compat.shape import QueryShape, shape_of
 from everfold.plan.canonical import call_text
 from everfold.plan.nodes import (
-    AggCall,
     GroupAggregate,
     Join,
     OverAggregate,
@@ -31,29 +31,33 @@ class Succession:
     matching: Matching
 
 
-def succeeding(old: QueryShape, root: Root, version: int) -> Succession:
+def succeeding(old: QueryShape, root: Root, version: int, terms: Terms = REFERENCE) -> Succession:
     """The new plan as the version of that number. An aggregate that was dropped and comes back begins anew: its number tells it from what is left of
-    the old one on disk."""
+    the old one on disk. terms: by which the change was judged."""
     new = shape_of(root)
     matching = matched(old, new)
     twins = matching.old
-    known = [old.operators[twins[at]] if at in twins else None for at in range(len(new.operators))]
+    changes = [
+        Change(old.operators[twins[at]], each, terms) if at in twins else None for at, each in enumerate(new.operators)
+    ]
+    known = [{} if change is None else _since(change) for change in changes]
     return Succession(replace(root, input=_counting(root.input, iter(known), version)), matching)
 
 
-def _counting(node: Plan, known: Iterator[OperatorShape | None], version: int) -> Plan:
+def _since(change: Change) -> dict[str, int]:
+    """The versions in which the state of calls begins, for which there is some."""
+    derived = {call.text: source.since for call, source in change.derived.items()}
+    return {call.text: call.since for call in change.old.calls} | derived
+
+
+def _counting(node: Plan, known: Iterator[dict[str, int]], version: int) -> Plan:
     """The plan, operators taken in the order in which they stand among those that flow."""
-    old = next(known) if is_stateful(node) else None
+    since = next(known) if is_stateful(node) else {}
     made = tuple(
         child if isinstance(node, Join) and at == 1 else _counting(child, known, version)
         for at, child in enumerate(children(node))
     )
     if isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):
-        since = {} if old is None else {call.text: call.since for call in old.calls}
-        calls = tuple(_since(call, since.get(call_text(call, node.input), version)) for call in node.calls)
+        calls = tuple(replace(call, since=since.get(call_text(call, node.input), version)) for call in node.calls)
         node = replace(node, calls=calls)
     return with_children(node, made)
-
-
-def _since(call: AggCall, version: int) -> AggCall:
-    return replace(call, since=version)

@@ -8,25 +8,27 @@ neither loses nor repeats them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.timeless import PLACE
 from everfold.jobs.failure import explained
-from everfold.jobs.naming import operators_of, source_names
+from everfold.jobs.naming import SourceNote, named, operators_of
 from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import Sources
 from everfold.jobs.stored_pages import pages_of
 from everfold.operators.backfill import Aggregating, Fillable, as_given, beginning, is_fillable
 from everfold.operators.build import clock_of, operator_of
-from everfold.operators.contract import NO_WATERMARK, Operator
+from everfold.operators.contract import NO_WATERMARK
 from everfold.plan.explain import call_sql
 from everfold.plan.nodes import OverAggregate, Root, Scan, StatefulNode
 from everfold.spark.batch import BatchLowering
-from everfold.spark.exchange import HASH, Recall
+from everfold.spark.exchange import HASH
 from everfold.spark.inputs import hash_text, input_texts
+from everfold.spark.recall import Recall
 from everfold.spark.scalar import Scalars
 from everfold.state.heads import HEAD
 from everfold.state.pages import decode_head
@@ -34,8 +36,8 @@ from everfold.state.pages import decode_head
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FOLDER = "backfill"
-_ONE_TASK_A_FILE = str(1 << 40)
+_SPLITTING = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
+"""Spark cuts files into pieces of the first size, or of one core's share of all bytes if that is less, but of no less than the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Filled:
 @dataclass(slots=True)
 class Backfill:
     """Makes the past of the aggregates that begin with a version. reading: a session for state. checkpoint: where the job stands. target: the folder for what is made.
-    epoch: of the state. operators: their names, by place. gone: what of the past is there no more, as sentences."""
+    epoch: of the state. operators: their names, by place; fresh: those that are new as a whole, which have another past. notes: of its sources. gone: what of the past is there no more, as sentences."""
 
     spark: SparkSession
     reading: SparkSession
@@ -71,13 +73,16 @@ class Backfill:
     version: int
     epoch: int
     operators: Sequence[str]
+    fresh: Collection[str]
+    notes: Sequence[SourceNote]
     sources: Sources
     zone: str
     bucket_ids: tuple[int, ...]
     log_file: Path
     gone: list[str] = field(default_factory=list)
     _names: dict[int, str] = field(default_factory=dict)
-    _reached: dict[int, int | None] = field(default_factory=dict)
+    _operators: dict[int, str] = field(default_factory=dict)
+    _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _order: dict[str, int] = field(default_factory=dict)
 
     def write(self, roots: Sequence[Root]) -> list[Filled]:
@@ -86,28 +91,25 @@ class Backfill:
         StateError `no-backfill`, `no-past`; ConnectorError of a source.
         """
         shutil.rmtree(self.target, ignore_errors=True)
-        self._names = source_names(roots)
-        # Those below come first: what they have given is what the ones above them read.
-        operators = [*zip(self.operators, operators_of(roots), strict=True)][::-1]
+        self._names = named(roots, self.notes)
+        nodes = operators_of(roots)
+        self._operators = {id(node): name for name, node in zip(self.operators, nodes, strict=True)}
         try:
-            found = []
-            for name, node in operators:
-                heads = self._heads(name)
-                operator = operator_of(node, name, clock_of(node, (), None), self.epoch)
-                self._reached[id(node)] = _reached(operator, heads)
-                begun = beginning(node, self.version)
-                if begun is not None:
-                    late = sum(int(head.get("late", 0)) for head in heads)
-                    found.append(self._filled(node, begun, name, late))
-            return found
+            known = (node for node in nodes if self._operators[id(node)] not in self.fresh)
+            begun = ((node, beginning(node, self.version)) for node in known)
+            return [self._filled(node, new) for node, new in begun if new is not None]
         except Exception as error:
             raise explained(error, self.sources.opened, self.log_file) from error
 
-    def _filled(self, node: StatefulNode, begun: Aggregating, name: str, late: int) -> Filled:
-        given = replace(begun, input=as_given(begun.input, lambda below: self._reached[id(below)]))
+    def _filled(self, node: StatefulNode, begun: Aggregating) -> Filled:
+        given = replace(begun, input=as_given(begun.input, self._reached))
+        name = self._operators[id(node)]
         operator = operator_of(given, name, clock_of(given, (), None), self.epoch)
         assert is_fillable(operator), begun
-        rows = self._recalled(given, operator, self._reached[id(node)] or NO_WATERMARK)
+        since = self._reached(node)
+        assert since is not None
+        rows = self._recalled(given, operator, since)
+        late = sum(int(head.get("late", 0)) for head in self._heads(name))
         calls = tuple(call_sql(call, begun.input.schema.names) for call in begun.calls)
         return Filled(calls, rows, late, isinstance(begun, OverAggregate) and begun.frame.first is None)
 
@@ -116,11 +118,7 @@ class Backfill:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        files = "spark.sql.files.maxPartitionBytes"
-        size = self.spark.conf.get(files)
-        # The order of rows is that of a task's: no file may be read by several of them.
-        self.spark.conf.set(files, _ONE_TASK_A_FILE)
-        try:
+        with _one_task_a_file(self.spark):
             lowering = BatchLowering(self.spark, self.zone, self._past)
             width = len(node.input.schema)
             texts = input_texts(Scalars(self.zone), operator.inputs, operator.hash_columns, width)
@@ -132,8 +130,6 @@ class Backfill:
             recall = Recall(operator, self.bucket_ids, since, self._order)
             below.mapInArrow(recall, "line STRING").write.mode("append").text(str(self.target))
             return int(count.get["rows"])
-        finally:
-            self.spark.conf.set(files, str(size))
 
     def _past(self, node: Scan) -> DataFrame:
         """What the job has read of a scan's table; what joins read beside it, as it is now."""
@@ -146,15 +142,32 @@ class Backfill:
             self.gone.append(f"table `{node.table.name}`: {gone} are gone")
         return history.frame
 
+    def _reached(self, node: StatefulNode) -> int | None:
+        """Up to when an operator's rows are final, in all its buckets; None where it cannot say."""
+        name = self._operators[id(node)]
+        operator = operator_of(node, name, clock_of(node, (), None), self.epoch)
+        if not is_fillable(operator):
+            return None
+        return min((operator.reached(head) for head in self._heads(name)), default=NO_WATERMARK)
+
     def _heads(self, operator: str) -> list[dict[str, Any]]:
         """The head page of each bucket of an operator."""
-        batch = newest_batch(self.checkpoint / "commits")
-        pages = pages_of(self.reading, self.checkpoint, operator, self.epoch, batch)
-        return [decode_head(row["blob"]) for row in pages.where(f"tbl = '{HEAD}'").select("blob").collect()]
+        if operator not in self._read:
+            batch = newest_batch(self.checkpoint / "commits")
+            pages = pages_of(self.reading, self.checkpoint, operator, self.epoch, batch)
+            blobs = pages.where(f"tbl = '{HEAD}'").select("blob").collect()
+            self._read[operator] = [decode_head(row["blob"]) for row in blobs]
+        return self._read[operator]
 
 
-def _reached(operator: Operator, heads: Iterable[Mapping[str, Any]]) -> int | None:
-    """Up to when an operator's rows are final, in all its buckets; None where it cannot say."""
-    if not is_fillable(operator):
-        return None
-    return min((operator.reached(head) for head in heads), default=NO_WATERMARK)
+@contextmanager
+def _one_task_a_file(spark: SparkSession) -> Iterator[None]:
+    """In it, no file is read by several tasks: rows are in order within a task."""
+    before = {name: str(spark.conf.get(name)) for name in _SPLITTING}
+    try:
+        for name in _SPLITTING:
+            spark.conf.set(name, str(1 << 40))
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)

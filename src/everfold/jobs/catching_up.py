@@ -1,4 +1,4 @@
-"""A job that began anew, on its way to where it stood before: when it is there, and what is then left over in its tables."""
+"""A job that went back in its input, on its way to where it stood before: when it is there, and what is then left over in its tables."""
 
 from __future__ import annotations
 
@@ -9,24 +9,16 @@ from pathlib import Path
 
 from everfold.connectors.contract import Position
 from everfold.jobs.routing import Target
-from everfold.jobs.soundness import newest_batch, positions
-from everfold.jobs.sources import OpenedSource
+from everfold.jobs.soundness import newest_batch
+from everfold.jobs.sources import OpenedSource, position_of
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 """What a checkpoint that is damaged makes of reading it: a job may have begun anew for that very reason."""
 
 
-def position_of(checkpoint: Path, source: str) -> Position | None:
-    """Where a job stands in a source after the last batch that is done, by its checkpoint; None if that does not say it."""
-    with suppress(*_UNREADABLE):
-        line = positions(checkpoint).get(source)
-        return None if line is None else Position(line, checkpoint / "sources" / source)
-    return None
-
-
 @dataclass(slots=True)
 class CatchingUp:
-    """checkpoint: the job's own. earlier: those it had before it began anew, oldest first. prune: whether what is left over is deleted. note: told what is."""
+    """checkpoint: the job's own. earlier: those of the versions that it left, oldest first. prune: whether what is left over is deleted. note: told what is."""
 
     checkpoint: Path
     earlier: Sequence[Path]
@@ -62,10 +54,10 @@ class CatchingUp:
         if self.done:
             return
         self.done = True
-        for target in self.targets:
-            said = target.sink.left_over(prune=self.prune)
-            if said is not None:
-                self.note(said)
+        said = [target.sink.left_over(prune=self.prune) for target in self.targets]
+        for each in dict.fromkeys(said):  # several may write one table
+            if each is not None:
+                self.note(each)
 
     def _passed(self, source: OpenedSource, offsets: Mapping[str, str]) -> bool:
         then = self._then(source.name)
@@ -80,6 +72,9 @@ class CatchingUp:
 
     def _then(self, source: str) -> list[Position]:
         if source not in self._stood:
-            found = (position_of(each, source) for each in self.earlier)
-            self._stood[source] = [each for each in found if each is not None]
+            self._stood[source] = []
+            for checkpoint in self.earlier:
+                with suppress(*_UNREADABLE):
+                    found = position_of(checkpoint, source)
+                    self._stood[source] += [] if found is None else [found]
         return self._stood[source]

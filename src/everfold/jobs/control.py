@@ -10,14 +10,15 @@ import os
 import shutil
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from everfold.jobs.failure import damaged
+from everfold.jobs.linking import link
 from everfold.jobs.soundness import is_sound, needed, newest, unfinished
-from everfold.spark.exchange import FLUSH, RECALL, TICK
+from everfold.spark.exchange import FLUSH, GIVE_AGAIN, RECALL, TICK
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +69,32 @@ class Control:
 
     def recall(self, past: Path) -> None:
         """Gives the first batch the past that lies in a folder (see `backfill`), if no batch has taken it yet. To be called after `repair`."""
-        taken = {name for _, entries in self._source_logs() for name in entries}
-        for file in sorted(past.glob("part-*")) if past.is_dir() else ():
-            name = f"{RECALL}-{past.name}-{file.name}"
-            if name not in taken:
-                (self.folder / name).unlink(missing_ok=True)
-                _linked(file, self.folder / name)
+        taken = self._taken
+        for file in self.awaiting(past):
+            name = _past_name(past, file)
+            (self.folder / name).unlink(missing_ok=True)
+            link(file, self.folder / name)
         if taken and not unfinished(self.checkpoint):
-            for file in self.folder.glob(f"{RECALL}-{past.name}-*"):
-                if file.name in taken:
+            for file in past.glob("part-*"):
+                name = _past_name(past, file)
+                if name in taken:
+                    (self.folder / name).unlink(missing_ok=True)
                     file.unlink()
-                    (past / file.name.removeprefix(f"{RECALL}-{past.name}-")).unlink(missing_ok=True)
+
+    def awaiting(self, past: Path) -> list[Path]:
+        """The files of a past that no batch has taken yet."""
+        return [file for file in sorted(past.glob("part-*")) if _past_name(past, file) not in self._taken]
+
+    @property
+    def _taken(self) -> set[str]:
+        """Names of the control files that batches have been planned with."""
+        return {name for _, entries in self._source_logs() for name in entries}
+
+    @staticmethod
+    def again(past: Path, operators: Sequence[str]) -> None:
+        """Lays beside the past that operators are to give their rows again."""
+        past.mkdir(parents=True, exist_ok=True)
+        (past / "part-again").write_text("".join(f"{GIVE_AGAIN} {each}\n" for each in operators), encoding="utf-8")
 
     def _planned(self) -> set[str]:
         """Names of the control files that the newest offsets cover."""
@@ -109,13 +125,9 @@ class Control:
                     yield log, [name for name, _ in _log_lines(log)]
 
 
-def _linked(file: Path, target: Path) -> None:
-    try:
-        os.link(file, target)
-    except OSError:  # a file system without links
-        hidden = target.with_name(f".{target.name}")
-        shutil.copyfile(file, hidden)
-        os.rename(hidden, target)
+def _past_name(past: Path, file: Path) -> str:
+    """The name of a file of the past among control files: no other version has it."""
+    return f"{RECALL}-{past.name}-{file.name}"
 
 
 def _log_lines(log: Path) -> Iterator[tuple[str, int]]:

@@ -15,7 +15,7 @@ from everfold.connectors.checks import check_tables
 from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, OptionValues, Role, SinkContext
 from everfold.connectors.registry import connector_of
 from everfold.jobs import Finished
-from everfold.jobs.backfill import FOLDER, Backfill
+from everfold.jobs.backfill import Backfill
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.change import Decide, refuse
@@ -27,8 +27,9 @@ from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.stored_pages import reading_session
 from everfold.jobs.stream_job import StreamJob
+from everfold.operators.again import last_operators, repeats
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Collect, Root, Table
+from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.rewrites import tables_read
 from everfold.spark.batch import is_constant
 from everfold.spark.buckets import bucket_ids
@@ -56,6 +57,21 @@ def _announce(folder: JobFolder, manifest: Manifest, consent: Consent) -> None:
     for line in told(notes, lambda again: again.when_anew):
         consent.note(line)
     check_duplicates(notes, accepted=consent.duplicates)
+
+
+def _say_what_stays(folder: JobFolder, manifest: Manifest, roots: Sequence[Root], consent: Consent) -> None:
+    """Of a changed job that goes on with its state: says which rows of its tables stay as the old query gave them."""
+    known = folder.manifest()
+    version = manifest.version
+    if known is None or known.current == manifest.current or version.rebuilt or version.state_epoch == version.number:
+        return
+    for root in roots:
+        name = f"`{root.table.name}`" if isinstance(root, Sink) else "the result"
+        parts = {repeats(node) for node in last_operators(root.input)}
+        if consent.refresh and False in parts:
+            consent.note(f"{name}: rows that are not kept, as those of closed windows, stay as they were given")
+        elif not consent.refresh and True in parts:
+            consent.note(f"{name}: rows stay as they were given until they change; --refresh gives them all again")
 
 
 class _Receiver(LocalSink):
@@ -186,11 +202,13 @@ class Engine:
                     buckets=buckets,
                     partitions=partitions,
                     sql=sql,
-                    terms=Terms(settings.ignore_filter, settings.extended_rules),
+                    terms=Terms.of(settings),
                     decide=decide,
+                    refresh=consent.refresh,
                 )
                 partitions = manifest.partitions
                 _announce(folder, manifest, consent)
+                _say_what_stays(folder, manifest, roots, consent)
             spark = own_session(self.spark(folder.log_file), partitions)
             folder.lock_in_jvm(spark)
             targets += [
@@ -214,7 +232,7 @@ class Engine:
                     log_file=folder.log_file,
                 )
             known = folder.manifest()
-            if manifest.version.history is not None and known is not None and known.current != manifest.current:
+            if manifest.version.backfilled and known is not None and known.current != manifest.current:
                 past = Sources(spark, base_folder, settings, folder.path, self.externals)
                 checkpoint = folder.checkpoint(known.current)
                 self._backfill(spark, folder, manifest, checkpoint, roots, past, settings.local_time_zone, consent.note)
@@ -223,7 +241,7 @@ class Engine:
             sources.origin, sources.earlier = manifest.origin, earlier
             if manifest.past is not None:
                 for target in targets:
-                    target.sink.go_back(manifest.past)
+                    target.sink.look_back(manifest.past)
             router = StreamJob(
                 spark=spark,
                 folder=folder,
@@ -240,12 +258,12 @@ class Engine:
                 stopping=stopping,
                 catching_up=CatchingUp(
                     checkpoint=folder.checkpoint(manifest.current),
-                    earlier=earlier,
+                    earlier=[folder.checkpoint(each.epoch) for each in manifest.left],
                     targets=targets,
                     prune=consent.prune,
                     note=consent.note,
                 )
-                if earlier
+                if manifest.left
                 else None,
             ).run()
             return Finished(
@@ -279,10 +297,12 @@ class Engine:
             spark=spark,
             reading=reading_session(spark, manifest.partitions),
             checkpoint=checkpoint,
-            target=folder.path / FOLDER / str(manifest.version.number),
+            target=folder.past(manifest.version.number),
             version=manifest.version.number,
             epoch=manifest.version.state_epoch,
             operators=manifest.version.operators,
+            fresh=manifest.fresh,
+            notes=manifest.version.sources or (),
             sources=sources,
             zone=zone,
             bucket_ids=bucket_ids(manifest.buckets, manifest.partitions),

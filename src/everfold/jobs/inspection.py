@@ -71,7 +71,7 @@ class JobState:
         return self.version.zone
 
 
-def operators_of(version: Version) -> list[NamedOperator]:
+def named_operators(version: Version) -> list[NamedOperator]:
     """The operators of a job, topmost first, under the names that their state has."""
     shapes = [each for shape in version.known for each in shape.operators]
     return [NamedOperator(name, each.label, each) for name, each in zip(version.operators, shapes, strict=True)]
@@ -105,7 +105,7 @@ class Inspection:
     def __post_init__(self) -> None:
         self.folder = self.folder.absolute()
         self.manifest = manifest_of(self.folder)
-        self.operators = chosen(operators_of(self.manifest.version), self.wanted)
+        self.operators = chosen(named_operators(self.manifest.version), self.wanted)
         if self.batch < 0:
             raise StateError.of(
                 "no-batch",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.contract import Stats
-from everfold.plan.changelog import ORDER, RowKind
+from everfold.plan.changelog import AGAIN, GONE, ORDER, RowKind
 from everfold.spark.exchange import FORWARDED, STATS
 from everfold.spark.stream import Stream
 from everfold.types import physical
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 TARGET = "__target"
 """Column of a batch's rows: which of the job's sinks a row is for."""
+
+_KIND = f"CAST(CASE {KIND} WHEN {AGAIN} THEN {RowKind.UPDATE_AFTER.value} WHEN {GONE} THEN {RowKind.DELETE.value} ELSE {KIND} END AS TINYINT) AS {KIND}"
+"""What a sink is told of a row: of one that is given again, that it is so now; of one that is left out now, that it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ def tagged(streams: Sequence[Stream]) -> DataFrame:
     """The rows of all branches in one frame: `__target` says whose a row is, each branch has its columns beside the others'."""
     first: DataFrame | None = None
     for at, stream in enumerate(streams):
-        kind = KIND if stream.changes else f"CAST(0 AS TINYINT) AS {KIND}"
+        kind = _KIND if stream.changes else f"CAST(0 AS TINYINT) AS {KIND}"
         columns = [f"{at} AS {TARGET}", kind, FORWARDED, ORDER]
         for other, of in enumerate(streams):
             for position, column in enumerate(of.schema):

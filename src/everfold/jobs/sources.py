@@ -65,6 +65,12 @@ class OpenedSource:
         return self.name in offsets and self.source.reached_end(self.context, offsets[self.name])
 
 
+def position_of(checkpoint: Path, source: str) -> Position | None:
+    """Where a job stands in a source after the last batch that is done, by its checkpoint; None if that does not know it."""
+    line = positions(checkpoint).get(source)
+    return None if line is None else Position(line, checkpoint / "sources" / source)
+
+
 @dataclass(slots=True)
 class Sources:
     """Opens tables for a job. `externals` are the tables without a connector, by name.
@@ -113,8 +119,7 @@ class Sources:
         context = self._context(table, f"{name}_{_identity(table, self.base_folder)}")
         source = self._source(table)
         self.opened.append(OpenedSource(context.name, True, source))
-        line = positions(checkpoint).get(context.name)
-        position = None if line is None else Position(line, checkpoint / "sources" / context.name)
+        position = position_of(checkpoint, context.name)
         return source.history(context, position), None if position is None else source.lost(position)
 
     def scanned(self, node: Scan) -> DataFrame:

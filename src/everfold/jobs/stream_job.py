@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.left_out import add_left_out
-from everfold.jobs.backfill import FOLDER
 from everfold.jobs.beside import Beside
 from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.control import Control
@@ -57,7 +56,7 @@ class StreamJob:
     """One streaming query over a job folder that this process has locked.
 
     suspend: at the end of bounded input stop without emitting what is open. batch_latency_ms: how long a batch of unbounded input gathers rows.
-    stopping: True when the job is to stop. catching_up: set for a job that began anew.
+    stopping: True when the job is to stop. catching_up: set for a job that went back.
     """
 
     spark: SparkSession
@@ -83,7 +82,7 @@ class StreamJob:
         control = Control(self.folder.control, checkpoint)
         control.repair()
         if self.manifest.version.history is not None:
-            control.recall(self.folder.path / FOLDER / str(self.manifest.version.history))
+            control.recall(self.folder.past(self.manifest.version.history))
         beside = Beside(
             BatchLowering(self.spark, self.zone, self.sources.scanned, self.drop_null_rowtime),
             self.sources,
@@ -100,6 +99,9 @@ class StreamJob:
             drop_null_rowtime=self.drop_null_rowtime,
             epoch=self.manifest.version.state_epoch,
             names=self._names,
+            source_names=(note["name"] for note in self.manifest.version.sources or ()),
+            strangers=self.manifest.strangers,
+            again=bool(self.manifest.version.again),
             read_beside=beside,
         )
         try:

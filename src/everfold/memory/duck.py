@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from everfold.errors import ConnectorError
 from everfold.memory.python import with_python
+from everfold.plan.changelog import AGAIN, GONE
 from everfold.plan.expressions import Expr, PythonCall
 from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
@@ -104,9 +105,15 @@ class Duck:
         made = [f"{self.text(each, _columns(width))} AS {physical(at)}" for at, each in enumerate(expressions)]
         return f"SELECT {', '.join([*made, *hidden])} FROM ({below})"
 
-    def filter(self, below: str, condition: Expr, width: int) -> str:
-        """The rows for which the condition is TRUE."""
-        return f"SELECT * FROM ({below}) WHERE {self.text(condition, _columns(width))}"
+    def filter(self, below: str, condition: Expr, width: int, again: str | None = None) -> str:
+        """The rows for which the condition is TRUE. again: the column of their kinds, where some are given again: those that are left out are `GONE`."""
+        text = self.text(condition, _columns(width))
+        if again is None:
+            return f"SELECT * FROM ({below}) WHERE {text}"
+        kind = f"CASE WHEN {again} = {AGAIN} AND NOT coalesce({text}, FALSE) THEN {GONE} ELSE {again} END"
+        return (
+            f"SELECT * REPLACE (CAST({kind} AS TINYINT) AS {again}) FROM ({below}) WHERE {again} >= {AGAIN} OR ({text})"
+        )
 
     def values(self, rows: Sequence[Sequence[Expr]], schema: Schema) -> str:
         """Constant rows."""

@@ -7,8 +7,9 @@ stores hold, as a job does that was stopped and started again.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -16,13 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everfold.compat import Terms, judge, shape_of, succeeding
+from everfold.compat.grafting import is_complete
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
-from everfold.operators.backfill import as_given, beginning, is_fillable, obstacle
+from everfold.operators.again import begun, parted, repeating
+from everfold.operators.backfill import NEW_OPERATOR, as_given, beginning, is_fillable, unfillable
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import NO_WATERMARK, Meta, Operator, Stats
-from everfold.plan.changelog import KIND, ORDER, RowKind, is_updating
+from everfold.plan.changelog import AGAIN, GONE, KIND, ORDER, RowKind, is_updating
 from everfold.plan.nodes import (
     Filter,
     Join,
@@ -54,13 +57,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Stage:
-    """A stateful node at work. past: what its next batch begins with, by bucket (`operators.backfill`)."""
+    """A stateful node at work. past: what its next batch begins with, by bucket (`operators.backfill`). repeat: whether it begins with its rows as they are
+    (`operators.again`)."""
 
     node: StatefulNode
     operator: Operator
     stores: list[MemoryStore]
     stats: list[Stats] = field(default_factory=list)
     past: list[pl.DataFrame] | None = None
+    repeat: bool = False
 
 
 @dataclass(slots=True)
@@ -79,19 +84,25 @@ class _Stream:
 class MemoryPipeline:
     """A query over streams. `buckets`: shares of each operator's keys; the results do not depend on it.
 
-    `beside`: the rows of the tables that joins read as a batch.
+    `beside`: the rows of the tables that joins read as a batch. `names`: of the operators, topmost first, where they are not numbered as rows come by them.
     """
 
     def __init__(
-        self, root: Root, settings: Settings, *, buckets: int = 1, beside: Mapping[str, pa.Table] | None = None
+        self,
+        root: Root,
+        settings: Settings,
+        *,
+        buckets: int = 1,
+        beside: Mapping[str, pa.Table] | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         self._root, self._settings, self._buckets = root, settings, buckets
+        self._names = dict(zip((id(node) for node in streamed(root.input) if is_stateful(node)), names, strict=False))
         self._beside = beside or {}
         self._stages: list[_Stage] = []
         self._dropped = 0
         self._started = False
         self._duck: Duck | None = None
-        self._nth: dict[str, int] = {}
         self._constant = not tables_of(streamed(root.input))
         if not self._constant:
             self._build(root.input)
@@ -109,45 +120,64 @@ class MemoryPipeline:
 
     def restarted(self) -> MemoryPipeline:
         """A new pipeline that goes on with this one's state."""
-        again = MemoryPipeline(self._root, self._settings, buckets=self._buckets, beside=self._beside)
+        again = self._with(self._root, self._settings, [stage.operator.name for stage in self._by_place()])
         for stage, old in zip(again._stages, self._stages, strict=True):
             stage.stores, stage.stats = old.stores, old.stats
         again._dropped, again._started = self._dropped, self._started
         return again
 
     def changed(
-        self, root: Root, version: int, settings: Settings | None = None, history: Mapping[str, pa.Table] | None = None
+        self,
+        root: Root,
+        version: int,
+        settings: Settings | None = None,
+        history: Mapping[str, pa.Table] | None = None,
+        *,
+        refresh: bool = False,
     ) -> MemoryPipeline:
         """A new pipeline by another query, as that version of the job, which goes on with this one's state. history: all rows that have come so far, by table: new
-        aggregates are given their past with the next batch.
+        aggregates are given their past with the next batch. refresh: the next batch gives the whole result again.
 
         StateError `no-backfill`, or `incompatible-change` where the judgement is that it cannot; this one is as it was then.
         """
         settings, old = settings or self._settings, shape_of(self._root)
-        judgement = judge([old], [shape_of(root)], Terms(settings.ignore_filter, settings.extended_rules))
+        terms = Terms.of(settings)
+        new = shape_of(root)
+        judgement = judge([old], [new], terms)
         if not judgement.verdict.reuses:
             raise StateError.of(
                 "incompatible-change", f"the change is {judgement.verdict.value}: the state cannot go on"
             )
-        succession = succeeding(old, root, version)
-        again = MemoryPipeline(succession.root, settings, buckets=self._buckets, beside=self._beside)
-        stages, others = again._by_place(), self._by_place()
-        for one, other in succession.matching.pairs:
-            stages[other].stores, stages[other].stats = others[one].stores, others[one].stats
+        succession = succeeding(old, root, version, terms)
+        others, kept = self._by_place(), succession.matching.old
+        taken = {stage.operator.name for stage in others}
+        fresh = (name for name in map("w{}".format, count(1)) if name not in taken)
+        names = [others[kept[at]].operator.name if at in kept else next(fresh) for at in range(len(new.operators))]
+        again = self._with(succession.root, settings, names)
+        stages = again._by_place()
+        for at, one in kept.items():
+            stages[at].stores, stages[at].stats = others[one].stores, others[one].stats
         again._dropped, again._started = self._dropped, self._started
+        begun = {id(stage.node) for at, stage in enumerate(stages) if at not in kept}
+        givers = {id(node) for node in repeating(succession.root, version, refresh=refresh, fresh=begun)}
+        for stage in stages:
+            stage.repeat = id(stage.node) in givers
         if history is not None:
-            for stage in stages:
-                again._recall(stage, version, history)
+            for at, stage in enumerate(stages):
+                if at not in kept and not is_complete(new, at, kept):
+                    raise unfillable(NEW_OPERATOR, stage.node.span)
+            for at in kept:
+                again._recall(stages[at], version, history)
         return again
+
+    def _with(self, root: Root, settings: Settings, names: Sequence[str]) -> MemoryPipeline:
+        return MemoryPipeline(root, settings, buckets=self._buckets, beside=self._beside, names=names)
 
     def _recall(self, stage: _Stage, version: int, history: Mapping[str, pa.Table]) -> None:
         """Computes the past of a stage's new aggregates."""
         begun = beginning(stage.node, version)
         if begun is None:
             return
-        why = obstacle(begun)
-        if why is not None:
-            raise StateError.of("no-backfill", f"the new aggregates cannot be given their past: {why}")
         reached = {id(each.node): _reached(each) for each in self._stages}
         duck = Duck(self._settings.local_time_zone, 0)
         begun = replace(begun, input=as_given(begun.input, lambda node: reached[id(node)]))
@@ -156,9 +186,9 @@ class MemoryPipeline:
         since = reached[id(stage.node)]
         assert since is not None
         below = _Stream(relation_of(duck, begun.input, history, self._settings))
-        rows = _Batch(duck, {}, False, False, iter(()), self)._prepared(begun, below, operator)
+        rows = _prepared(duck, begun, below, operator)
         found = operator.history(rows, since)
-        stage.past = [found.filter(pl.col("hash") % len(stage.stores) == at) for at in range(len(stage.stores))]
+        stage.past = _dealt(found, len(stage.stores))
 
     def _by_place(self) -> list[_Stage]:
         """The operators in the order in which they flow, topmost first."""
@@ -197,7 +227,7 @@ class MemoryPipeline:
         """Makes the operators, lowest first, and answers the splits of a node's watermark. Refuses what no stream can run."""
         match node:
             case Scan():
-                return (self._split(node),)
+                return (node.table.name,)
             case Values():
                 return ()
             case WatermarkAssigner() | Project() | Filter() | Unnest():
@@ -213,17 +243,11 @@ class MemoryPipeline:
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
             case _:
                 clock = clock_of(node, self._build(node.input), self._settings.idle_timeout_ms)
-                name = f"w{len(self._stages) + 1}"
+                name = self._names.get(id(node), f"w{len(self._stages) + 1}")
                 stores = [MemoryStore() for _ in range(self._buckets)]
                 operator = operator_of(node, name, clock, updating=is_updating(node.input))
                 self._stages.append(_Stage(node, operator, stores))
                 return (name,)
-
-    def _split(self, node: Scan) -> str:
-        """The name of a scan's split: the table, numbered when it is read more than once."""
-        nth = self._nth.get(node.table.name, 0)
-        self._nth[node.table.name] = nth + 1
-        return node.table.name if nth == 0 else f"{node.table.name}_{nth}"
 
     # --- a batch ------------------------------------------------------------------------------------------------------
 
@@ -236,11 +260,12 @@ class MemoryPipeline:
         if self._constant:
             found = run_batch(self._root, self._beside, self._settings)
             return found if first else found.slice(0, 0)
-        self._nth = {}
-        run = _Batch(duck, rows, flush, first, iter(self._stages), self)
+        again = any(stage.repeat for stage in self._stages)
+        run = _Batch(duck, rows, flush, first, again, iter(self._stages), self)
         try:
             found = run.stream(self._root.input)
-            return duck.rows(found.relation, schema, found.hidden)
+            told = duck.rows(found.relation, schema, found.hidden)
+            return _told(told) if again and found.hidden else told
         finally:
             duck.forget()
 
@@ -251,12 +276,13 @@ class MemoryPipeline:
 
 @dataclass(slots=True)
 class _Batch:
-    """A micro-batch on its way through the plan."""
+    """A micro-batch on its way through the plan. again: whether rows are given again in it."""
 
     duck: Duck
     rows: Mapping[str, pa.Table]
     flush: bool
     first: bool
+    again: bool
     stages: Iterator[_Stage]
     pipeline: MemoryPipeline
 
@@ -276,7 +302,8 @@ class _Batch:
                 return below
             case Filter():
                 below = self.stream(node.input)
-                below.relation = duck.filter(below.relation, node.condition, len(node.schema))
+                again = KIND if self.again and below.hidden else None
+                below.relation = duck.filter(below.relation, node.condition, len(node.schema), again)
                 return below
             case Unnest():
                 below = self.stream(node.input)
@@ -308,7 +335,7 @@ class _Batch:
                 return self._step(node, self.stream(node.input))
 
     def _scan(self, node: Scan) -> _Stream:
-        split = self.pipeline._split(node)
+        split = node.table.name
         table = self.rows.get(node.table.name)
         if table is None:
             table = node.schema.arrow.empty_table()
@@ -345,18 +372,22 @@ class _Batch:
         stage = next(self.stages)
         operator = stage.operator
         buckets = len(stage.stores)
-        prepared = operator.prepare(self._prepared(node, below, operator))
+        rows, given = _prepared(self.duck, node, below, operator), None
+        if operator.updating:
+            rows, given = parted(rows, "kind")
+        prepared = _dealt(operator.prepare(rows), buckets)
+        counted = _dealt(operator.prepare(given), buckets) if given is not None and given.height else []
         metas = [Meta(self.duck.now_ms, below.watermarks, self.flush)]
-        filled: list[pl.DataFrame] = []
-        if stage.past is not None and is_fillable(operator):
-            filled = [operator.fill(store, [past]) for store, past in zip(stage.stores, stage.past, strict=True)]
-            stage.past = None
-        steps = [
-            operator.step(store, [prepared.filter(pl.col("hash") % buckets == at) if buckets > 1 else prepared], metas)
-            for at, store in enumerate(stage.stores)
-        ]
+        changed: list[pl.DataFrame] = []
+        steps = []
+        for at, store in enumerate(stage.stores):
+            past = [stage.past[at]] if stage.past is not None else []
+            first = begun(operator, store, 0, repeat=stage.repeat, past=past, given=counted[at : at + 1])
+            changed += first.changes
+            steps.append(operator.step(store, [*first.rows, prepared[at]], metas))
+        stage.past, stage.repeat = None, False
         stage.stats = [step.stats for step in steps]
-        rows = pl.concat([*filled, *(step.rows for step in steps)])
+        rows = pl.concat([*changed, *(step.rows for step in steps)])
         if is_updating(node) and ORDER in rows.columns:
             rows = rows.sort(ORDER, maintain_order=True)
         table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
@@ -364,28 +395,42 @@ class _Batch:
         relation = self.duck.leaf(table, operator.schema, hidden)
         return _Stream(relation, (operator.name,), steps[0].meta.watermarks, hidden)
 
-    def _prepared(self, node: StatefulNode, below: _Stream, operator: Operator) -> pl.DataFrame:
-        """The columns that the operator wants of its input; `kind` and `seq` if it asks for them."""
-        duck, columns = self.duck, [physical(at) for at in range(len(node.input.schema))]
-        made = []
-        for each in operator.inputs:
-            text = duck.text(each.expression, columns)
-            if each.as_ms:
-                text = duck.milliseconds(text, each.expression.type, each.zone)
-            if each.as_hash:
-                text = _hash(text)
-            made.append(f"{text} AS {each.name}")
-        if operator.updating:
-            made.append(f"{KIND} AS kind")
-        inner = f"SELECT {', '.join(made)} FROM ({below.relation})"
-        keys = operator.hash_columns
-        hashed = _hash(*keys) if keys else "CAST(0 AS BIGINT)"
-        table = duck.run(f"SELECT {hashed} AS hash, * FROM ({inner})")
-        types = {each.name: each.type.arrow for each in operator.inputs} | {"kind": pa.int8()}
-        fields = [pa.field(name, types.get(name, pa.int64())) for name in table.column_names]
-        frame = pl.from_arrow(table.cast(pa.schema(fields)))
-        assert isinstance(frame, pl.DataFrame)
-        return frame.with_columns(pl.int_range(pl.len()).alias("seq")) if operator.ordered else frame
+
+def _prepared(duck: Duck, node: StatefulNode, below: _Stream, operator: Operator) -> pl.DataFrame:
+    """The columns that the operator wants of its input; `kind` and `seq` if it asks for them."""
+    columns = [physical(at) for at in range(len(node.input.schema))]
+    made = []
+    for each in operator.inputs:
+        text = duck.text(each.expression, columns)
+        if each.as_ms:
+            text = duck.milliseconds(text, each.expression.type, each.zone)
+        if each.as_hash:
+            text = _hash(text)
+        made.append(f"{text} AS {each.name}")
+    if operator.updating:
+        made.append(f"{KIND} AS kind")
+    inner = f"SELECT {', '.join(made)} FROM ({below.relation})"
+    keys = operator.hash_columns
+    hashed = _hash(*keys) if keys else "CAST(0 AS BIGINT)"
+    table = duck.run(f"SELECT {hashed} AS hash, * FROM ({inner})")
+    types = {each.name: each.type.arrow for each in operator.inputs} | {"kind": pa.int8()}
+    fields = [pa.field(name, types.get(name, pa.int64())) for name in table.column_names]
+    frame = pl.from_arrow(table.cast(pa.schema(fields)))
+    assert isinstance(frame, pl.DataFrame)
+    return frame.with_columns(pl.int_range(pl.len()).alias("seq")) if operator.ordered else frame
+
+
+def _dealt(rows: pl.DataFrame, buckets: int) -> list[pl.DataFrame]:
+    """The rows of each bucket."""
+    return [rows.filter(pl.col("hash") % buckets == at) for at in range(buckets)] if buckets > 1 else [rows]
+
+
+def _told(rows: pa.Table) -> pa.Table:
+    """Rows with the kinds that a sink is told: those that are given again are so now, those that are left out now are gone."""
+    kinds = rows[KIND]
+    kinds = pc.if_else(pc.equal(kinds, AGAIN), pa.scalar(RowKind.UPDATE_AFTER.value, pa.int8()), kinds)
+    kinds = pc.if_else(pc.equal(kinds, GONE), pa.scalar(RowKind.DELETE.value, pa.int8()), kinds)
+    return rows.set_column(rows.schema.get_field_index(KIND), KIND, kinds)
 
 
 def _hash(*texts: str) -> str:

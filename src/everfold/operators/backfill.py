@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
-from everfold.errors import StateError
+from everfold.errors import Span, StateError
 from everfold.operators.contract import NO_WATERMARK, Operator
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, references
 from everfold.plan.nodes import (
@@ -56,14 +56,29 @@ class Fillable(Operator, Protocol):
 
 
 def beginning(node: Plan, version: int) -> Aggregating | None:
-    """The node with those of its calls that begin with a version of the query; None without any."""
+    """The node with those of its calls that begin with a version of the query; None without any. StateError `no-backfill` if they cannot get their past."""
     if not isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):
         return None
     calls = tuple(call for call in node.calls if call.since == version)
-    return replace(node, calls=calls) if calls else None
+    if not calls:
+        return None
+    begun = replace(node, calls=calls)
+    why = _obstacle(begun)
+    if why is not None:
+        raise unfillable(why, node.span)
+    return begun
 
 
-def obstacle(node: Aggregating) -> str | None:
+def unfillable(why: str, span: Span | None = None) -> StateError:
+    """The error `no-backfill`: why something new in a query cannot get its past."""
+    what = f"what is new in the query cannot be computed from the beginning: {why}"
+    return StateError.of("no-backfill", what, span, help="--on-change accept starts it now")
+
+
+NEW_OPERATOR = "an operator that is new has no state into which its past could go"
+
+
+def _obstacle(node: Aggregating) -> str | None:
     """Why the calls of a node cannot get their past, None if they can."""
     if isinstance(node, OverAggregate) and node.time is TimeKind.PROCTIME:
         return "its rows are in the order of their arrival, which the past does not tell"

@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from everfold.aggregates.folding import Fold, compacted, fold_rows, fold_slots, results, settle
+from everfold.operators.again import as_again
 from everfold.operators.changes import changes, no_changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import NO_WATERMARK, ClockSpec, Meta, Stats, Step
@@ -202,11 +203,40 @@ class GroupOperator:
         groups, old = groups.with_columns(facts).filter(there), old.filter(there)
         if groups.is_empty():
             return no_changes(self.schema)
-        before = pl.col("seq") + NO_WATERMARK
+        before = pl.col("seq") + NO_WATERMARK + 1
         groups, old, parts = self._side_by_side(groups.with_columns(before), old)
         rows = self._kept(self._merged(groups, parts), old, state)
         write_head(store, self._epoch, head | state.encode())
         return rows
+
+    # --- rows that are given again ------------------------------------------------------------------------------------
+
+    def current(self, store: Store) -> pl.DataFrame:
+        """The results of all groups."""
+        head = read_head(store, self._epoch)
+        clock = Clock.decode(self._clock, head.get("clock"))
+        groups = _State(self, store, head, clock.now_ms, None).all_groups()
+        groups = groups.with_columns(pl.int_range(pl.len()).alias("g"))
+        names = [physical(len(self._layout.keys) + at) for at in range(len(self._layout.calls))]
+        rows = groups.select("g", *self._keys_out()).hstack(self._results(groups, names).drop("g"))
+        return as_again(rows.drop("g"))
+
+    def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Folds rows of groups that are there into the calls that began last, and into no others."""
+        head = read_head(store, self._epoch)
+        clock = Clock.decode(self._clock, head.get("clock"))
+        state = _State(self, store, head, clock.now_ms, None)
+        begun = max(call.since for call in self._node.calls)
+        kept = {fold for fold, call in zip(self._layout.calls, self._node.calls, strict=True) if call.since < begun}
+        slots = [slot for at in kept for slot in self._layout.folds[at].slots]
+        counts = [count.name for table in self._tables for count in table.counts if count.since < begun]
+        rows = pl.concat(prepared, how="diagonal")
+        nothing = [pl.lit(None, dtype=rows.schema[slot]).alias(slot) for slot in slots if slot in rows.columns]
+        none = [pl.lit(0, dtype=pl.Int64).alias(name) for name in ("n", *counts) if name in rows.columns]
+        before = pl.col("seq") + NO_WATERMARK + 1
+        found = self._taken(rows.with_columns(*nothing, *none, before).sort("seq"), state)
+        write_head(store, self._epoch, head | state.encode())
+        return found
 
     # --- calls that keep values ---------------------------------------------------------------------------------------
 
@@ -309,6 +339,11 @@ class _State:
         page = page.with_columns(pl.col("h").alias("hash"), number)
         touched = ["touched"] if self._touched and "touched" in page.columns else []
         return self._layout.from_page(page, ["hash", "n", *touched])
+
+    def all_groups(self) -> pl.DataFrame:
+        """The stored rows of all groups: keys and slots."""
+        page = self._groups.all(expired_before=self._expired)
+        return self._layout.from_page(page) if page.height else self._layout.empty({})
 
     def write_groups(self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr) -> None:
         """Keeps the groups that are there and whose state has changed, and lets go of those that have become empty."""

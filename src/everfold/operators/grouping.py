@@ -26,11 +26,12 @@ EXTREMES = frozenset({"MIN", "MAX"})
 @dataclass(frozen=True, slots=True)
 class Count:
     """How often a value is there among the rows of a FILTER: column of the condition (None: all rows), column of the count, its name in
-    pages."""
+    pages, the version in which it begins."""
 
     condition: str | None
     name: str
     page_name: str
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class _Values:
             if each.page_name == page_name:
                 return at
         condition = None if call.filter is None else self._building.column(_is_true(call.filter))
-        self._counts.append(Count(condition, f"n{len(self._counts)}", page_name))
+        self._counts.append(Count(condition, f"n{len(self._counts)}", page_name, call.since))
         return len(self._counts) - 1
 
     def built(self) -> ValueTable:

@@ -13,6 +13,7 @@ import polars as pl
 from everfold.aggregates import lists
 from everfold.aggregates.calls import over_distinct
 from everfold.aggregates.folding import Fold
+from everfold.aggregates.kin import synonyms
 from everfold.aggregates.registry import Aggregate, Distinct, Signature, Slot, lookup
 from everfold.compat.shape import CallShape
 from everfold.errors import StateError
@@ -39,6 +40,19 @@ def slots_of(call: CallShape, columns: Iterable[str]) -> dict[str, str]:
 def slot_types(call: CallShape) -> dict[str, DataType]:
     """The types of a call's slots, by name, as far as its function is known."""
     return {slot.name: slot.type for retracting in (True, False) for slot in _slots(call, retracting)}
+
+
+def completed(rows: pl.DataFrame, calls: Iterable[CallShape]) -> pl.DataFrame:
+    """Rows of pages with the slots that the calls have from relatives, where pages are older than the calls (`aggregates.kin`)."""
+    made = []
+    for call in calls:
+        since = f" since {call.since}" if call.since else ""
+        for slot in slot_types(call):
+            known = f"{call.text}|{slot}{since}"
+            found = [each for each in (known, *synonyms(known)) if each in rows.columns]
+            if found and found != [known]:
+                made.append(pl.coalesce(found).alias(known))
+    return rows.with_columns(made)
 
 
 def merged(rows: pl.DataFrame, by: Sequence[str], calls: Sequence[CallShape], *, retracting: bool) -> pl.DataFrame:

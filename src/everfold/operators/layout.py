@@ -22,6 +22,7 @@ from everfold.aggregates.calls import (
     signature_of,
 )
 from everfold.aggregates.folding import Fold
+from everfold.aggregates.kin import synonyms
 from everfold.aggregates.registry import Slot
 from everfold.errors import StateError, UnsupportedFeature
 from everfold.operators.contract import InputColumn
@@ -72,20 +73,22 @@ class Layout:
         return frame.select(*kept, *columns)
 
     def from_page(self, page: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
-        """A page as this query's frames name it."""
+        """A page as this query's frames name it. A slot that it lacks is that of a relative, if it has one (`aggregates.kin`), else NULL."""
         there = set(page.columns)
         columns: list[pl.Expr] = [pl.col(name) for name in kept]
         for name, known in self.page_names.items():
-            if known in there:
-                columns.append(pl.col(known).alias(name))
-            elif name in self.slot_types:
-                columns.append(pl.lit(None, dtype=self.slot_types[name]).alias(name))
+            if name in self.slot_types:
+                found = [each for each in (known, *synonyms(known)) if each in there]
+                column = pl.coalesce(found) if found else pl.lit(None, dtype=self.slot_types[name])
+            elif known in there:
+                column = pl.col(known)
             else:
                 raise StateError.of(
                     "foreign-state",
                     f"the state lacks the key `{known.removeprefix('key ')}`",
                     help="the state belongs to a query with other keys: start a new job, or reset the operator",
                 )
+            columns.append(column.alias(name))
         return page.select(columns or page.columns[:1])
 
     def empty(self, kept: Mapping[str, pl.DataType]) -> pl.DataFrame:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from everfold.operators.again import as_again
 from everfold.operators.changes import INPUT_KIND, changes, takes_back
 from everfold.operators.clock import Clock
 from everfold.operators.contract import ClockSpec, InputColumn, Meta, Stats, Step
@@ -65,6 +66,15 @@ class NormalizeOperator:
             table.sweep(expired, SWEPT_PAGES)
         write_head(store, self._epoch, {"clock": clock.encode(), "rows": table.encode()})
         return Step(rows, clock.forwarded(self.name, live, metas), Stats(self.name, clock.watermark, 0, table.rows))
+
+    def current(self, store: Store) -> pl.DataFrame:
+        """The last rows of all keys."""
+        head = read_head(store, self._epoch)
+        keys = [self._page_names[key] for key in self.hash_columns]
+        table = KeyedTable.decode(store, self._epoch, "rows", keys, head.get("rows"))
+        now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
+        rows = self._from_page(table.all(expired_before=now_ms - self._node.ttl_ms if self._node.ttl_ms else None))
+        return as_again(rows.select(pl.col(name).alias(physical(at)) for at, name in enumerate(self._values)))
 
     def _last(self, rows: pl.DataFrame) -> pl.DataFrame:
         others = [name for name in rows.columns if name not in self.hash_columns]

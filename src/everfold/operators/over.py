@@ -153,7 +153,7 @@ class OverOperator:
         past = _Past(self, store, head, clock.now_ms)
         fixed = ["hash", "seq", _TIME]
         rows = pl.concat([self._layout.from_page(each, fixed) for each in histories]).sort("seq")
-        past.fill(rows)
+        past.fill(rows, self.reached(head))
         pages = [
             self._from_page(page).with_columns(pl.lit(at, dtype=pl.Int64).alias("at"))
             for at in waiting.index
@@ -211,7 +211,7 @@ class OverOperator:
             places = left.with_columns((pl.col(_TIME) // width * width).alias("at"))
             for (at,), part in places.partition_by("at", as_dict=True, include_key=False).items():
                 waiting.append(at, self._to_page(part))
-                waiting.compact(at, pl.concat)
+                waiting.compact(at, self._compacted)
         return due.sort(_TIME, NUMBER)
 
     def _computed(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
@@ -245,6 +245,9 @@ class OverOperator:
         return due.select(*columns, *values, pl.col(_TIME).alias(ORDER))
 
     # --- pages of waiting rows ----------------------------------------------------------------------------------------
+
+    def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
+        return self._to_page(pl.concat(map(self._from_page, pages)))
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._column_names.items()]
@@ -332,8 +335,8 @@ class _Past:
         found = found.join(partitions, on=["hash", *self._keys], how="semi", nulls_equal=True)
         return found.sort(_TIME, NUMBER)
 
-    def fill(self, history: pl.DataFrame) -> None:
-        """Gives what is kept the slots of a history, and adds no partition and no row."""
+    def fill(self, history: pl.DataFrame, upto: int) -> None:
+        """Gives what is kept the slots of a history, and adds no partition and no row. upto: the time up to which the bucket's rows are out."""
         there = self.of(history)
         if there.is_empty():
             return
@@ -341,7 +344,7 @@ class _Past:
             filled = self._filled(there, history, last=not self._timed)
             page = self._to_page(filled)
         else:
-            out = history.filter(pl.col(_TIME) == NO_WATERMARK)
+            out = history.filter(pl.col(_TIME) <= upto)
             slots = ["hash", *self._keys, *self._layout.slots]
             out = out.join(there, on=["hash", *self._keys], how="semi", nulls_equal=True).select(slots)
             facts = [pl.col("hash").first().alias("h")]

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from everfold.operators.again import as_again
 from everfold.operators.arrival import NUMBER, numbered
 from everfold.operators.changes import INPUT_KIND, changes, no_changes, sign
 from everfold.operators.clock import Clock
@@ -80,6 +81,16 @@ class RankOperator:
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, 0, kept.rows, ignored)
         return Step(found, clock.forwarded(self.name, live, metas), stats)
+
+    def current(self, store: Store) -> pl.DataFrame:
+        """The rows that are among the first of their partitions."""
+        head = read_head(store, self._epoch)
+        now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
+        rows = _Kept(self._rows, self._node, self._counted, self._epoch, store, head.get("rows"), now_ms).all()
+        rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
+        rows = rows.with_columns(_places().alias(_NOW), pl.lit(0, dtype=pl.Int64).alias("turn"))
+        columns = [physical(at) for at in range(len(self.schema))]
+        return as_again(self._shown(rows, _NOW, columns).select(columns))
 
     def _ranked(self, rows: pl.DataFrame, kept: _Kept) -> tuple[pl.DataFrame, int]:
         """All rows of the partitions that are touched, in order, with who they were and are; and how many could not be taken back."""
@@ -179,12 +190,18 @@ class _Kept:
 
     def of(self, partitions: pl.DataFrame) -> pl.DataFrame:
         """What is kept of partitions."""
+        found = self._from_page(self._table.scan(ranges(partitions), expired_before=self._expired))
+        return found.join(partitions, on=["hash", *self._rows.keys], how="semi", nulls_equal=True)
+
+    def all(self) -> pl.DataFrame:
+        """What is kept."""
+        return self._from_page(self._table.all(expired_before=self._expired))
+
+    def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
         fixed = {"hash": pl.Int64(), NUMBER: pl.Int64()}
-        page = self._table.scan(ranges(partitions), expired_before=self._expired)
         if page.is_empty():
             return pl.DataFrame(schema={**fixed, **self._rows.types})
-        found = self._rows.from_page(page, list(fixed))
-        return found.join(partitions, on=["hash", *self._rows.keys], how="semi", nulls_equal=True)
+        return self._rows.from_page(page, list(fixed))
 
     def keep(self, rows: pl.DataFrame) -> None:
         """Keeps what may be among the first later on, and lets go of the rest."""

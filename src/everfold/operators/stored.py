@@ -17,7 +17,7 @@ from everfold.operators.arrival import NUMBER
 from everfold.operators.clock import Clock
 from everfold.operators.contract import NO_WATERMARK, ClockSpec
 from everfold.operators.frames import reach_ms
-from everfold.operators.kept_calls import merged
+from everfold.operators.kept_calls import completed, merged
 from everfold.operators.runs import Runs
 from everfold.operators.zones import closed_until
 from everfold.plan.nodes import Frame
@@ -32,7 +32,6 @@ START, END = "start", "end"
 """Columns of sessions: their bounds in ms."""
 KEY, VALUE, COLUMN, ORDER = "key ", "value ", "column ", "order "
 """What the names of columns in pages begin with, by what the columns are."""
-_EVERYWHERE = pl.DataFrame({"low": [-1 << 63], "high": [(1 << 63) - 1]}, schema={"low": pl.Int64, "high": pl.Int64})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,9 @@ def stored_tables(shape: OperatorShape, stores: Iterable[Store], epoch: int) -> 
         expired = _expired_before(shape, head) if head else None
         for name, state in _tables(head):
             if "base" in state:
-                rows = _keyed(store, epoch, name, state, expired)
+                rows = completed(_keyed(store, epoch, name, state, expired), shape.calls)
             else:
-                rows = _whole(shape, _runs(store, epoch, name, state))
+                rows = _whole(shape, completed(_runs(store, epoch, name, state), shape.calls))
             parts.setdefault(name, []).append(rows)
     tables = [StoredTable(name, _together(frames)) for name, frames in parts.items()]
     # Of the windows only those of CUMULATE have totals.
@@ -85,7 +84,7 @@ def _keyed(store: Store, epoch: int, name: str, state: dict[str, Any], expired: 
         return pl.DataFrame()
     columns = table.segments.read(segments[0]).columns
     keys = tuple(each for each in columns if each.startswith((KEY, VALUE)) or each == NUMBER)
-    return replace(table, keys=keys).scan(_EVERYWHERE, expired_before=expired)
+    return replace(table, keys=keys).all(expired_before=expired)
 
 
 def _runs(store: Store, epoch: int, name: str, state: dict[str, Any]) -> pl.DataFrame:

@@ -76,8 +76,7 @@ class WindowOperator:
         """Adds a batch's slots to the bucket's slices, moves the clock, emits the windows that are complete."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
-        slices = Runs.decode(store, self._epoch, "slices", head.get("slices"))
-        totals = Runs.decode(store, self._epoch, "totals", head.get("totals"))
+        slices, totals = self._tables(store, head)
 
         since = self._complete(clock)
         rows, late = self._accepted(prepared, since)
@@ -111,8 +110,7 @@ class WindowOperator:
         """Adds histories to the windows and keys that are there. No rows: they come when their windows are complete."""
         head = read_head(store, self._epoch)
         since = self.reached(head)
-        slices = Runs.decode(store, self._epoch, "slices", head.get("slices"))
-        totals = Runs.decode(store, self._epoch, "totals", head.get("totals"))
+        slices, totals = self._tables(store, head)
         rows = pl.concat([self._layout.from_page(each, ["hash", "slice"]) for each in in_order(histories)])
         rows = rows.with_columns(self._last_end().alias("last")).filter(pl.col("last") > since)
         pages = self._stored(slices, slices.index)
@@ -185,6 +183,21 @@ class WindowOperator:
             slices.append(at, self._layout.to_page(part))
             slices.compact(at, self._folded_page)
         return rows.filter(pl.col("slice") <= upto)
+
+    def _tables(self, store: Store, head: Mapping[str, Any]) -> tuple[Runs, Runs]:
+        """Slices and totals. What an older query kept by smaller slices, or as the total of a window that grew, is put into the slices that it makes up."""
+        slices = Runs.decode(store, self._epoch, "slices", head.get("slices"))
+        totals = Runs.decode(store, self._epoch, "totals", head.get("totals"))
+        moved = [(slices, at, slice_end(self._window, at - 1)) for at in sorted(slices.index)]
+        if not isinstance(self._window, Cumulate):
+            moved += [(totals, start, slice_end(self._window, start)) for start in totals.index]
+        for table, before, now in moved:
+            if table is totals or before != now:
+                for page in table.read(before):
+                    slices.append(now, page)
+                table.drop(before)
+                slices.compact(now, self._folded_page)
+        return slices, totals
 
     def _folded_page(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
         layout = self._layout

@@ -33,6 +33,10 @@ class RowKind(IntEnum):
         return ("+I", "-U", "+U", "-D")[self]
 
 
+AGAIN, GONE = 4, 5
+"""Beside the kinds that rows have: one that is given again, as it has been for a while; and one of these that a condition behind leaves out now. Neither is given to a sink as such."""
+
+
 class ChangelogMode(StrEnum):
     """Which kinds of rows there are. `upsert`: +I, +U and -D by primary key, without the rows before; a -D may have its key only."""
 

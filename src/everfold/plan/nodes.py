@@ -638,6 +638,13 @@ def tables_of(nodes: Iterable[Plan]) -> list[Table]:
     return [node.table for node in nodes if isinstance(node, Scan)]
 
 
+def repeated(name: str, seen: dict[str, int]) -> str:
+    """What a table is called where it is read: by its name, with a number from the second time on. seen: how often each was read so far, which is counted."""
+    nth = seen.get(name, 0)
+    seen[name] = nth + 1
+    return name if nth == 0 else f"{name}_{nth}"
+
+
 def read_as_batch(node: Plan) -> Iterator[Plan]:
     """What the joins below a node read as a batch beside a stream."""
     return (each.right for each in streamed(node) if isinstance(each, Join))

@@ -1,17 +1,18 @@
 """The way of rows to an operator's buckets and back: what runs in Spark's workers before and after the stateful step.
 
 On the wire a row is (bucket BIGINT, payload BINARY); the payload's first byte says what it is: rows as an Arrow IPC stream, a meta
-row for every bucket, a bucket's report on its way to the sink, or the past that its new aggregates are given.
+row for every bucket, a bucket's report on its way to the sink, the past that its new aggregates are given, the word that it gives its rows again, or
+rows that the operator before has given again.
 """
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.timeless import PLACE
+from everfold.operators.again import parted
 from everfold.operators.contract import Meta, Operator
 from everfold.plan.changelog import KIND
 from everfold.spark.crossing import crossing
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from everfold.operators.backfill import Fillable
-
-ROWS, META, STATS, PAST = b"D", b"M", b"S", b"P"
+ROWS, META, STATS, PAST, REPEAT, GIVEN = b"D", b"M", b"S", b"P", b"R", b"G"
 WIRE = "bucket BIGINT, payload BINARY"
 
 SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
@@ -40,10 +39,10 @@ __split STRING: what the row's watermark is kept by. __watermark BIGINT: the wat
 FALSE for a row that a WHERE excluded, which only moves time. __now BIGINT: the batch's processing time, ms. __control STRING: what a
 control file says; then all else is NULL. __meta BINARY: a meta or stats row of the operator before.
 """
-FLUSH, TICK, RECALL = "flush", "tick", "past"
-"""What control files say. A past is a line `past <operator> <bucket> <rows, in base64>`."""
+FLUSH, TICK, RECALL, GIVE_AGAIN = "flush", "tick", "past", "again"
+"""What control files say. A past is a line `past <operator> <bucket> <rows, in base64>`; `again <operator>` has an operator give its rows again."""
 _CHUNK_ROWS = 2_000_000
-_TASK_SHIFT = 40
+TASK_SHIFT = 40
 """Arrival numbers: the task, then the row within it. No task has so many rows in a batch."""
 
 
@@ -77,8 +76,8 @@ class Pack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metas: list[Meta] = []
-        seq = _task() << _TASK_SHIFT
-        for chunk in _chunks(batches):
+        seq = task() << TASK_SHIFT
+        for chunk in chunks(batches):
             meta, stats, wire = self._pack(chunk, seq)
             seq += chunk.height
             metas.append(meta)
@@ -98,32 +97,33 @@ class Pack:
             data = data.filter(pl.col(KEEP))
         elif rows[CONTROL].null_count() < rows.height:
             data = data.filter(pl.col(CONTROL).is_null())
-        wire = self._past(rows)
-        if data.height:
-            wanted = [column.name for column in self.operator.inputs]
-            wanted += ["seq"] * self.operator.ordered
-            if self.operator.updating:
-                data = data.rename({KIND: "kind"})
-                wanted.append("kind")
-            with crossing():
-                prepared = self.operator.prepare(data.select(HASH, *wanted))
-            index = pl.col(HASH) & (len(self.bucket_ids) - 1)
-            parts = prepared.with_columns(index.alias("__bucket")).partition_by(
-                "__bucket", as_dict=True, include_key=False
-            )
-            wire += [(self.bucket_ids[at], ROWS + to_ipc(part)) for (at,), part in parts.items()]
-        return meta, stats, wire
+        wire = self._said(rows)
+        if self.operator.updating:
+            data, given = parted(data.rename({KIND: "kind"}), "kind")
+            wire += self._prepared(given, GIVEN)
+        return meta, stats, wire + self._prepared(data, ROWS)
 
-    def _past(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
-        """What control files have of the past for this operator."""
+    def _prepared(self, rows: pl.DataFrame, what: bytes) -> list[tuple[int, bytes]]:
+        if rows.is_empty():
+            return []
+        wanted = [column.name for column in self.operator.inputs]
+        wanted += ["seq"] * self.operator.ordered + ["kind"] * self.operator.updating
+        with crossing():
+            prepared = self.operator.prepare(rows.select(HASH, *wanted))
+        return [(bucket, what + to_ipc(part)) for bucket, part in dealt(prepared, self.bucket_ids)]
+
+    def _said(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
+        """What control files say to this operator's buckets."""
         if rows[CONTROL].null_count() == rows.height:
             return []
-        said = [line.split(" ") for line in rows[CONTROL].drop_nulls() if line.startswith(f"{RECALL} ")]
-        return [
-            (int(bucket), PAST + b64decode(blob))
-            for _, operator, bucket, blob in said
-            if operator == self.operator.name
-        ]
+        found: list[tuple[int, bytes]] = []
+        for what, operator, *rest in (line.split(" ") for line in rows[CONTROL].drop_nulls() if " " in line):
+            if operator == self.operator.name and what == RECALL:
+                bucket, blob = rest
+                found.append((int(bucket), PAST + b64decode(blob)))
+            elif operator == self.operator.name and what == GIVE_AGAIN:
+                found += [(bucket, REPEAT) for bucket in self.bucket_ids]
+        return found
 
     def _meta(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes]]:
         """What the rows say about time, and the reports of earlier operators among them."""
@@ -148,38 +148,6 @@ class Pack:
             else:
                 stats.append(blob[1:])
         return Meta.joined(metas), stats
-
-
-@dataclass(frozen=True, slots=True)
-class Recall:
-    """Makes a task's rows of the past few, and control lines of them. since: see `Fillable.history`. order: see `connectors.contract.Past`."""
-
-    operator: Fillable
-    bucket_ids: tuple[int, ...]
-    since: int
-    order: Mapping[str, int]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import polars as pl
-        import pyarrow as pa
-
-        count = 0
-        for chunk in _chunks(batches):
-            place = pl.col(PLACE).replace_strict(self.order, default=_task(), return_dtype=pl.Int64)
-            seq = place * (1 << _TASK_SHIFT)
-            rows = chunk.with_columns((seq + pl.int_range(count, count + chunk.height)).alias("seq"))
-            count += chunk.height
-            wanted = [column.name for column in self.operator.inputs]
-            wanted += ["seq"] * self.operator.ordered
-            with crossing():
-                found = self.operator.history(rows.select(HASH, *wanted), self.since)
-            index = (pl.col(HASH) & (len(self.bucket_ids) - 1)).alias("__bucket")
-            parts = found.with_columns(index).partition_by("__bucket", as_dict=True, include_key=False)
-            lines = [self._line(self.bucket_ids[at], part) for (at,), part in parts.items()]
-            yield pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=["line"])
-
-    def _line(self, bucket: int, rows: pl.DataFrame) -> str:
-        return f"{RECALL} {self.operator.name} {bucket} {b64encode(to_ipc(rows)).decode()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +182,7 @@ class Unpack:
         yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
 
 
-def _task() -> int:
+def task() -> int:
     """The number of the Spark task that this runs in: the same when a batch is run again."""
     from pyspark import TaskContext
 
@@ -222,7 +190,7 @@ def _task() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
     """Arrow batches put together into frames of bounded size."""
     import polars as pl
     import pyarrow as pa
@@ -238,6 +206,15 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
             waiting, rows = [], 0
     if waiting:
         yield pl.DataFrame(pl.from_arrow(pa.Table.from_batches(waiting)))
+
+
+def dealt(rows: pl.DataFrame, bucket_ids: Sequence[int]) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Rows by the bucket that the hash of their key says; there are as many buckets as a power of two."""
+    import polars as pl
+
+    index = pl.col(HASH) & (len(bucket_ids) - 1)
+    parts = rows.with_columns(index.alias("__bucket")).partition_by("__bucket", as_dict=True, include_key=False)
+    yield from ((bucket_ids[at], part) for (at,), part in parts.items())
 
 
 def _wire_batch(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:

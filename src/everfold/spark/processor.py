@@ -48,25 +48,34 @@ class BucketProcessor(StatefulProcessor):
     """Runs one operator. The state variable carries the operator's name, so a checkpoint says whose folder is whose."""
 
     def __init__(
-        self, operator_name: str, operator: bytes, first_bucket: int, mark: str | None = None, epoch: int = 0
+        self,
+        operator_name: str,
+        operator: bytes,
+        first_bucket: int,
+        mark: str | None = None,
+        epoch: int = 0,
+        strangers: tuple[str, ...] = (),
     ) -> None:
         """`operator` is pickled, to be made only in the workers that run it; the first bucket speaks for all about time.
 
-        epoch: that of the operator's state. mark: kept in the state and compared, where no job folder does that: under a checkpoint of the user's own.
+        epoch: that of the operator's state. strangers: other operators of the job, whose state it may have been given to begin with: that is removed. mark: kept in the state and compared, where no job folder does that: under a checkpoint of the user's own.
         """
         self._mark, self._epoch = mark, epoch
-        self._name = operator_name
+        self._name, self._strangers = operator_name, strangers
         self._pickled = operator
         self._first_bucket = first_bucket
         self._operator: Any = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._store = MapStateStore(handle.getMapState(f"pages_{self._name}", PAGE_KEY, "blob BINARY"))
+        for name in self._strangers:
+            handle.deleteIfExists(f"pages_{name}")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        from everfold.operators.again import begun
         from everfold.operators.contract import Meta
         from everfold.spark.crossing import crossing
-        from everfold.spark.exchange import META, PAST, ROWS, STATS, from_ipc, to_ipc
+        from everfold.spark.exchange import GIVEN, META, PAST, REPEAT, ROWS, STATS, from_ipc, to_ipc
 
         if self._mark is not None:
             self._compare_mark(self._mark)
@@ -74,7 +83,8 @@ class BucketProcessor(StatefulProcessor):
             self._operator = pickle.loads(self._pickled)
         if self._epoch:
             self._store.begin(self._epoch)
-        prepared, metas, past = [], [], []
+        prepared, metas = [], []
+        past, given, repeat = [], [], False
         for row in rows:
             blob = bytes(row.payload)
             kind = blob[:1]
@@ -84,13 +94,17 @@ class BucketProcessor(StatefulProcessor):
                 metas.append(Meta.decode(blob[1:]))
             elif kind == PAST:
                 past.append(from_ipc(blob[1:]))
+            elif kind == GIVEN:
+                given.append(from_ipc(blob[1:]))
+            elif kind == REPEAT:
+                repeat = True
             else:
                 assert kind == STATS
                 yield Row(payload=bytearray(blob))
         with crossing():
-            filled = [self._operator.fill(self._store, past)] if past else []
-            step = self._operator.step(self._store, prepared, metas)
-        for changed in (*filled, step.rows):
+            first = begun(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)
+            step = self._operator.step(self._store, [*first.rows, *prepared], metas)
+        for changed in (*first.changes, step.rows):
             if changed.height:
                 yield Row(payload=bytearray(ROWS + to_ipc(changed)))
         yield Row(payload=bytearray(STATS + step.stats.encode()))

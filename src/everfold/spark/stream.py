@@ -6,7 +6,7 @@ the meta rows of the operator before, and `__kind` where rows may be changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from everfold.connectors.timeless import PLACE, raise_timeless
 from everfold.errors import UnsupportedFeature
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import Operator
-from everfold.plan.changelog import KIND, ORDER, ChangelogMode, RowKind, changelog_of, is_updating
+from everfold.plan.changelog import AGAIN, GONE, KIND, ORDER, ChangelogMode, RowKind, changelog_of, is_updating
 from everfold.plan.expressions import inputs_of
 from everfold.plan.nodes import (
     Filter,
@@ -36,12 +36,14 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     is_stateful,
+    repeated,
     streamed,
     tables_of,
 )
 from everfold.plan.windows import Session
 from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
 from everfold.spark.inputs import hash_text, input_texts, input_type
+from everfold.spark.naming import source_name
 from everfold.spark.processor import PAYLOAD, BucketProcessor
 from everfold.spark.python import pickled
 from everfold.spark.scalar import Scalars
@@ -110,7 +112,8 @@ class StreamLowering:
 
     open_source: opens a table under a source name. control_folder: where the runner drops control files. bucket_ids: see `buckets`.
     epoch: that of the state: pages of earlier ones are given up. names: of the operators, by the identity of their nodes, where they are not numbered as
-    they come. mark: see `BucketProcessor`.
+    they come. source_names: of the scans, in the order in which they are lowered, where they are not numbered either. mark, strangers (by operator): see `BucketProcessor`.
+    again: whether the first batch may have rows that are given again.
     named_sources: whether Spark knows the sources by name; not when a stream of the caller's is among them that has none.
     """
 
@@ -123,8 +126,11 @@ class StreamLowering:
     drop_null_rowtime: bool = False
     epoch: int = 0
     names: Mapping[int, str] = field(default_factory=dict)
+    source_names: Iterator[str] = field(default_factory=lambda: iter(()))
     mark: str | None = None
+    strangers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     named_sources: bool = True
+    again: bool = False
     read_beside: Callable[[Plan], DataFrame] = _nothing_beside
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
@@ -150,8 +156,12 @@ class StreamLowering:
             case Filter():
                 below = self.lower(node.input)
                 condition = self._scalars.text(node.condition, len(below.schema), below.guard)
-                kept = f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"
-                columns = [*self._data(below.schema), *below.carrying(**{KEEP: kept})]
+                found = {KEEP: f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"}
+                if self.again and below.changes:
+                    # A row that is given again, and is left out now, has to leave where it was shown before.
+                    found[KIND] = f"if({KIND} = {AGAIN} AND NOT coalesce({condition}, FALSE), {GONE}, {KIND}) AS {KIND}"
+                    found[KEEP] = f"{KEEP} AND ({KIND} >= {AGAIN} OR coalesce({condition}, FALSE)) AS {KEEP}"
+                columns = [*self._data(below.schema), *below.carrying(**found)]
                 return below.over(below.frame.selectExpr(*columns), node.schema, guarded=True)
             case Union():
                 return self._union(node)
@@ -176,10 +186,8 @@ class StreamLowering:
         return [physical(at) for at in range(len(schema))]
 
     def _scan(self, node: Scan) -> Stream:
-        name = source_name(node.table.name)
-        nth = self._sources.get(name, 0)
-        self._sources[name] = nth + 1
-        source = self.open_source(node.table, name if nth == 0 else f"{name}_{nth}")
+        numbered = repeated(source_name(node.table.name), self._sources)
+        source = self.open_source(node.table, next(self.source_names, numbered))
         split = _NO_SPLIT if len(source.splits) == 1 else SPLIT
         columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META, _NO_ORDER]
         columns.append(PLACE if PLACE in source.frame.columns else _NO_PLACE)
@@ -277,7 +285,8 @@ class StreamLowering:
         self.operators.append(node)
         split = below.splits[0] if len(below.splits) == 1 else ""
         rows = self._exchange_input(below, operator)
-        processor = BucketProcessor(name, pickled(operator, node), self.bucket_ids[0], self.mark, self.epoch)
+        first, strangers = self.bucket_ids[0], self.strangers.get(name, ())
+        processor = BucketProcessor(name, pickled(operator, node), first, self.mark, self.epoch, strangers)
         packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         changes = is_updating(node)
@@ -336,8 +345,3 @@ def _wire_types(schema: Schema, *, ordered: bool, changes: bool) -> str:
     types = [f"{physical(at)} {of.type.spark}" for at, of in enumerate(schema)]
     types += [f"{ORDER} BIGINT"] * ordered + [f"{KIND} TINYINT"] * changes
     return ", ".join([*types, f"{FORWARDED} BINARY"])
-
-
-def source_name(table: str) -> str:
-    """A table's name as Spark lets a source be named."""
-    return "".join(char if char.isalnum() and char.isascii() else "_" for char in table)

@@ -143,6 +143,11 @@ class KeyedTable:
             return pl.DataFrame(schema={PLACE: pl.Int64})
         return _live(self._newest(versions), expired_before)
 
+    def all(self, *, expired_before: int | None = None) -> pl.DataFrame:
+        """All rows, as `find` gives them."""
+        everywhere = pl.DataFrame({"low": [_FIRST], "high": [_LAST]}, schema={"low": pl.Int64, "high": pl.Int64})
+        return self.scan(everywhere, expired_before=expired_before)
+
     def write(
         self,
         rows: pl.DataFrame,

@@ -111,15 +111,16 @@ class TableEnvironment:
         on_change: Literal["refuse", "accept", "backfill", "reset", "rebuild"] = "refuse",
         sink_duplicates: Literal["refuse", "accept"] = "refuse",
         prune: bool = False,
+        refresh: bool = False,
     ) -> TableResult:
         """Runs statements in order and waits for each; the result is the last one's.
 
         state_dir: the folder of an INSERT's job; without it `.everfold/<table>` in the base folder. on_change: what becomes of a job whose query has changed
         so that not all of its state is of use: it is refused, goes on with what it keeps, is given what new aggregates have missed too, goes on without its
         state, or begins anew, at the beginning of its input. Then sink_duplicates says whether rows may be in a table twice, and prune whether rows by key that did not
-        come again are deleted. Raises EverfoldError.
+        come again are deleted, as also after a rollback. refresh: the whole result is given again, as far as it is kept. Raises EverfoldError.
         """
-        consent = Consent(duplicates=sink_duplicates == "accept", prune=prune)
+        consent = Consent(duplicates=sink_duplicates == "accept", prune=prune, refresh=refresh)
         result = texts((), ())
         for action in self._session.run(script):
             match action:

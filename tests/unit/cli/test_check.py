@@ -15,6 +15,7 @@ from everfold.jobs.folder import JobFolder
 from everfold.sql.planner import Session, Submit
 
 OLD = "SELECT k, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY k;\n"
+ENGINES = ("pyspark", "py4j", "polars", "duckdb", "pyarrow", "pandas", "numpy")
 PARTLY = "SELECT k, SUM(x) AS s,\n  COUNT(*) AS n\nFROM t GROUP BY k;\n"
 
 
@@ -47,6 +48,17 @@ def test_each_verdict_has_an_exit_code(new: str, code: int, verdict: str) -> Non
     done = everfold("check", "old.sql", f"{new}.sql", "--format", "json")
     assert (done.returncode, json.loads(done.stdout)["verdict"]) == (code, verdict)
     assert done.stderr == ""
+
+
+def test_an_answer_takes_no_engine() -> None:
+    """Loading one of them takes longer than all else: `benchmarks/check_times.py`."""
+    code = (
+        "import atexit, sys; from everfold.cli.main import everfold;"
+        f"atexit.register(lambda: print([name for name in {ENGINES} if name in sys.modules], file=sys.stderr));"
+        "everfold(['check', 'old.sql', 'partly.sql'], standalone_mode=False)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (3, "[]\n")
 
 
 def test_json_has_all_that_is_known() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from everfold.errors import EverfoldError, StateError, UsageError
 from everfold.jobs.folder import JobFolder
-from everfold.jobs.inspection import Inspection, chosen, operators_of
+from everfold.jobs.inspection import Inspection, chosen, named_operators
 from everfold.sql.planner import Session, Submit
 
 TABLE = "CREATE TABLE t (n INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'blackhole');"
@@ -44,7 +44,7 @@ def ran(folder: Path, *queries: str) -> JobFolder:
 def test_operators_have_the_names_of_their_state_topmost_first(tmp_path: Path) -> None:
     manifest = job(tmp_path, STACKED, "SELECT DISTINCT n FROM t").manifest()
     assert manifest is not None
-    found = [(each.name, each.label) for each in operators_of(manifest.version)]
+    found = [(each.name, each.label) for each in named_operators(manifest.version)]
     assert found == [
         ("w2", "GROUP BY c"),
         ("w1", "TUMBLE(size=1 min), GROUP BY n"),
@@ -55,7 +55,7 @@ def test_operators_have_the_names_of_their_state_topmost_first(tmp_path: Path) -
 def test_one_is_chosen_by_name_or_label(tmp_path: Path) -> None:
     manifest = job(tmp_path, STACKED).manifest()
     assert manifest is not None
-    operators = operators_of(manifest.version)
+    operators = named_operators(manifest.version)
     assert [each.name for each in chosen(operators, None)] == ["w2", "w1"]
     assert chosen(operators, "w1") == chosen(operators, "TUMBLE(size=1 min), GROUP BY n") == operators[1:]
     with pytest.raises(UsageError, match="no-operator") as caught:

@@ -333,6 +333,21 @@ def test_an_aggregate_that_came_later_has_nothing_of_what_was_before() -> None:
 
 
 @pytest.mark.parametrize(
+    "source",
+    ["e GROUP BY k", "TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end, k"],
+)
+def test_an_aggregate_that_follows_from_another_has_its_state(source: str) -> None:
+    old, new = (Query(TABLE + f"SELECT k, {call}(v) FROM {source}") for call in ("SUM", "AVG"))
+    extended = Session().settings.with_option("everfold.compat.rules", "extended")
+    pipeline = fed(old, ROWS[:2]).changed(new.root, 1, extended)
+    pipeline.feed(new.input(e=[{"ts": at(65), "k": "a", "v": 9}]), now_ms=2000)
+    (table,) = tables(pipeline).values()
+    header, rows = content(table)
+    assert header[-3:] == ("k", "AVG(v) sum", "AVG(v) nonnull")
+    assert [row[-3:] for row in rows] == [("a", 19, 4), ("b", 5, 1), ("c", 0, 0)]
+
+
+@pytest.mark.parametrize(
     "window",
     [
         "TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR)",

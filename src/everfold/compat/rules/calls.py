@@ -59,7 +59,7 @@ def other_order(change: Change) -> Iterator[Said]:
 
     Each keeps its state: it is found by what the aggregate means, not by where it stands.
     """
-    if not change.added and not change.dropped and change.old.calls != change.new.calls:
+    if {*change.old.calls} == {*change.new.calls} and change.old.calls != change.new.calls:
         yield Said("the aggregates are in another order", change.new.span)
 
 
@@ -111,5 +111,27 @@ def dropped(change: Change) -> Iterator[Said]:
             yield Said(f"{call.label} is gone: its state is given up", change.new.span)
 
 
-CALLS = (other_distinct_calls, other_order, nothing_kept, added_over_changes, added, dropped)
+@rule("AGG008", Verdict.FULLY)
+def derived(change: Change) -> Iterator[Said]:
+    """An aggregate was added whose state follows from that of another one. Only with `--rules extended`.
+
+    SUM and AVG of the same values keep the same, and so do the variances and standard deviations; COUNT of these values is a part of each. The new one counts
+    since the other did, and the other may be dropped by the same change.
+    """
+    for call, source in change.derived.items():
+        yield Said(f"{call.label} is new, and follows from {source.label}", call.span)
+
+
+@rule("AGG009", Verdict.FULLY)
+def recounted(change: Change) -> Iterator[Said]:
+    """An aggregate was added over another aggregation, whose rows may be taken back. Only with `--rules extended`.
+
+    The operators below have these rows in their state. When the job goes on they give them again, to the new aggregate alone: so it is complete, without any history. Not one that depends on the
+    order of rows (FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG), and not where state is forgotten (`table.exec.state.ttl`).
+    """
+    for call in change.recounted:
+        yield Said(f"{call.label} is new: it is computed of the rows below as they are", call.span)
+
+
+CALLS = (other_distinct_calls, other_order, nothing_kept, added_over_changes, added, dropped, derived, recounted)
 """In the order in which they decide; `python_functions` goes before all others."""

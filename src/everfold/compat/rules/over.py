@@ -58,12 +58,13 @@ def other_columns(change: Change) -> Iterator[Said]:
     """The columns that OVER takes in have changed: those that the query shows, and those that its windows and aggregates use.
 
     Each row is kept with all of them until time has passed it: a new one would be missing. Their order does not matter, and a column that nobody uses
-    does not count.
+    does not count. With `--rules extended` one that may be NULL can come, and any can go.
 
     Way out: run the new query with a new `--state` folder.
     """
-    old, new = set(change.old.columns), set(change.new.columns)
-    came, gone = tuple(sorted(new - old)), tuple(sorted(old - new))
+    came, gone = change.came, change.gone
+    if change.tolerant:
+        return
     if came and gone:
         yield Said(f"its input had {sentence_of(gone)} and is to have {sentence_of(came)}", change.new.span)
     elif came or gone:
@@ -80,6 +81,28 @@ def other_partition_order(change: Change) -> Iterator[Said]:
         yield Said("the fields of PARTITION BY are in another order", change.new.span)
 
 
+@rule("OVR006", Verdict.PARTIALLY)
+def columns_that_came(change: Change) -> Iterator[Said]:
+    """OVER takes in a column that it did not. Only with `--rules extended`, if the column may be NULL.
+
+    The aggregates that stay do not use it, and keep their state. In the rows that wait for time to pass them when the query changes it is NULL.
+    """
+    if change.tolerant and change.came:
+        yield Said(
+            f"its input gets {sentence_of(change.came)}, which rows that wait at the restart lack", change.new.span
+        )
+
+
+@rule("OVR007", Verdict.FULLY)
+def columns_that_went(change: Change) -> Iterator[Said]:
+    """OVER does not take in a column any more. Only with `--rules extended`.
+
+    What is left of it in the rows that wait is not looked at.
+    """
+    if change.tolerant and change.gone:
+        yield Said(f"its input loses {sentence_of(change.gone)}", change.new.span)
+
+
 RULES = (
     python_functions,
     other_partition,
@@ -88,6 +111,8 @@ RULES = (
     other_columns,
     *INPUTS,
     *CALLS,
+    columns_that_came,
+    columns_that_went,
     other_partition_order,
 )
 """In the order in which they decide."""

@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from everfold.compat.derived import derived
+from everfold.compat.recounted import recountable
 from everfold.compat.shape import CallShape, OperatorShape
+from everfold.compat.slices import made_of_kept_slices
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
+from everfold.sql.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,11 @@ class Terms:
     ignore_filter: bool = False
     extended: bool = False
 
+    @classmethod
+    def of(cls, settings: Settings) -> Terms:
+        """What a session's options say."""
+        return cls(settings.ignore_filter, settings.extended_rules)
+
 
 REFERENCE = Terms()
 """As the reference judges."""
@@ -27,11 +36,12 @@ REFERENCE = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An operator as it was and as it is to be."""
+    """An operator as it was and as it is to be. below: the operators that the new one reads."""
 
     old: OperatorShape
     new: OperatorShape
     terms: Terms = REFERENCE
+    below: tuple[OperatorShape, ...] = ()
 
     @property
     def same_keys(self) -> bool:
@@ -40,14 +50,51 @@ class Change:
         return sorted(old) == sorted(new) if self.terms.extended else old == new
 
     @property
+    def came(self) -> tuple[str, ...]:
+        """Columns of rows that only the new one has."""
+        return tuple(sorted({*self.new.columns} - {*self.old.columns}))
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """Columns of rows that only the old one has."""
+        return tuple(sorted({*self.old.columns} - {*self.new.columns}))
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether rows that are kept may do without columns that have come: each may be NULL there, where that counts."""
+        types = {each.text: each.type for each in self.new.kept.columns}
+        return self.terms.extended and not any(types.get(each, "NOT NULL").endswith("NOT NULL") for each in self.came)
+
+    @property
+    def resliced(self) -> bool:
+        """Whether the windows are others, made of what is kept, where that counts."""
+        different = self.old.window != self.new.window
+        return different and self.terms.extended and made_of_kept_slices(self.old, self.new)
+
+    @property
+    def derived(self) -> dict[CallShape, CallShape]:
+        """Calls that only the new one has, and the old one's out of whose state they follow, where that counts."""
+        if not self.terms.extended:
+            return {}
+        found = ((call, derived(call, self.old.calls)) for call in self.new.calls if call not in self.old.calls)
+        return {call: source for call, source in found if source is not None}
+
+    @property
+    def recounted(self) -> tuple[CallShape, ...]:
+        """Calls that only the new one has, and that can be computed of the rows of the operators below, where that counts."""
+        calls = (call for call in self.new.calls if call not in self.old.calls and call not in self.derived)
+        return tuple(call for call in calls if self.terms.extended and recountable(call, self.new, self.below))
+
+    @property
     def kept(self) -> tuple[CallShape, ...]:
-        """Calls that both have, as the new one has them."""
-        return tuple(call for call in self.new.calls if call in self.old.calls)
+        """Calls for which there is state, as the new one has them."""
+        known = {*self.old.calls, *self.derived, *self.recounted}
+        return tuple(call for call in self.new.calls if call in known)
 
     @property
     def added(self) -> tuple[CallShape, ...]:
-        """Calls that only the new one has."""
-        return tuple(call for call in self.new.calls if call not in self.old.calls)
+        """Calls of the new one for which there is none."""
+        return tuple(call for call in self.new.calls if call not in self.kept)
 
     @property
     def dropped(self) -> tuple[CallShape, ...]:
@@ -96,10 +143,10 @@ def rule(code: str, verdict: Verdict) -> Callable[[Applies], Rule]:
 
 def other_rows(change: Change) -> Iterator[Said]:
     """What is said where an operator keeps rows and their columns have changed."""
-    old, new = set(change.old.columns), set(change.new.columns)
-    if old != new:
-        gone, came = (sentence_of(tuple(sorted(each))) for each in (old - new, new - old))
-        yield Said(f"its rows had {gone} and are to have {came}", change.new.span)
+    if change.came or change.gone:
+        yield Said(
+            f"its rows had {sentence_of(change.gone)} and are to have {sentence_of(change.came)}", change.new.span
+        )
 
 
 def sentence_of(texts: tuple[str, ...]) -> str:

@@ -18,7 +18,7 @@ def other_window(change: Change) -> Iterator[Said]:
 
     Way out: run the new query with a new `--state` folder.
     """
-    if change.old.window != change.new.window:
+    if change.old.window != change.new.window and not change.resliced:
         yield Said(f"the window was {change.old.window} and is to be {change.new.window}", change.new.span)
 
 
@@ -95,7 +95,32 @@ def other_columns(change: Change) -> Iterator[Said]:
     yield from other_rows(change)
 
 
-AGGREGATE = (python_functions, other_window, other_time, other_keys, *INPUTS, computed_between, other_emission, *CALLS)
+@rule("WIN007", Verdict.FULLY)
+def made_of_slices(change: Change) -> Iterator[Said]:
+    """The windows are others, and made of the slices that are kept. Only with `--rules extended`.
+
+    HOP keeps slices as wide as its slide until no window of its size needs them: windows that are no longer, and begin and end where slices do, are there
+    as a whole. So HOP becomes a TUMBLE, or a HOP with a longer slide or a shorter size; CUMULATE becomes the TUMBLE of its size. Not with an aggregate that
+    depends on the order of rows (FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG). A TUMBLE cannot become a longer one: what it has given out is gone.
+    """
+    if change.resliced:
+        yield Said(
+            f"the window was {change.old.window} and is to be {change.new.window}, which its slices make up",
+            change.new.span,
+        )
+
+
+AGGREGATE = (
+    python_functions,
+    other_window,
+    other_time,
+    other_keys,
+    *INPUTS,
+    computed_between,
+    other_emission,
+    *CALLS,
+    made_of_slices,
+)
 ROWS = (other_window, other_time, other_keys, other_columns, *INPUTS)
 EMISSION = (other_keys, other_emission, *INPUTS)
 """In the order in which they decide: of a window aggregate, of the rows of sessions, of held back results."""

@@ -102,7 +102,7 @@ class UpsertKafkaConnector(Connector):
 
     def again(self, table: Table) -> Again:
         """The newest record of a key counts."""
-        return Again.OVERWRITTEN
+        return Again.COMPARED
 
     def source(self, table: Table) -> Source:
         """Reads the topic."""
