@@ -183,7 +183,7 @@ class TopicConnector(Connector):
 
     def again(self, table: Table) -> Again:
         """The newest record of a key counts."""
-        return Again.OVERWRITTEN if table.primary_key else Again.TWICE
+        return Again.COMPARED if table.primary_key else Again.TWICE
 
     def source(self, table: Table) -> Source:
         """Reads the topic."""
