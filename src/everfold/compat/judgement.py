@@ -7,10 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from everfold.compat.grafting import is_below_kept, is_blind, is_complete
 from everfold.compat.matching import NOTHING, matched, twins
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, Rule, Terms
 from everfold.compat.rules.rule import Said
-from everfold.compat.rules.topology import insert_gone, new_operator, operator_gone, other_kind
+from everfold.compat.rules.topology import (
+    insert_gone,
+    new_operator,
+    operator_gone,
+    operator_over_changes,
+    operator_over_rows,
+    operator_starts,
+    other_kind,
+)
 from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
@@ -94,8 +103,9 @@ class _Pair:
         self._matching = matched(old, new)
         self._verdicts: dict[int, OperatorJudgement] = {}
         twins = self._matching.old
+        self._kept = frozenset(twins)
         for at, operator in enumerate(new.operators):
-            self._verdicts[at] = self._judged(old.operators[twins[at]] if at in twins else None, operator)
+            self._verdicts[at] = self._judged(old.operators[twins[at]], operator) if at in twins else self._begun(at)
         known = {one for one, _ in self._matching.pairs}
         self._gone = [self._judged(each, None) for at, each in enumerate(old.operators) if at not in known]
 
@@ -122,6 +132,10 @@ class _Pair:
                 return Status.LOST, findings[0].message if findings else "its operator cannot go on"
         twins = self._matching.old
         for at, call in column.origins:
+            if at not in twins:
+                if is_complete(self._new, at, self._kept):
+                    continue
+                return Status.STARTS, f"{self._new.operators[at].label} is new"
             change = self._change(twins[at], at)
             label = next((each.label for each in change.added if each.text == call), None)
             if label is not None:
@@ -130,6 +144,17 @@ class _Pair:
         if came:
             return Status.STARTS, f"`{came[0]}` is new"
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
+
+    def _begun(self, at: int) -> OperatorJudgement:
+        """What becomes of an operator that is new: by the extended rules it begins with the rows below it, or empty."""
+        new = self._new.operators[at]
+        rule = new_operator
+        if self._terms.extended and not is_below_kept(self._new, at, self._kept):
+            if is_complete(self._new, at, self._kept):
+                rule = operator_over_rows
+            else:
+                rule = operator_over_changes if is_blind(self._new, at, self._kept) else operator_starts
+        return _decided(new.label, [rule], Change(new, new))
 
     def _change(self, one: int, other: int) -> Change:
         new = self._new.operators[other]
@@ -140,13 +165,10 @@ class _Pair:
         change = self._change(one, other)
         return change.came if change.tolerant else ()
 
-    def _judged(self, old: OperatorShape | None, new: OperatorShape | None) -> OperatorJudgement:
+    def _judged(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
         if new is None:
-            assert old is not None
             gone = insert_gone if self._terms.extended and self._new == NOTHING else operator_gone
             return _decided(old.label, [gone], Change(old, old))
-        if old is None:
-            return _decided(new.label, [new_operator], Change(new, new))
         if old == new:
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]

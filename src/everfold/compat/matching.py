@@ -49,11 +49,11 @@ def _match(old: QueryShape, new: QueryShape, olds: Sequence[int], news: Sequence
     while left and right:
         score, one, other = max((_likeness(old, a, new, b), -a, -b) for a in left for b in right)
         one, other = -one, -other
-        if not score.same and (len(left), len(right)) == (1, 1):
-            one, other = _deeper(old, one, new, other)
+        if (len(left), len(right)) == (1, 1):
+            one, other = _deeper(old, one, new, other, score)
         found.pairs.append((one, other))
-        left = [each for each in left if each != one and one not in _all_below(old, each)]
-        right = [each for each in right if each != other and other not in _all_below(new, each)]
+        left = [each for each in left if each != one and one not in all_below(old, each)]
+        right = [each for each in right if each != other and other not in all_below(new, each)]
         _match(old, new, old.operators[one].below, new.operators[other].below, found)
         if left and right and max(_likeness(old, a, new, b) for a in left for b in right).hopeless:
             return
@@ -90,18 +90,18 @@ def _common(a: OperatorShape, b: OperatorShape) -> float:
     return len({*a.calls} & {*b.calls}) / len(together) if together else 1.0
 
 
-def _deeper(old: QueryShape, one: int, new: QueryShape, other: int) -> tuple[int, int]:
-    """The pair below two operators that are not the same, where one of them has come on top of the other or has gone from there."""
-    for below in _all_below(new, other):
-        if _likeness(old, one, new, below).same:
-            return one, below
-    for below in _all_below(old, one):
-        if _likeness(old, below, new, other).same:
-            return below, other
+def _deeper(old: QueryShape, one: int, new: QueryShape, other: int, score: _Likeness) -> tuple[int, int]:
+    """The pair below two operators, where one of them has come on top of the other or has gone from there: then it is the same beyond doubt, and more so than the two are."""
+    pairs = [*((one, below) for below in all_below(new, other)), *((below, other) for below in all_below(old, one))]
+    for a, b in pairs:
+        found = _likeness(old, a, new, b)
+        if found.same and found > score:
+            return a, b
     return one, other
 
 
-def _all_below(shape: QueryShape, at: int) -> Iterator[int]:
+def all_below(shape: QueryShape, at: int) -> Iterator[int]:
+    """The operators below one, by their places."""
     for each in shape.operators[at].below:
         yield each
-        yield from _all_below(shape, each)
+        yield from all_below(shape, each)

@@ -16,13 +16,13 @@ def recountable(call: CallShape, operator: OperatorShape, below: Sequence[Operat
     entry = None if call.python else lookup(call.function)
     if entry is None or entry.ordered or operator.kind != "GroupAggregate" or operator.emission or operator.kept.ttl_ms:
         return False
-    return operator.input.updating and not operator.input.tables and all(map(_has_its_result, below))
+    return operator.input.updating and not operator.input.tables and all(map(has_its_result, below))
 
 
-def _has_its_result(operator: OperatorShape) -> bool:
-    of_windows = bool(operator.emission or operator.window)
-    return (
-        operator.kind in ("GroupAggregate", "Rank", "ChangelogNormalize")
-        and not of_windows
-        and not operator.kept.ttl_ms
-    )
+def has_its_result(operator: OperatorShape) -> bool:
+    """Whether an operator has all rows of its result in its state and can give them again (`operators.again`)."""
+    if operator.emission or operator.window or operator.kept.ttl_ms:
+        return False
+    if operator.kind == "GroupAggregate":
+        return bool(operator.calls) or operator.input.updating
+    return operator.kind == "ChangelogNormalize" or (operator.kind == "Rank" and not operator.by_arrival)

@@ -13,7 +13,7 @@ def made_of_kept_slices(old: OperatorShape, new: OperatorShape) -> bool:
     window has so far. What depends on the order of rows does not follow: within a window it is that of their arrival, over slices that of the slices.
     """
     was, to_be = _kind(old), _kind(new)
-    if _offset(old) != _offset(new) or any(_ordered(call.function) for call in new.calls):
+    if _offset(old) != _offset(new) or any(is_ordered(call.function) for call in new.calls):
         return False
     if was == "HOP" and to_be in ("TUMBLE", "HOP"):
         return new.kept.slice_ms % old.kept.slice_ms == 0 and new.kept.size_ms <= old.kept.size_ms
@@ -28,6 +28,7 @@ def _offset(operator: OperatorShape) -> str:
     return operator.window.partition("offset=")[2]
 
 
-def _ordered(function: str) -> bool:
+def is_ordered(function: str) -> bool:
+    """Whether what an aggregate function gives depends on the order of rows, as far as is known."""
     entry = lookup(function)
     return entry is None or entry.ordered

@@ -8,7 +8,7 @@ neither loses nor repeats them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.timeless import PLACE
 from everfold.jobs.failure import explained
-from everfold.jobs.naming import operators_of, source_names
+from everfold.jobs.naming import SourceNote, named, operators_of
 from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import Sources
 from everfold.jobs.stored_pages import pages_of
@@ -64,7 +64,7 @@ class Filled:
 @dataclass(slots=True)
 class Backfill:
     """Makes the past of the aggregates that begin with a version. reading: a session for state. checkpoint: where the job stands. target: the folder for what is made.
-    epoch: of the state. operators: their names, by place. gone: what of the past is there no more, as sentences."""
+    epoch: of the state. operators: their names, by place; fresh: those that are new as a whole, which have another past. notes: of its sources. gone: what of the past is there no more, as sentences."""
 
     spark: SparkSession
     reading: SparkSession
@@ -73,6 +73,8 @@ class Backfill:
     version: int
     epoch: int
     operators: Sequence[str]
+    fresh: Collection[str]
+    notes: Sequence[SourceNote]
     sources: Sources
     zone: str
     bucket_ids: tuple[int, ...]
@@ -89,11 +91,12 @@ class Backfill:
         StateError `no-backfill`, `no-past`; ConnectorError of a source.
         """
         shutil.rmtree(self.target, ignore_errors=True)
-        self._names = source_names(roots)
+        self._names = named(roots, self.notes)
         nodes = operators_of(roots)
         self._operators = {id(node): name for name, node in zip(self.operators, nodes, strict=True)}
         try:
-            begun = ((node, beginning(node, self.version)) for node in nodes)
+            known = (node for node in nodes if self._operators[id(node)] not in self.fresh)
+            begun = ((node, beginning(node, self.version)) for node in known)
             return [self._filled(node, new) for node, new in begun if new is not None]
         except Exception as error:
             raise explained(error, self.sources.opened, self.log_file) from error

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
@@ -21,10 +21,10 @@ from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
 from everfold.jobs.linking import link
-from everfold.jobs.naming import moves
 from everfold.jobs.soundness import newest, positions, unfinished
-from everfold.operators.backfill import beginning
-from everfold.plan.nodes import Root, streamed
+from everfold.operators.backfill import NEW_OPERATOR, beginning, unfillable
+from everfold.plan.changelog import is_updating
+from everfold.plan.nodes import ChangelogNormalize, Root, StatefulNode
 
 
 class OnChange(StrEnum):
@@ -58,19 +58,13 @@ def decided(
 ) -> OnChange:
     """How a changed job goes on: ACCEPT and BACKFILL with its state, RESET without, REBUILD from the beginning of its input.
 
-    StateError `incompatible-change`, `unknown-change`, `partial-change` (as it was decided), `reshaped-query`, with all that was found.
+    StateError `incompatible-change`, `unknown-change`, `partial-change` (as it was decided), with all that was found.
     """
     new = [shape_of(root) for root in roots]
     judgement = judge(old, new, terms)
     said = f"the query has changed, and the state in `{folder}`"
-    in_place = moves(old, new) is not None
-    how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY and in_place else decide(judgement)
-    if how is OnChange.REBUILD:
-        return how
-    if how is OnChange.RESET:
-        if sum(len(each.operators) for each in old) != sum(len(each.operators) for each in new):
-            what = f"the query has changed, and the job in `{folder}` has another number of operators than it, which is not carried out yet"
-            raise _refused("reshaped-query", what, judgement, _NO_PLACE)
+    how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else decide(judgement)
+    if how in (OnChange.REBUILD, OnChange.RESET):
         return how
     match judgement.verdict:
         case Verdict.INCOMPATIBLE:
@@ -83,14 +77,23 @@ def decided(
                 + _WAYS
             )
             raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
-    if not in_place:
-        what = f"{said} could go on, but there are other operators now, which is not carried out yet"
-        raise _refused("reshaped-query", what, judgement, _NO_PLACE)
     return OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else how
 
 
 def _refused(code: str, message: str, judgement: Judgement, help_: str) -> StateError:
     return StateError.of(code, f"{message}\n\n{as_text(judgement)}\n", help=help_)
+
+
+def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool) -> None:
+    """StateError `reshaped-query` if a job cannot be given more operators. operators: those that it has. noted: whether it is known what it reads."""
+    what = f"the new query has an operator more than the job in `{folder}`"
+    if not operators:
+        none = f"{what}, which has none: it has no state that another could lie beside"
+        raise StateError.of("reshaped-query", none, help=_NO_PLACE)
+    if not noted:
+        way = "run the old query once more, and then change it"
+        unnoted = f"{what}, of which an earlier everfold did not note what it reads"
+        raise StateError.of("reshaped-query", unnoted, help=way)
 
 
 def going_on(
@@ -101,10 +104,14 @@ def going_on(
     return tuple(succeeding(one, root, version, terms).root for (one, _), root in zip(pairs, roots, strict=False))
 
 
-def check_past(roots: Sequence[Root], version: int) -> None:
-    """StateError `no-backfill` if an aggregate that begins with this version cannot be given its past."""
-    for node in (node for root in roots for node in streamed(root.input)):
-        beginning(node, version)
+def check_past(operators: Iterable[StatefulNode], version: int, fresh: Collection[int]) -> None:
+    """StateError `no-backfill` if an aggregate that begins with this version cannot be given its past, or an operator that does. fresh: the identities of these. Over rows that change one
+    begins with all of them."""
+    for node in operators:
+        if id(node) not in fresh:
+            beginning(node, version)
+        elif isinstance(node, ChangelogNormalize) or not is_updating(node.input):
+            raise unfillable(NEW_OPERATOR, node.span)
 
 
 def check_finished(folder: Path, checkpoint: Path) -> None:
@@ -126,7 +133,7 @@ def unsettled(folder: Path) -> StateError:
     )
 
 
-def copied(old: Path, new: Path, places: Sequence[int] | None = None) -> None:
+def copied(old: Path, new: Path, places: Sequence[int | None] | None = None) -> None:
     """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced. places: where the operator at each place was; the state of
     others is left out. OSError when it cannot, and then nothing is left."""
     cleared(new)
@@ -162,22 +169,24 @@ def _copy(old: Path, part: Path) -> None:
             link(source, target)
 
 
-def _move(checkpoint: Path, places: Sequence[int]) -> None:
-    """Puts the state of operators where they stand now."""
+def _move(checkpoint: Path, places: Sequence[int | None]) -> None:
+    """Puts the state of operators where they stand now. One that is new gets that of another to begin with: Spark wants it to have as many versions as the others have. It
+    has a name of its own there, so it finds nothing, and what it does not know is removed with its first batch (`BucketProcessor`)."""
     state, moved = checkpoint / "state", checkpoint / "moved"
     there = {each.name for each in state.iterdir()} if state.is_dir() else set()
     if not there or (list(places) == [*range(len(places))] and there == set(map(str, places))):
         return
+    origins = {str(at): min(there) if before is None else str(before) for at, before in enumerate(places)}
     state.rename(moved)
     state.mkdir()
-    for at, before in enumerate(places):
-        (moved / str(before)).rename(state / str(at))
+    for at, before in origins.items():
+        _copy(moved / before, state / at)
     shutil.rmtree(moved)
     for file in (checkpoint / "commits").glob("[0-9]*"):
         version, _, text = file.read_text(encoding="utf-8").partition("\n")
         said = json.loads(text)
         ids = said.get("stateUniqueIds", {})
-        said["stateUniqueIds"] = {str(at): ids[str(before)] for at, before in enumerate(places) if str(before) in ids}
+        said["stateUniqueIds"] = {at: ids[before] for at, before in origins.items() if before in ids}
         _replace(file, f"{version}\n{json.dumps(said)}")
 
 
@@ -204,6 +213,23 @@ def restored(checkpoint: Path, earlier: Iterable[Path]) -> None:
     if more:
         text = log.read_text(encoding="utf-8").rstrip("\n")
         _replace(log, "\n".join([text, *(f"{name}:{line}" for name, line in more.items())]))
+
+
+def joined(checkpoint: Path, pairs: Mapping[str, str], kept: Path) -> None:
+    """Writes into a checkpoint that new sources stand where others do. pairs: the names of both, before that of what they read (`Sources`). kept: the folder of rows that are kept as they were:
+    a source of such rows has its own."""
+    log = newest(checkpoint / "offsets")
+    if log is None:
+        return
+    text = log.read_text(encoding="utf-8").rstrip("\n")
+    for name, line in positions(checkpoint, int(log.name)).items():
+        for new, other in pairs.items():
+            if re.fullmatch(f"{re.escape(other)}(_[0-9a-f]{{8}})?", name) and not [*kept.glob(f"**/{name}.rows")]:
+                new_name = new + name.removeprefix(other)
+                text += f"\n{new_name}:{line}"
+                if (checkpoint / "sources" / name).is_dir():
+                    _copy(checkpoint / "sources" / name, checkpoint / "sources" / new_name)
+    _replace(log, text)
 
 
 def _replace(file: Path, text: str) -> None:

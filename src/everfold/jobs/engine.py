@@ -301,6 +301,8 @@ class Engine:
             version=manifest.version.number,
             epoch=manifest.version.state_epoch,
             operators=manifest.version.operators,
+            fresh=manifest.fresh,
+            notes=manifest.version.sources or (),
             sources=sources,
             zone=zone,
             bucket_ids=bucket_ids(manifest.buckets, manifest.partitions),

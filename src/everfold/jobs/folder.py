@@ -35,18 +35,21 @@ from everfold.jobs.change import (
     Decide,
     OnChange,
     check_finished,
+    check_grafting,
     check_past,
     cleared,
     copied,
     decided,
     going_on,
+    joined,
     refuse,
     restored,
     unsettled,
 )
 from everfold.jobs.control import Control
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
-from everfold.jobs.naming import first_names, moves, operators_of
+from everfold.jobs.naming import SourceNote, first_names, fresh_names, moves, operators_of, source_notes
+from everfold.jobs.soundness import unfinished
 from everfold.operators.again import repeating
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
@@ -54,8 +57,8 @@ from everfold.secrets import without_secrets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MANIFEST_FORMAT = 2
-"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`. Format 1, without them, is read too."""
+MANIFEST_FORMAT = 3
+"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `filled`, `again` and `sources`. Earlier formats, without them, are read too."""
 _JVM_LOCK_PATIENCE_S = 10.0
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
@@ -83,8 +86,8 @@ class Version:
     """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
     (`compat.keeping`), with what each aggregate counts since. operators: their names in the checkpoint, by place (`naming`). number: from 0. state_epoch: the number of the version in which its
     state began as a whole, 0 for one that began at the beginning of the input. history: the number under which lies what its first batch was told of the past, None for nothing. filled: whether
-    that is the past of its new aggregates. again: the operators that gave their rows again then. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes, None if
-    that was not noted."""
+    that is the past of its new aggregates. again: the operators that gave their rows again then. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes,
+    sources: what it reads, each in the order of the plan; None if that was not noted."""
 
     number: int
     epoch: int
@@ -103,6 +106,7 @@ class Version:
     back_after: int | None = None
     rebuilt: bool = False
     sinks: tuple[SinkNote, ...] | None = None
+    sources: tuple[SourceNote, ...] | None = None
 
     @property
     def backfilled(self) -> bool:
@@ -170,6 +174,28 @@ class Manifest:
                 of = next(each for each in self.versions if each.number == of.back_to)
                 found.append((of, last))
         return found
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """The names of all operators that it has ever had."""
+        return frozenset(name for version in self.versions for name in version.operators)
+
+    @property
+    def fresh(self) -> frozenset[str]:
+        """The names of the operators that the version before the current one did not have."""
+        before = [name for version, _ in self.line(self.version)[1:2] for name in version.operators]
+        return frozenset(self.version.operators).difference(before)
+
+    @property
+    def strangers(self) -> dict[str, tuple[str, ...]]:
+        """Of each operator that the job did not begin with, the others: it began with the state of one of them (`change.copied`)."""
+        later = self.operators.difference(self.versions[0].operators)
+        return {name: tuple(sorted(self.operators - {name})) for name in later}
+
+    @property
+    def sources(self) -> list[tuple[SourceNote, ...]]:
+        """The sources of the versions whose batches the current one has in it, itself first."""
+        return [version.sources or () for version, _ in self.line(self.version)]
 
     @property
     def origin(self) -> int:
@@ -245,12 +271,12 @@ def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
 
 def _version(found: Any) -> Version:
     members = _members(Version, found)
-    sinks = members.get("sinks")
+    notes = {name: members.get(name) for name in ("sinks", "sources")}
     lists = {
         "shapes": tuple(members["shapes"]),
         "operators": tuple(members.get("operators", ())),
         "again": tuple(members.get("again", ())),
-        "sinks": None if sinks is None else tuple(sinks),
+        **{name: None if found is None else tuple(found) for name, found in notes.items()},
     }
     version = Version(**{**members, **lists})
     try:
@@ -411,15 +437,16 @@ class JobFolder:
         known = self.manifest()
         if known is None:
             name = hashlib.sha256(f"{self.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
-            version = _new_version(0, 0, mark, zone, sql, plan, roots, first_names([shape_of(root) for root in roots]))
+            version = _new_version(0, 0, mark, zone, sql, plan, roots)
             known = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
             with self._writing():
                 self.control.mkdir(parents=True, exist_ok=True)
             self.write_manifest(known)
-        elif known.version.fingerprint != mark or (refresh and not self._awaits(known.version)):
+        elif known.version.fingerprint != mark or (refresh and not self._begins(known.version)):
             return self._changed(known, roots, zone, sql, plan, mark, terms, decide, refresh)
         else:
-            current = replace(known.version, sinks=sink_notes(roots))
+            sources = known.version.sources or source_notes(roots, known.version.operators)
+            current = replace(known.version, sinks=sink_notes(roots), sources=sources)
             known = replace(
                 known, versions=tuple(current if each.epoch == known.current else each for each in known.versions)
             )
@@ -449,29 +476,38 @@ class JobFolder:
         number, epoch = known.next
         if how is OnChange.REBUILD:
             made = going_on([], roots, 0)
-            operators = first_names([shape_of(root) for root in roots])
-            version = _new_version(number, epoch, mark, zone, sql, plan, made, operators)
+            version = _new_version(number, epoch, mark, zone, sql, plan, made)
             return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
         if not reset and self._awaits(last):
             raise unsettled(self.path)
         made = going_on([] if reset else last.known, roots, number, terms)
-        places = None if reset else moves(last.known, [shape_of(root) for root in roots])
-        operators = last.operators if places is None else tuple(last.operators[at] for at in places)
-        version = _new_version(number, epoch, mark, zone, sql, plan, made, operators)
+        places = moves(last.known, [shape_of(root) for root in roots])
+        fresh = fresh_names(known.operators)
+        operators = tuple(next(fresh) if at is None else last.operators[at] for at in places)
         filled = how is OnChange.BACKFILL
+        nodes = operators_of(made)
+        begun = {id(node) for node, at in zip(nodes, places, strict=True) if at is None}
+        if begun:
+            check_grafting(self.path, last.operators, noted=last.sources is not None)
         if filled:
-            check_past(made, number)
+            check_past(nodes, number, begun)
+        version = _new_version(number, epoch, mark, zone, sql, plan, made, operators, known.sources)
         state_epoch = number if reset else last.state_epoch
-        givers = (
-            {id(node) for root in made for node in repeating(root, number, refresh=refresh)} if not reset else set()
-        )
-        names = zip(operators, operators_of(made), strict=True)
-        again = tuple(name for name, node in names if id(node) in givers)
+        parts = (repeating(root, number, refresh=refresh, fresh=begun) for root in made if not reset)
+        givers = {id(node) for part in parts for node in part}
+        again = tuple(name for name, node in zip(operators, nodes, strict=True) if id(node) in givers)
         history = number if filled or again else None
         version = replace(version, state_epoch=state_epoch, history=history, filled=filled, again=again)
         return replace(known, current=epoch, versions=(*known.versions, version)), made
+
+    def _begins(self, version: Version) -> bool:
+        """Whether the first batch of a version that is told of the past is still to come, or was cut off."""
+        if version.history is None:
+            return False
+        begun = unfinished(self.checkpoint(version.epoch)) and any(self.past(version.history).glob("part-*"))
+        return begun or self._awaits(version)
 
     def _awaits(self, version: Version) -> bool:
         """Whether the first batch of a version is still to come that is told of the past."""
@@ -499,14 +535,16 @@ class JobFolder:
         last = self.checkpoint(known.current)
         check_finished(self.path, last)
         before, after = known.version.operators, manifest.version.operators
-        self.link(last, manifest.current, [before.index(each) for each in after])
+        places = [before.index(each) if each in before else None for each in after]
+        self.link(last, manifest.current, places)
         earlier = [self.checkpoint(version.epoch) for version, _ in known.line(known.version)[1:]]
         with self._writing():
             if manifest.version.again:
                 Control.again(self.past(manifest.version.number), manifest.version.again)
             restored(self.checkpoint(manifest.current), earlier)
+            joined(self.checkpoint(manifest.current), _donors(known, manifest.version), self.path / "sources")
 
-    def link(self, old: Path, epoch: int, places: Sequence[int] | None = None) -> None:
+    def link(self, old: Path, epoch: int, places: Sequence[int | None] | None = None) -> None:
         """Makes the checkpoint of a new epoch of another, if there is one. places: see `change.copied`. Raises ConnectorError `disk-full` and its like."""
         with self._writing():
             if old.exists():
@@ -521,8 +559,11 @@ def _new_version(
     sql: str,
     plan: str,
     roots: Sequence[Root],
-    operators: tuple[str, ...],
+    operators: tuple[str, ...] | None = None,
+    sources: Sequence[Sequence[SourceNote]] = (),
 ) -> Version:
+    """operators: their names, where they are not the first. sources: those of the versions before."""
+    operators = first_names([shape_of(root) for root in roots]) if operators is None else operators
     return Version(
         number=number,
         epoch=epoch,
@@ -534,7 +575,24 @@ def _new_version(
         created=now(),
         operators=operators,
         sinks=sink_notes(roots),
+        sources=source_notes(roots, operators, sources),
     )
+
+
+def _donors(known: Manifest, version: Version) -> dict[str, str]:
+    """The sources that a version adds to a job and that do not begin at their beginning, each with one that stands where it is to stand: control files are read by all operators from
+    the same place on, and an operator that is new takes the rows that come from now on. An INSERT without operators that is new copies what the table has."""
+    before = known.version
+    tables = {shape.sink for shape in before.known}
+    fresh = [name for name in version.operators if name not in before.operators]
+    found = {f"control_{name}": f"control_{before.operators[0]}" for name in fresh}
+    notes = [note for notes in known.sources for note in notes]
+    names = {note["name"] for note in notes}
+    for note in version.sources or ():
+        donor = next((each["name"] for each in notes if each["table"] == note["table"]), None)
+        if donor is not None and note["name"] not in names and note["reader"] in {*fresh, *tables}:
+            found[note["name"]] = donor
+    return found
 
 
 def now() -> str:

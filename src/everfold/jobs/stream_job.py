@@ -99,6 +99,8 @@ class StreamJob:
             drop_null_rowtime=self.drop_null_rowtime,
             epoch=self.manifest.version.state_epoch,
             names=self._names,
+            source_names=(note["name"] for note in self.manifest.version.sources or ()),
+            strangers=self.manifest.strangers,
             again=bool(self.manifest.version.again),
             read_beside=beside,
         )

@@ -7,8 +7,9 @@ stores hold, as a job does that was stopped and started again.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -16,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everfold.compat import Terms, judge, shape_of, succeeding
+from everfold.compat.grafting import is_complete
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
 from everfold.operators.again import begun, parted, repeating
-from everfold.operators.backfill import as_given, beginning, is_fillable
+from everfold.operators.backfill import NEW_OPERATOR, as_given, beginning, is_fillable, unfillable
 from everfold.operators.build import clock_of, operator_of
 from everfold.operators.contract import NO_WATERMARK, Meta, Operator, Stats
 from everfold.plan.changelog import AGAIN, GONE, KIND, ORDER, RowKind, is_updating
@@ -41,7 +43,6 @@ from everfold.plan.nodes import (
     WatermarkAssigner,
     WindowTableFunction,
     is_stateful,
-    repeated,
     streamed,
     tables_of,
 )
@@ -83,19 +84,25 @@ class _Stream:
 class MemoryPipeline:
     """A query over streams. `buckets`: shares of each operator's keys; the results do not depend on it.
 
-    `beside`: the rows of the tables that joins read as a batch.
+    `beside`: the rows of the tables that joins read as a batch. `names`: of the operators, topmost first, where they are not numbered as rows come by them.
     """
 
     def __init__(
-        self, root: Root, settings: Settings, *, buckets: int = 1, beside: Mapping[str, pa.Table] | None = None
+        self,
+        root: Root,
+        settings: Settings,
+        *,
+        buckets: int = 1,
+        beside: Mapping[str, pa.Table] | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         self._root, self._settings, self._buckets = root, settings, buckets
+        self._names = dict(zip((id(node) for node in streamed(root.input) if is_stateful(node)), names, strict=False))
         self._beside = beside or {}
         self._stages: list[_Stage] = []
         self._dropped = 0
         self._started = False
         self._duck: Duck | None = None
-        self._nth: dict[str, int] = {}
         self._constant = not tables_of(streamed(root.input))
         if not self._constant:
             self._build(root.input)
@@ -113,7 +120,7 @@ class MemoryPipeline:
 
     def restarted(self) -> MemoryPipeline:
         """A new pipeline that goes on with this one's state."""
-        again = MemoryPipeline(self._root, self._settings, buckets=self._buckets, beside=self._beside)
+        again = self._with(self._root, self._settings, [stage.operator.name for stage in self._by_place()])
         for stage, old in zip(again._stages, self._stages, strict=True):
             stage.stores, stage.stats = old.stores, old.stats
         again._dropped, again._started = self._dropped, self._started
@@ -135,24 +142,36 @@ class MemoryPipeline:
         """
         settings, old = settings or self._settings, shape_of(self._root)
         terms = Terms.of(settings)
-        judgement = judge([old], [shape_of(root)], terms)
+        new = shape_of(root)
+        judgement = judge([old], [new], terms)
         if not judgement.verdict.reuses:
             raise StateError.of(
                 "incompatible-change", f"the change is {judgement.verdict.value}: the state cannot go on"
             )
         succession = succeeding(old, root, version, terms)
-        again = MemoryPipeline(succession.root, settings, buckets=self._buckets, beside=self._beside)
-        stages, others = again._by_place(), self._by_place()
-        for one, other in succession.matching.pairs:
-            stages[other].stores, stages[other].stats = others[one].stores, others[one].stats
+        others, kept = self._by_place(), succession.matching.old
+        taken = {stage.operator.name for stage in others}
+        fresh = (name for name in map("w{}".format, count(1)) if name not in taken)
+        names = [others[kept[at]].operator.name if at in kept else next(fresh) for at in range(len(new.operators))]
+        again = self._with(succession.root, settings, names)
+        stages = again._by_place()
+        for at, one in kept.items():
+            stages[at].stores, stages[at].stats = others[one].stores, others[one].stats
         again._dropped, again._started = self._dropped, self._started
-        givers = {id(node) for node in repeating(succession.root, version, refresh=refresh)}
+        begun = {id(stage.node) for at, stage in enumerate(stages) if at not in kept}
+        givers = {id(node) for node in repeating(succession.root, version, refresh=refresh, fresh=begun)}
         for stage in stages:
             stage.repeat = id(stage.node) in givers
         if history is not None:
-            for stage in stages:
-                again._recall(stage, version, history)
+            for at, stage in enumerate(stages):
+                if at not in kept and not is_complete(new, at, kept):
+                    raise unfillable(NEW_OPERATOR, stage.node.span)
+            for at in kept:
+                again._recall(stages[at], version, history)
         return again
+
+    def _with(self, root: Root, settings: Settings, names: Sequence[str]) -> MemoryPipeline:
+        return MemoryPipeline(root, settings, buckets=self._buckets, beside=self._beside, names=names)
 
     def _recall(self, stage: _Stage, version: int, history: Mapping[str, pa.Table]) -> None:
         """Computes the past of a stage's new aggregates."""
@@ -208,7 +227,7 @@ class MemoryPipeline:
         """Makes the operators, lowest first, and answers the splits of a node's watermark. Refuses what no stream can run."""
         match node:
             case Scan():
-                return (repeated(node.table.name, self._nth),)
+                return (node.table.name,)
             case Values():
                 return ()
             case WatermarkAssigner() | Project() | Filter() | Unnest():
@@ -224,7 +243,7 @@ class MemoryPipeline:
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
             case _:
                 clock = clock_of(node, self._build(node.input), self._settings.idle_timeout_ms)
-                name = f"w{len(self._stages) + 1}"
+                name = self._names.get(id(node), f"w{len(self._stages) + 1}")
                 stores = [MemoryStore() for _ in range(self._buckets)]
                 operator = operator_of(node, name, clock, updating=is_updating(node.input))
                 self._stages.append(_Stage(node, operator, stores))
@@ -241,7 +260,6 @@ class MemoryPipeline:
         if self._constant:
             found = run_batch(self._root, self._beside, self._settings)
             return found if first else found.slice(0, 0)
-        self._nth = {}
         again = any(stage.repeat for stage in self._stages)
         run = _Batch(duck, rows, flush, first, again, iter(self._stages), self)
         try:
@@ -317,7 +335,7 @@ class _Batch:
                 return self._step(node, self.stream(node.input))
 
     def _scan(self, node: Scan) -> _Stream:
-        split = repeated(node.table.name, self.pipeline._nth)
+        split = node.table.name
         table = self.rows.get(node.table.name)
         if table is None:
             table = node.schema.arrow.empty_table()

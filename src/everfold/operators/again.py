@@ -6,7 +6,7 @@ table whose rows are to be written by a changed query. They are of the kind `AGA
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
@@ -60,16 +60,13 @@ def repeats(node: Plan) -> bool:
             return isinstance(node, ChangelogNormalize)
 
 
-def repeating(root: Root, version: int, *, refresh: bool) -> Iterator[StatefulNode]:
-    """The operators that give their rows again when a version begins: those below an operator whose aggregates begin with it over rows that change; refresh: and those whose
-    rows come to the table."""
-    for node in streamed(root.input):
-        if (
-            isinstance(node, GroupAggregate)
-            and is_updating(node.input)
-            and any(call.since == version for call in node.calls)
-        ):
-            yield from last_operators(node.input)
+def repeating(root: Root, version: int, *, refresh: bool, fresh: Collection[int] = ()) -> Iterator[StatefulNode]:
+    """The operators that give their rows again when a version begins: those below an operator that begins with it, or whose aggregates do, over rows that change; refresh: and those
+    whose rows come to the table. fresh: the identities of the operators that begin with it."""
+    for node in (node for node in streamed(root.input) if is_stateful(node) and is_updating(node.input)):
+        begins = isinstance(node, GroupAggregate) and any(call.since == version for call in node.calls)
+        if begins or id(node) in fresh:
+            yield from (each for each in last_operators(node.input) if id(each) not in fresh)
     if refresh:
         yield from (node for node in last_operators(root.input) if repeats(node))
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
-from everfold.errors import StateError
+from everfold.errors import Span, StateError
 from everfold.operators.contract import NO_WATERMARK, Operator
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, references
 from everfold.plan.nodes import (
@@ -65,9 +65,17 @@ def beginning(node: Plan, version: int) -> Aggregating | None:
     begun = replace(node, calls=calls)
     why = _obstacle(begun)
     if why is not None:
-        what = f"what is new in the query cannot be computed from the beginning: {why}"
-        raise StateError.of("no-backfill", what, node.span, help="--on-change accept starts it now")
+        raise unfillable(why, node.span)
     return begun
+
+
+def unfillable(why: str, span: Span | None = None) -> StateError:
+    """The error `no-backfill`: why something new in a query cannot get its past."""
+    what = f"what is new in the query cannot be computed from the beginning: {why}"
+    return StateError.of("no-backfill", what, span, help="--on-change accept starts it now")
+
+
+NEW_OPERATOR = "an operator that is new has no state into which its past could go"
 
 
 def _obstacle(node: Aggregating) -> str | None:

@@ -218,7 +218,8 @@ class GroupOperator:
         groups = _State(self, store, head, clock.now_ms, None).all_groups()
         groups = groups.with_columns(pl.int_range(pl.len()).alias("g"))
         names = [physical(len(self._layout.keys) + at) for at in range(len(self._layout.calls))]
-        return as_again(groups.select(self._keys_out()).hstack(self._results(groups, names).drop("g")))
+        rows = groups.select("g", *self._keys_out()).hstack(self._results(groups, names).drop("g"))
+        return as_again(rows.drop("g"))
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Folds rows of groups that are there into the calls that began last, and into no others."""

@@ -48,20 +48,28 @@ class BucketProcessor(StatefulProcessor):
     """Runs one operator. The state variable carries the operator's name, so a checkpoint says whose folder is whose."""
 
     def __init__(
-        self, operator_name: str, operator: bytes, first_bucket: int, mark: str | None = None, epoch: int = 0
+        self,
+        operator_name: str,
+        operator: bytes,
+        first_bucket: int,
+        mark: str | None = None,
+        epoch: int = 0,
+        strangers: tuple[str, ...] = (),
     ) -> None:
         """`operator` is pickled, to be made only in the workers that run it; the first bucket speaks for all about time.
 
-        epoch: that of the operator's state. mark: kept in the state and compared, where no job folder does that: under a checkpoint of the user's own.
+        epoch: that of the operator's state. strangers: other operators of the job, whose state it may have been given to begin with: that is removed. mark: kept in the state and compared, where no job folder does that: under a checkpoint of the user's own.
         """
         self._mark, self._epoch = mark, epoch
-        self._name = operator_name
+        self._name, self._strangers = operator_name, strangers
         self._pickled = operator
         self._first_bucket = first_bucket
         self._operator: Any = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._store = MapStateStore(handle.getMapState(f"pages_{self._name}", PAGE_KEY, "blob BINARY"))
+        for name in self._strangers:
+            handle.deleteIfExists(f"pages_{name}")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         from everfold.operators.again import begun

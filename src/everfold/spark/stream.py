@@ -6,7 +6,7 @@ the meta rows of the operator before, and `__kind` where rows may be changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -112,7 +112,7 @@ class StreamLowering:
 
     open_source: opens a table under a source name. control_folder: where the runner drops control files. bucket_ids: see `buckets`.
     epoch: that of the state: pages of earlier ones are given up. names: of the operators, by the identity of their nodes, where they are not numbered as
-    they come. mark: see `BucketProcessor`.
+    they come. source_names: of the scans, in the order in which they are lowered, where they are not numbered either. mark, strangers (by operator): see `BucketProcessor`.
     again: whether the first batch may have rows that are given again.
     named_sources: whether Spark knows the sources by name; not when a stream of the caller's is among them that has none.
     """
@@ -126,7 +126,9 @@ class StreamLowering:
     drop_null_rowtime: bool = False
     epoch: int = 0
     names: Mapping[int, str] = field(default_factory=dict)
+    source_names: Iterator[str] = field(default_factory=lambda: iter(()))
     mark: str | None = None
+    strangers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     named_sources: bool = True
     again: bool = False
     read_beside: Callable[[Plan], DataFrame] = _nothing_beside
@@ -184,7 +186,8 @@ class StreamLowering:
         return [physical(at) for at in range(len(schema))]
 
     def _scan(self, node: Scan) -> Stream:
-        source = self.open_source(node.table, repeated(source_name(node.table.name), self._sources))
+        numbered = repeated(source_name(node.table.name), self._sources)
+        source = self.open_source(node.table, next(self.source_names, numbered))
         split = _NO_SPLIT if len(source.splits) == 1 else SPLIT
         columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META, _NO_ORDER]
         columns.append(PLACE if PLACE in source.frame.columns else _NO_PLACE)
@@ -282,7 +285,8 @@ class StreamLowering:
         self.operators.append(node)
         split = below.splits[0] if len(below.splits) == 1 else ""
         rows = self._exchange_input(below, operator)
-        processor = BucketProcessor(name, pickled(operator, node), self.bucket_ids[0], self.mark, self.epoch)
+        first, strangers = self.bucket_ids[0], self.strangers.get(name, ())
+        processor = BucketProcessor(name, pickled(operator, node), first, self.mark, self.epoch, strangers)
         packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         changes = is_updating(node)

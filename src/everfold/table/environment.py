@@ -27,6 +27,7 @@ from everfold.spark.session import own_session
 from everfold.spark.stream import StreamLowering
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Done, Session, Show, Submit
+from everfold.sql.script import DIALECT_OPTION
 from everfold.sql.user_functions import Kind
 from everfold.table.frames import FrameReader, table_of
 from everfold.table.result import TableResult, texts
@@ -66,13 +67,14 @@ class TableEnvironment:
     spark: the session to work beside: everfold runs in a `newSession()` of it and leaves its conf alone. Without one, the active
     session is taken, and if there is none, Spark is started with `master` and `conf`.
     options: as SET. variables: fill `${name}` in option values. base_folder: what relative paths start from, and where the state of
-    INSERT jobs lives, in `.everfold/`.
+    INSERT jobs lives, in `.everfold/`. dialect: what scripts are written in, `flink` or `lenses`.
     """
 
     def __init__(
         self,
         spark: SparkSession | None = None,
         *,
+        dialect: Literal["flink", "lenses"] = "flink",
         options: Mapping[str, str] | None = None,
         variables: Mapping[str, str] | None = None,
         base_folder: str | os.PathLike[str] = ".",
@@ -84,7 +86,7 @@ class TableEnvironment:
 
             spark = SparkSession.getActiveSession()
         self._session = Session(
-            options=options,
+            options={**({} if dialect == "flink" else {DIALECT_OPTION: dialect}), **(options or {})},
             variables=variables,
             environment=os.environ,
             connected=connected,

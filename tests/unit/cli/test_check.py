@@ -192,3 +192,11 @@ def test_a_page_is_printed() -> None:
     done = everfold("explain", "GRP009")
     assert done.returncode == 2
     assert "error[unknown-rule]: no rule has the code GRP009" in done.stderr
+
+
+def test_lenses_sql_is_judged_too() -> None:
+    Path("old.sql").write_text("INSERT INTO t SUM(points) AS total FROM gaming-sessions GROUP BY country")
+    Path("new.sql").write_text("INSERT INTO t SUM(points) AS total, LAST(points) AS l FROM gaming-sessions GROUP BY country AS c")  # fmt: skip
+    done = everfold("check", "--dialect", "lenses", "old.sql", "new.sql")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "LAST_VALUE(points) is new: it starts at the restart  (new.sql:1:" in done.stdout

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from everfold.compat import shape_of
+from everfold.compat import Terms, shape_of
 from everfold.compat.keeping import from_json, to_json
 from everfold.errors import StateError
-from everfold.jobs.change import OnChange, copied, restored
+from everfold.jobs.change import OnChange, copied, joined, restored
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.soundness import positions
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
 
 DDL = "CREATE TABLE t (ts TIMESTAMP(3), n INT, WATERMARK FOR ts AS ts) WITH ('connector' = 'kafka', 'properties.password' = 'hunter2');"
+DDL += DDL.replace("TABLE t", "TABLE u")
 QUERY = "SELECT window_end, SUM(n) FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end"
 
 
@@ -154,12 +155,9 @@ def test_a_reset_gives_the_state_up_and_keeps_the_place_in_the_input(tmp_path: P
     assert (manifest.current, manifest.version.state_epoch) == (1, 1)
     assert (tmp_path / "checkpoints" / "1" / "offsets" / "3").exists()
     assert opened(tmp_path, other.replace("MAX(n)", "MAX(n), COUNT(*)"), how=OnChange.ACCEPT).version.state_epoch == 1
-    with pytest.raises(StateError, match="reshaped-query"):
-        opened(
-            tmp_path,
-            f"SELECT window_end, COUNT(*) FROM ({other}) AS w (window_end, m) GROUP BY window_end",
-            how=OnChange.RESET,
-        )
+    over = f"SELECT window_end, COUNT(*) FROM ({other}) AS w (window_end, m) GROUP BY window_end"
+    manifest = opened(tmp_path, over, how=OnChange.RESET)
+    assert (manifest.version.operators, manifest.version.state_epoch) == (("w2", "w1"), 3)
 
 
 def test_operators_that_change_places_take_their_state_with_them(tmp_path: Path) -> None:
@@ -193,6 +191,81 @@ def test_what_has_gone_leaves_and_sources_that_come_back_go_on(tmp_path: Path) -
     restored(new, [before])
     assert positions(new) == {"a_1": '{"logOffset":4}', "b_2": '{"logOffset":7}'}
     assert positions(old) == {"a_1": '{"logOffset":4}'}
+
+
+GROUP = "SELECT n, SUM(n) AS s FROM t GROUP BY n"
+NAMED = "SELECT n, MAX(n) AS s FROM u GROUP BY n UNION ALL SELECT n, COUNT(*) AS s FROM t GROUP BY n"
+EXTENDED = Terms(extended=True)
+GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "manifest-v2.json"
+
+
+def grafted(path: Path, query: str, how: OnChange = OnChange.ACCEPT) -> Manifest:
+    folder = JobFolder(path)
+    made, _ = folder.open(roots(query), "UTC", "", buckets=8, partitions=2, terms=EXTENDED, decide=lambda _: how)
+    folder.settle(made)
+    return made
+
+
+def test_new_operators_begin_beside_kept_ones(tmp_path: Path) -> None:
+    opened(tmp_path, GROUP)
+    old = tmp_path / "checkpoints" / "0"
+    with_state(old, 1)
+    (old / "offsets" / "0").write_text('v2\n{}\nt_0123abcd:{"logOffset":4}\ncontrol_w1:{"logOffset":2}')
+    for name in ("t_0123abcd", "control_w1"):
+        (old / "sources" / name).mkdir()
+        (old / "sources" / name / "0").write_text("v1")
+    found = grafted(tmp_path, f"{NAMED} UNION ALL {GROUP}").version
+    assert found.operators == ("w2", "w3", "w1")
+    assert [(each["name"], each["table"], each["reader"]) for each in found.sources or ()] == [
+        ("u", "u", "w2"),
+        ("t_1", "t", "w3"),
+        ("t", "t", "w1"),
+    ]
+    new = tmp_path / "checkpoints" / "1"
+    # What the job reads already goes on where it is, also for those that are new; another table has no place yet.
+    controls = {f"control_w{at}": '{"logOffset":2}' for at in (1, 2, 3)}
+    assert positions(new) == {"t_0123abcd": '{"logOffset":4}', "t_1_0123abcd": '{"logOffset":4}', **controls}
+    assert {each.name for each in (new / "sources").iterdir()} == {"t_0123abcd", "t_1_0123abcd", *controls}
+    assert {each.name for each in (new / "state").iterdir()} == {"0", "1", "2"}
+    ids = json.loads((new / "commits" / "0").read_text().splitlines()[1])["stateUniqueIds"]
+    assert ids == {"0": [["id 0"]], "1": [["id 0"]], "2": [["id 0"]]}
+    assert {each.name for each in (old / "sources").iterdir()} == {"t_0123abcd", "control_w1"}
+
+
+def test_a_source_of_kept_rows_has_its_own(tmp_path: Path) -> None:
+    with_state(tmp_path / "1", 1)
+    (tmp_path / "1" / "offsets" / "0").write_text('v2\n{}\nt_0123abcd:{"logOffset":4}')
+    (tmp_path / "sources" / "3" / "t_0123abcd.rows").mkdir(parents=True)
+    joined(tmp_path / "1", {"t_1": "t"}, tmp_path / "sources")
+    assert positions(tmp_path / "1") == {"t_0123abcd": '{"logOffset":4}'}
+
+
+def test_an_operator_above_one_that_has_its_rows_begins_with_them(tmp_path: Path) -> None:
+    opened(tmp_path, GROUP)
+    above = f"SELECT s, COUNT(*) AS c FROM ({GROUP}) GROUP BY s"
+    found = grafted(tmp_path, above, OnChange.REFUSE).version
+    assert (found.operators, found.again, found.history) == (("w2", "w1"), ("w1",), 1)
+
+
+def test_what_cannot_be_grafted(tmp_path: Path) -> None:
+    opened(tmp_path / "a", GROUP)
+    beside = f"{GROUP} UNION ALL {NAMED}"
+    with pytest.raises(StateError, match="no-backfill"):
+        grafted(tmp_path / "a", beside, OnChange.BACKFILL)
+    with pytest.raises(StateError, match="incompatible-change"):
+        opened(tmp_path / "a", beside, how=OnChange.ACCEPT)
+    opened(tmp_path / "b", "SELECT n FROM t")
+    with pytest.raises(StateError, match="reshaped-query"):
+        grafted(tmp_path / "b", GROUP)
+
+
+def test_a_manifest_that_does_not_say_what_is_read(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_bytes(GOLDEN.read_bytes())
+    assert JobFolder(tmp_path).manifest() is not None
+    with pytest.raises(StateError, match=r"reshaped-query.*\n.*run the old query once more"):
+        grafted(tmp_path, f"SELECT s, COUNT(*) FROM ({MORE}) AS w (e, s, c) GROUP BY s, c, e")
+    with_state(tmp_path / "checkpoints" / "1", 1)
+    assert opened(tmp_path, MORE).version.sources == ({"name": "t", "table": "t", "reader": "w1"},)
 
 
 def with_state(checkpoint: Path, operators: int) -> None:
@@ -230,7 +303,7 @@ def test_a_damaged_manifest_is_said_so(tmp_path: Path) -> None:
 def test_a_manifest_of_a_newer_everfold_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
     text = (tmp_path / "manifest.json").read_text()
-    (tmp_path / "manifest.json").write_text(text.replace('"format": 2', '"format": 99'))
+    (tmp_path / "manifest.json").write_text(text.replace('"format": 3', '"format": 99'))
     with pytest.raises(StateError, match="newer-manifest"):
         opened(tmp_path)
 

@@ -12,7 +12,8 @@ from everfold.compat.verdict import Verdict
 def new_operator(change: Change) -> Iterator[Said]:
     """An operator that keeps state is new: an aggregation, an OVER, a Top-N that the old query did not have.
 
-    It would have to start without what the rows before have made of the operators around it.
+    It would have to start without what the rows before have made of the operators around it. With `--rules extended` it may start so, beside operators that are kept or above
+    them, but not below: one that is kept would take in other rows than before.
 
     Way out: compute it in a job of its own, over the old one's result, or take a new `--state` folder.
     """
@@ -51,4 +52,44 @@ def other_kind(change: Change) -> Iterator[Said]:
     yield Said(f"{change.old.label} has become {change.new.label}", change.new.span)
 
 
-RULES = (new_operator, operator_gone, other_kind, insert_gone)
+@rule("OPR005", Verdict.PARTIALLY)
+def operator_starts(change: Change) -> Iterator[Said]:
+    """An operator that keeps state is new, beside operators that are kept or above them: only by the extended rules.
+
+    It starts empty and takes the rows that come after the restart: of a table that the job reads already those that come from now on, of another table all, and of
+    an operator below, which keeps its state, all that this gives from now on. A window that is open below comes to it whole. Its result is of these rows alone.
+    """
+    yield Said(f"{change.new.label} is new: it starts empty at the restart", change.new.span)
+
+
+@rule("OPR006", Verdict.INCOMPATIBLE)
+def operator_over_changes(change: Change) -> Iterator[Said]:
+    """An operator that keeps state is new, over rows that may be taken back. Only by the extended rules, and where OPR007 does not help.
+
+    It may be over a table whose rows change, over windows with early results, or depend on the order in which rows come (FIRST_VALUE, say). Rows that it never took in could be
+    taken back from it, and its result would be wrong for ever.
+
+    Way out: compute it in a job of its own, over the old one's result, or take a new `--state` folder.
+    """
+    yield Said(f"{change.new.label} is new, over rows that may be taken back", change.new.span)
+
+
+@rule("OPR007", Verdict.FULLY)
+def operator_over_rows(change: Change) -> Iterator[Said]:
+    """An operator that keeps state is new, above one that is kept and has its whole result in its state: groups, a Top-N, the last row by key. Only by the extended rules.
+
+    The operator below gives its rows again, to the new one alone: so its result is that of a query that has always been so, without any history. Not where state is forgotten
+    (`table.exec.state.ttl`).
+    """
+    yield Said(f"{change.new.label} is new: it begins with the rows below as they are", change.new.span)
+
+
+RULES = (
+    new_operator,
+    operator_gone,
+    other_kind,
+    insert_gone,
+    operator_starts,
+    operator_over_changes,
+    operator_over_rows,
+)

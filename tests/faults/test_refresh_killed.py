@@ -1,0 +1,87 @@
+"""A job that is killed with SIGKILL while it gives its whole result again ends it when it is started again with the same command: a table by key is what
+the new query gives of all rows, and what is computed of rows below is complete."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+from postgres import Database
+
+ROWS = 400
+SCRIPT = """
+SET 'everfold.compat.rules' = 'extended';
+CREATE TABLE click (page STRING, who STRING, n INT)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'scan.max-files-per-batch' = '1');
+CREATE TABLE most (most BIGINT, pages BIGINT, least STRING, total BIGINT, PRIMARY KEY (most) NOT ENFORCED) WITH ({options});
+INSERT INTO most
+SELECT most % 7 AS most, COUNT(*), {calls}
+FROM (SELECT page, SUM(n) AS most FROM click GROUP BY page)
+GROUP BY most % 7 {having};
+"""
+OLD = {"calls": "CAST(NULL AS STRING), CAST(NULL AS BIGINT)", "having": "HAVING COUNT(*) > 4"}
+NEW = {"calls": "MIN(page), SUM(most)", "having": "HAVING COUNT(*) < 8"}
+STAGES: dict[str, Callable[[Path], bool]] = {
+    "the change is settled": lambda folder: len(json.loads((folder / "manifest.json").read_text())["versions"]) == 2,
+    "the first batch is planned": lambda folder: len(numbers(folder / "checkpoints/1/offsets")) > 2,
+    "the first batch is done": lambda folder: len(numbers(folder / "checkpoints/1/commits")) > 2,
+}
+
+
+def numbers(log: Path) -> list[Path]:
+    return list(log.glob("[0-9]*"))
+
+
+def put(folder: Path, number: int) -> None:
+    (folder / "in").mkdir(exist_ok=True)
+    made = random.Random(number)
+    rows = [{"page": f"p{made.randrange(40)}", "who": "a", "n": made.randrange(-20, 20)} for _ in range(ROWS)]
+    (folder / "in" / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "everfold", "run", "job.sql", "--state", "state", "--refresh"]
+    with (folder / "log.txt").open("ab") as out:
+        return subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, start_new_session=True)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_refresh_that_is_killed(stage: str, tmp_path: Path, database: Database) -> None:
+    database.run("CREATE TABLE most (most bigint PRIMARY KEY, pages bigint, least text, total bigint)")
+    options = ", ".join(f"'{key}' = '{value}'" for key, value in database.options("most").items())
+
+    def ended(job: subprocess.Popen[bytes]) -> None:
+        assert job.wait(timeout=300) == 0, (tmp_path / "log.txt").read_text()
+
+    (tmp_path / "job.sql").write_text(SCRIPT.format(options=options, **OLD))
+    for number in range(2):
+        put(tmp_path, number)
+    ended(start(tmp_path))
+    put(tmp_path, 2)
+    (tmp_path / "job.sql").write_text(SCRIPT.format(options=options, **NEW))
+    job = start(tmp_path)
+    while job.poll() is None and not STAGES[stage](tmp_path / "state"):
+        time.sleep(0.002)
+    killed = job.poll() is None
+    os.killpg(job.pid, signal.SIGKILL) if killed else None
+    job.wait()
+    ended(start(tmp_path))
+    expected = duckdb.sql(
+        f"""
+        WITH groups AS (SELECT page, SUM(n)::BIGINT AS most FROM read_json('{tmp_path}/in/*.json') GROUP BY page)
+        SELECT most % 7, COUNT(*), MIN(page), SUM(most)::BIGINT FROM groups GROUP BY most % 7 HAVING COUNT(*) < 8
+        """
+    ).fetchall()
+    assert sorted(database.run("SELECT * FROM most")) == sorted(expected)
+    assert killed, "the job ended before it could be killed"
