@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from everfold.connectors.registry import connected
 from everfold.sql.planner import Session, Submit
 
 CASES = Path(__file__).parent / "cases" / "compat"
+MOST_S = 0.3
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,16 @@ def test_a_query_that_has_not_changed_keeps_all(change: Change) -> None:
         found, _ = judged(change.tables + text, change.tables + text, change.dialect)
         assert found.verdict.value == "fully compatible"
         assert all(each.status is Status.KEPT for each in found.columns)
+
+
+def test_a_judgement_takes_no_time_to_speak_of() -> None:
+    """How long it takes, as a command too: `benchmarks/check_times.py`."""
+    took = []
+    for change in ALL:
+        began = time.process_time()
+        judged(change.tables + change.old, change.tables + change.new)
+        took.append(time.process_time() - began)
+    assert max(took[1:]) < MOST_S  # the first one imports
 
 
 def test_names_of_cases_are_unique() -> None:
