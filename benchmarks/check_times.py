@@ -44,16 +44,17 @@ class Pair:
     old: str
     new: str
     verdict: Verdict
+    dialect: str
 
 
 def pairs(path: Path) -> Iterator[Pair]:
     """The pairs of a file of cases."""
     read = yaml.safe_load(path.read_text(encoding="utf-8"))
-    tables = read.get("tables", "")
+    tables, dialect = read.get("tables", ""), read.get("dialect", "flink")
     for query in read["queries"]:
         for change in query["changes"]:
             old, new = tables + query["old"], tables + change["new"]
-            yield Pair(name=change["name"], old=old, new=new, verdict=Verdict(change["verdict"]))
+            yield Pair(name=change["name"], old=old, new=new, verdict=Verdict(change["verdict"]), dialect=dialect)
 
 
 def in_process(pair: Pair) -> int:
@@ -63,7 +64,7 @@ def in_process(pair: Pair) -> int:
         for name, text in (("old", pair.old), ("new", pair.new))
     )
     with redirect_stdout(io.StringIO()):
-        return check(old, new, RunOptions(), "text")
+        return check(old, new, RunOptions(dialect=pair.dialect), "text")
 
 
 def as_command(pair: Pair) -> int:
@@ -72,7 +73,7 @@ def as_command(pair: Pair) -> int:
         files = [Path(folder, "old.sql"), Path(folder, "new.sql")]
         for file, text in zip(files, (pair.old, pair.new), strict=True):
             file.write_text(text, encoding="utf-8")
-        command = [sys.executable, "-m", "everfold", "check", *map(str, files)]
+        command = [sys.executable, "-m", "everfold", "check", *map(str, files), "--dialect", pair.dialect]
         return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=_ENVIRONMENT).returncode
 
 
