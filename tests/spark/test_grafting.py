@@ -158,3 +158,37 @@ def test_a_group_above_groups_begins_with_what_they_have(run: Run, tmp_path: Pat
     assert held() == {8: 1, 6: 2, 3: 1}
     put(tmp_path, "3.json", [("b", 2, "00:06"), ("c", 3, "00:07")])
     assert held() == {8: 2, 6: 2}
+
+
+def test_an_insert_without_operators_in_front_of_one_that_goes_on(run: Run, tmp_path: Path) -> None:
+    sums, copies = f"INSERT INTO sums SELECT k, SUM(x) {MINUTES};", "INSERT INTO counts SELECT k, x FROM t;"
+
+    def go(*inserts: str, options: tuple[str, ...] = ("--suspend",)) -> None:
+        done = run(f"{TABLES}EXECUTE STATEMENT SET BEGIN\n{' '.join(inserts)}\nEND;", *options)
+        assert done.code == 0, done.err
+
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
+    go(sums)
+    put(tmp_path, "2.json", [("a", 5, "00:03")])
+    go(copies, sums, options=())
+    rows = {
+        table: sorted(
+            (row["k"], row["v"])
+            for file in (tmp_path / table).glob("*.json")
+            for row in map(json.loads, file.read_text().splitlines())
+        )
+        for table in ("sums", "counts")
+    }
+    # The copies are of all rows, as before; what goes on goes on.
+    assert rows == {"sums": [("a", 6), ("b", 9)], "counts": [("a", 1), ("a", 5), ("b", 9)]}
+
+
+def test_a_reset_to_other_operators(run: Run, tmp_path: Path) -> None:
+    sums, counts = f"SELECT k, SUM(x) AS v {MINUTES}", "SELECT k, COUNT(*) AS v FROM t GROUP BY k"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
+    answered(run(f"{sums};", "--suspend"))
+    put(tmp_path, "2.json", [("a", 5, "00:03")])
+    both = f"{counts} UNION ALL {sums}"
+    assert sorted(row["v"] for row in answered(run(f"{both};", "--on-change", "reset"))) == [1, 5]
+    put(tmp_path, "3.json", [("c", 2, "02:04")])
+    assert answered(run("SELECT k, x AS v FROM t;", "--on-change", "reset")) == [{"k": "c", "v": 2}]
