@@ -5,12 +5,18 @@ READY := $(VENV)/.everfold-ready
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
+# Parts of test-all. A file here says that a part has passed, and since when no file may have changed.
+PASSED := scratch/passed
+FILES := $(shell find src tests -type f -not -path '*/__pycache__/*') pyproject.toml requirements.lock
+CASES := $(patsubst %/,%,$(sort $(dir $(wildcard tests/cases/*/*.case.yaml))))
+BEGIN = mkdir -p $(@D) && touch $@.begun
+END = $(if $(PYTEST_ARGS),,mv $@.begun $@)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all bench docs lock clean
+.PHONY: help setup demo test test-all test-cases test-spark test-servers test-kills test-properties bench docs lock clean
 
 help: # list the recipes
-	@awk -F ':.*# ' '/^[a-z-]+:.*# / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*# ' '/^[a-z-]+:.*# / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) # make the environment in .venv: Python packages as locked, and everfold itself
 
@@ -27,9 +33,33 @@ test: $(READY) # check everything that takes minutes: style, types, layers, ever
 	@$(BIN)/everfold check-setup --quiet
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: $(READY) # check everything: every case on Spark too, and the slow tests that kill processes
-	@$(BIN)/everfold check-setup --quiet
-	@$(PYTEST) --everfold-engine=all $(PYTEST_ARGS)
+test-all: test test-cases test-spark test-servers test-kills test-properties # check everything, hours: `make test` and the parts below that have not passed yet; -k goes on behind one that fails
+
+test-cases: $(CASES:tests/%=$(PASSED)/%) # a part of test-all: every case on Spark, folder by folder
+
+test-spark: $(PASSED)/spark # a part of test-all: slow tests on Spark
+
+test-servers: $(PASSED)/servers # a part of test-all: slow tests with Kafka and PostgreSQL
+
+test-kills: $(PASSED)/kills # a part of test-all: processes that are killed, disks that fill, servers that go away
+
+test-properties: $(PASSED)/properties # a part of test-all: many random queries
+
+$(PASSED)/cases/%: $(FILES) | $(READY)
+	@$(BEGIN)
+	@$(PYTEST) --everfold-engine=spark tests/cases/$* $(PYTEST_ARGS)
+	@$(END)
+
+NOWHERE_ELSE := --ignore=tests/cases --ignore=tests/faults --ignore=tests/property
+$(PASSED)/spark: SLOW := -m "slow and not (kafka or postgres)" $(NOWHERE_ELSE)
+$(PASSED)/servers: SLOW := -m "slow and (kafka or postgres)" $(NOWHERE_ELSE)
+$(PASSED)/kills: SLOW := -m slow tests/faults
+$(PASSED)/properties: SLOW := -m slow tests/property
+
+$(PASSED)/%: $(FILES) | $(READY)
+	@$(BEGIN)
+	@$(PYTEST) $(SLOW) $(PYTEST_ARGS)
+	@$(END)
 
 bench: $(READY) # compare everfold with Flink and with Spark's own aggregation
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python "matplotlib>=3.10,<4"

@@ -14,7 +14,7 @@ from everfold.connectors.options import Option
 from everfold.plan.nodes import Table
 from everfold.sql.functions import registry as functions
 from everfold.sql.functions.entry import Lacks
-from everfold.sql.settings import FAMILIES, OPTIONS
+from everfold.sql.settings import FAMILIES, OPTIONS, TOPIC_PROPERTIES
 
 HERE = Path(__file__).parent
 _MADE = "<!-- made by docs/generate.py from the registries: do not edit -->"
@@ -41,6 +41,10 @@ def functions_page() -> Iterator[str]:
     yield "Each takes `FILTER (WHERE …)` and, where that makes sense, `DISTINCT`. Types and results are Flink's."
     yield ""
     yield from _table(("function", "what it means"), map(_aggregate, aggregates.names()))
+    yield from ("", "## Aggregate functions that Lenses SQL brings", "")
+    yield "Its own names, where they differ, are in [Lenses SQL](lenses.md)."
+    yield ""
+    yield from _table(("function", "what it means"), map(_aggregate, aggregates.names("lenses")))
     yield from ("", "## Functions of OVER windows", "", "Beside the aggregate functions. They take no frame.", "")
     yield from _table(("function", "what it means"), map(_aggregate, aggregates.names_of_windows()))
     yield from ("", "## Scalar functions and operators", "")
@@ -73,6 +77,10 @@ def options_page() -> Iterator[str]:
     yield from _table(
         ("option", "default", "meaning"), ((_code(o.key), _code(o.default or ""), o.meaning) for o in meant)
     )
+    yield from ("", "## Topics of Lenses SQL", "")
+    yield "`SET defaults.topic.<property> = value` for all, `SET topic.<name>.<property> = value` for one, before it is declared or written."
+    yield ""
+    yield from _table(("property", "meaning"), ((_code(o.key), o.meaning) for o in TOPIC_PROPERTIES.values()))
     yield from ("", "## Options of Flink's that are accepted", "")
     yield "They change nothing here; setting one gives a note. Where only one value is named, any other is refused."
     yield ""

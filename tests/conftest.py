@@ -29,6 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         if "kafka_broker" in getattr(item, "fixturenames", ()):
             item.add_marker("kafka")
+        if "postgres_server" in getattr(item, "fixturenames", ()):
+            item.add_marker("postgres")
         if any(item.get_closest_marker(name) is not None for name in ("spark", "kafka")):
             item.add_marker(pytest.mark.xdist_group(item.path.name if item.path.suffix == ".yaml" else "java"))
     items.sort(key=_needs_java)

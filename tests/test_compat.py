@@ -31,6 +31,7 @@ class Change:
     columns: dict[str, str] = field(default_factory=dict)
     notes: int = 0
     tables: str = ""
+    dialect: str = "flink"
 
     def __str__(self) -> str:
         return f"{self.file}: {self.name}"
@@ -41,19 +42,19 @@ def changes() -> Iterator[Change]:
         read: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
         for query in read["queries"]:
             for change in query["changes"]:
-                tables = read.get("tables", "")
-                yield Change(file=path.name.partition(".")[0], old=query["old"], tables=tables, **change)
+                of_file = {name: read[name] for name in ("tables", "dialect") if name in read}
+                yield Change(file=path.name.partition(".")[0], old=query["old"], **of_file, **change)
 
 
 ALL = list(changes())
 
 
-def judged(old: str, new: str) -> tuple[Judgement, list[str]]:
+def judged(old: str, new: str, dialect: str) -> tuple[Judgement, list[str]]:
     notes: list[str] = []
     shapes = []
     terms = REFERENCE
     for text in (old, new):
-        session = Session(lenient=True, notes=notes.append, connected=connected)
+        session = Session({"everfold.dialect": dialect}, lenient=True, notes=notes.append, connected=connected)
         submits = [each for each in session.run(text) if isinstance(each, Submit)]
         shapes.append([shape_of(root) for each in submits for root in each.roots])
         notes += [each.diagnostics[0].message for each in session.catalog.excused or ()]
@@ -63,7 +64,7 @@ def judged(old: str, new: str) -> tuple[Judgement, list[str]]:
 
 @pytest.mark.parametrize("change", ALL, ids=str)
 def test_what_is_said_of_a_change(change: Change) -> None:
-    found, notes = judged(change.tables + change.old, change.tables + change.new)
+    found, notes = judged(change.tables + change.old, change.tables + change.new, change.dialect)
     codes = [each.code for operator in found.operators for each in operator.findings]
     assert (found.verdict.value, sorted(set(codes))) == (change.verdict, sorted(change.codes)), found
     shown = {each.name: each.status.value for each in found.columns if each.name in change.columns}
@@ -74,7 +75,7 @@ def test_what_is_said_of_a_change(change: Change) -> None:
 @pytest.mark.parametrize("change", ALL, ids=str)
 def test_a_query_that_has_not_changed_keeps_all(change: Change) -> None:
     for text in (change.old, change.new):
-        found, _ = judged(change.tables + text, change.tables + text)
+        found, _ = judged(change.tables + text, change.tables + text, change.dialect)
         assert found.verdict.value == "fully compatible"
         assert all(each.status is Status.KEPT for each in found.columns)
 

@@ -11,6 +11,8 @@ _NAMES = (
     "jaas.config", "http-headers",
 )  # fmt: skip
 _OPTION = re.compile(r"'(?P<name>(?:[^'\n]|'')*)'\s*[^'\w\s]?\s*(?=')")
+_SET = re.compile(r"\bSET\s+(?P<name>[\w.`-]+)\s*=\s*(?P<text>'(?:[^']|'')*(?:'|\Z)|[^\s;'][^;\n]*)", re.I)
+"""SET of Lenses SQL, whose names and values need no quotes."""
 _VALUE = re.compile(r"\s*(?P<text>'(?:[^']|'')*(?:'|\Z))")
 
 
@@ -21,6 +23,7 @@ def is_secret(key: str) -> bool:
 
 def secret_values(text: str) -> Iterator[re.Match[str]]:
     """The texts (group `text`) that stand behind names of secret options, quotes included: behind `=`, or whatever was typed in its place."""
+    yield from (found for found in _SET.finditer(text) if is_secret(found["name"]))
     for option in _OPTION.finditer(text):
         if is_secret(option["name"]):
             value = _VALUE.match(text, option.end())

@@ -191,43 +191,74 @@ def test_a_rebuild_that_was_cut_off_is_finished_by_the_next_start(run: Run, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(FileSink, "go_back", dies)
+        patched.setattr(FileSink, "look_back", dies)
         assert job.run(fewer, "--on-change", "rebuild").code == 130
     assert in_files() == sums(job.rows)  # the new version is there, and has done nothing yet
     job.well(fewer)
     assert in_files() == sums([row for row in job.rows if row[0] != "b"])
 
 
-# --- a table of PostgreSQL --------------------------------------------------------------------------------------------
+# --- rows by key ------------------------------------------------------------------------------------------------------
 
 
-def test_a_table_is_overwritten_by_key(run: Run, database: Database) -> None:
-    database.run("CREATE TABLE o (k text PRIMARY KEY, a bigint)")
-    options = ", ".join(f"'{key}' = '{value}'" for key, value in database.options("o").items())
-    job = Job(run, f"CREATE TABLE o (k STRING, a BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ({options});")
+class Keyed:
+    """A table whose rows are found by a key: `o` of PostgreSQL, or a topic."""
 
-    def content() -> dict[str, int]:
-        return dict(database.run("SELECT k, a FROM o"))
+    def __init__(self, kind: str, request: pytest.FixtureRequest) -> None:
+        self.kind = kind
+        if kind == "jdbc":
+            self._database: Database = request.getfixturevalue("database")
+            self._database.run("CREATE TABLE o (k text PRIMARY KEY, a bigint)")
+            options = self._database.options("o")
+        else:
+            self._broker: KafkaBroker = request.getfixturevalue("kafka_broker")
+            self._topic = f"keyed-{time.time_ns()}"
+            self._broker.create_topic(self._topic)
+            servers = {"properties.bootstrap.servers": self._broker.bootstrap_servers}
+            options = {"connector": kind, "topic": self._topic, "key.format": "raw", "value.format": "json", **servers}
+        said = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+        self.ddl = f"CREATE TABLE o (k STRING, a BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ({said});"
 
-    query = "INSERT INTO o SELECT k, {} FROM t {}GROUP BY k;"
-    old = query.format("SUM(CAST(x AS BIGINT))", "")
+    def content(self) -> dict[str, int]:
+        if self.kind == "jdbc":
+            return dict(self._database.run("SELECT k, a FROM o"))
+        newest = {each.key.decode(): each.value for each in self._broker.consume(self._topic) if each.key is not None}
+        return {key: json.loads(value)["a"] for key, value in newest.items() if value is not None}
+
+
+@pytest.fixture(params=["jdbc", pytest.param("upsert-kafka", marks=[pytest.mark.kafka, pytest.mark.slow])])
+def keyed(request: pytest.FixtureRequest) -> Keyed:
+    return Keyed(request.param, request)
+
+
+def test_a_table_is_overwritten_by_key(run: Run, keyed: Keyed) -> None:
+    job = Job(run, keyed.ddl)
+    query = "INSERT INTO o SELECT k, {} FROM t {}GROUP BY k{};"
+    small = query.format("SUM(CAST(x AS BIGINT))", "", " HAVING SUM(x) < 500")
     job.put(("a", 1, "00:01"), ("b", 2, "00:30"))
-    job.well(old)
-    job.put(("a", 3, "01:01"), ("c", 4, "02:30"))
-    job.well(query.format("SUM(CAST(x AS BIGINT)) + 100 * COUNT(*)", ""), "--on-change", "accept")
-    assert content() == {"a": 104, "b": 2, "c": 104}
-    assert "rows are overwritten by their PRIMARY KEY" in rollback(0)
+    job.well(small)
+    job.put(("a", 3, "01:01"), ("c", 4, "02:30"), ("large", 500, "02:40"))
+    job.well(query.format("SUM(CAST(x AS BIGINT)) + 100 * COUNT(*)", "", ""), "--on-change", "accept")
+    assert keyed.content() == {"a": 104, "b": 2, "c": 104, "large": 600}
+    assert "keys that only later versions wrote are counted when the job has caught up" in rollback(0)
     job.put(("b", 5, "03:00"))
-    job.well(old)
-    assert content() == {"a": 4, "b": 7, "c": 4}
+    said = job.well(small)
+    later = "note: table `o`: keys that only later versions wrote and that did not come again"
+    assert f"{later}: 1 (large); --prune deletes their rows" in said
+    assert keyed.content() == {"a": 4, "b": 7, "c": 4, "large": 600}
+    assert f"{later}, now deleted: 1" in job.well(small, "--prune")
+    assert keyed.content() == {"a": 4, "b": 7, "c": 4}
 
-    largest = query.format("MAX(x)", "WHERE k <> 'a' ")
+    largest = query.format("MAX(x)", "WHERE k <> 'a' ", " HAVING MAX(x) < 500")
     said = job.well(largest, "--on-change", "rebuild")
-    assert "note: `o` (jdbc): rows are overwritten by their PRIMARY KEY as they come again; keys that do not" in said
+    assert (
+        f"note: `o` ({keyed.kind}): rows are overwritten by their PRIMARY KEY as they come again; keys that do not"
+        in said
+    )
     assert "note: table `o`: keys that did not come again: 1 (a); --prune deletes their rows" in said
-    assert content() == {"a": 4, "b": 5, "c": 4}
+    assert keyed.content() == {"a": 4, "b": 5, "c": 4}
     assert "now deleted: 1" in job.well(largest, "--prune")
-    assert content() == {"b": 5, "c": 4}
+    assert keyed.content() == {"b": 5, "c": 4}
 
 
 @pytest.mark.slow

@@ -150,3 +150,12 @@ def test_fields_without_names_keep_their_places(environment: TableEnvironment, b
     )
     assert sorted(environment.sql_query("SELECT b FROM lines").collect()) == [("x",), ("y",)]
     assert sorted(environment.sql_query("SELECT c, a FROM lines").collect()) == [("", 1), ("20", 2)]
+
+
+def test_lenses_sql(spark: SparkSession, bids: Path) -> None:
+    environment = TableEnvironment(spark, dialect="lenses", base_folder=bids)
+    environment.execute_sql("SET 'everfold.dialect' = 'flink';" + DDL)
+    environment.execute_sql("SET 'everfold.dialect' = 'lenses';")
+    found = environment.sql_query("SELECT STREAM SUM(price) AS total FROM Bid WINDOW BY TUMBLE 10m GROUP BY price > 0")
+    last = {row["_key"]["window"]["start"]: row["total"] for row in found.collect()}
+    assert last == {at(0): Decimal("11.00"), at(10): Decimal("10.00")}

@@ -2,6 +2,28 @@
 
 from __future__ import annotations
 
-from everfold.aggregates import algebraic, approximate, bags, distributive, ranking, sequences, single, variance
+from everfold.aggregates import (
+    algebraic,
+    approximate,
+    bags,
+    distributive,
+    extremes,
+    frequencies,
+    ranking,
+    sequences,
+    single,
+    variance,
+)
 
-__all__ = ["algebraic", "approximate", "bags", "distributive", "ranking", "sequences", "single", "variance"]
+__all__ = [
+    "algebraic",
+    "approximate",
+    "bags",
+    "distributive",
+    "extremes",
+    "frequencies",
+    "ranking",
+    "sequences",
+    "single",
+    "variance",
+]

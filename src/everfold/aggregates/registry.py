@@ -95,14 +95,14 @@ class Aggregate(ABC):
     argument, while other functions get only the rows that FILTER keeps. adds_up: slots merge by addition, so that whole numbers among them can be
     subtracted again. over_only: the function is one of windows, not of groups; it takes no frame. by_rows: over a window it sees the rows up to its own,
     without later peers; rows_in_batch: in a batch only. forward: it sees its own row and those behind it, which a stream does not have. of_order: its
-    argument is the order key of the window.
+    argument is the order key of the window. dialect: which SQL calls it by its name; another may do so by another name.
     """
 
     name: ClassVar[str]
     arity: ClassVar[tuple[int, int]] = (1, 1)
     constant: ClassVar[int | None] = None
     clause: ClassVar[str | None] = None
-    default: ClassVar[str | None] = None
+    default: ClassVar[str | int | None] = None
     wrapped: ClassVar[tuple[str, ...]] = ()
     hashed: ClassVar[bool] = False
     skips_nulls: ClassVar[bool] = True
@@ -116,6 +116,7 @@ class Aggregate(ABC):
     rows_in_batch: ClassVar[bool] = False
     forward: ClassVar[bool] = False
     of_order: ClassVar[bool] = False
+    dialect: ClassVar[str] = "flink"
 
     def constant_value(self, value: object) -> object | None:
         """A constant as kernels take it; None if it must not be that."""
@@ -186,9 +187,9 @@ def lookup(name: str) -> Aggregate | None:
     return _REGISTRY.get(name)
 
 
-def names() -> tuple[str, ...]:
-    """The names of the functions of groups, sorted."""
-    return tuple(sorted(name for name, entry in _REGISTRY.items() if not entry.over_only))
+def names(dialect: str = "flink") -> tuple[str, ...]:
+    """The names of the functions of groups that a dialect brings, sorted."""
+    return tuple(sorted(name for name, entry in _REGISTRY.items() if not entry.over_only and entry.dialect == dialect))
 
 
 def names_of_windows() -> tuple[str, ...]:

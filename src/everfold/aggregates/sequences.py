@@ -1,4 +1,4 @@
-"""Aggregates over the rows in their order: FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG, JSON_ARRAYAGG, JSON_OBJECTAGG.
+"""Aggregates over the rows in their order: FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG, COLLECT_LIST, JSON_ARRAYAGG, JSON_OBJECTAGG.
 
 Where rows may be taken back, all of them keep a sequence (`lists.py`). Over inserts, FIRST_VALUE and LAST_VALUE keep one value and LISTAGG its text.
 """
@@ -12,6 +12,7 @@ from dataclasses import replace
 from everfold.aggregates import lists, twins
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Aggregate, Distinct, Fault, Over, Signature, Slot, aggregate
+from everfold.aggregates.several import whole_number
 from everfold.types import (
     STRING,
     ArrayType,
@@ -195,6 +196,60 @@ class ArrayAgg(_Sequence):
     def _present(of: Signature, over: Over) -> Over:
         (text,) = over.texts
         return over if of.constants != ("IGNORE",) else over.where(f"{text} IS NOT NULL")
+
+
+@aggregate("COLLECT_LIST")
+class CollectList(_Sequence):
+    """The first n values that are not NULL as an array, in the order in which they came: `COLLECT(x, n)` of Lenses SQL; without n all of them."""
+
+    dialect = "lenses"
+    arity = (1, 2)
+    constant = 1
+    distinct = Distinct.REFUSED
+    unique = False
+
+    def constant_value(self, value: object) -> object | None:
+        return whole_number(value)
+
+    def result_type(self, of: Signature) -> DataType | None:
+        return None if isinstance(of.args[0], NullType) else ArrayType(element=of.args[0].as_nullable(), nullable=False)
+
+    def element_type(self, of: Signature) -> DataType:
+        return of.args[0]
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return super().update(of, columns, sign) if of.retracting else (self._first(of, columns[0].drop_nulls()),)
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return super().merge(of, slots) if of.retracting else (self._first(of, lists.elements_of(slots[0])),)
+
+    def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
+        found = values.list.eval(self._kept(of, pl.element())) if of.retracting else values
+        return found.fill_null([])
+
+    def spark_sql(self, of: Signature, over: Over) -> str:
+        values = twins.spark_list(replace(over, distinct=self.unique))
+        return values if not of.constants else f"slice({values}, 1, {of.constants[0]})"
+
+    def duckdb_sql(self, of: Signature, over: Over) -> str:
+        found = f"coalesce({twins.duckdb_list(replace(over, distinct=self.unique))}, [])"
+        return found if not of.constants else f"({found})[1:{of.constants[0]}]"
+
+    def _first(self, of: Signature, values: pl.Expr) -> pl.Expr:
+        return self._kept(of, values).implode()
+
+    def _kept(self, of: Signature, values: pl.Expr) -> pl.Expr:
+        if self.unique:
+            values = values.unique(maintain_order=True)
+        return values.head(of.constants[0]) if of.constants else values  # type: ignore[arg-type]
+
+
+@aggregate("COLLECT_SET")
+class CollectSet(CollectList):
+    """The first n values that are not NULL, each once, as an array in the order in which they came: `COLLECT_UNIQUE(x, n)` of Lenses SQL; without n all
+    of them."""
+
+    unique = True
 
 
 class _Json(_Sequence):

@@ -48,6 +48,14 @@ def _format_option(*formats: str, help: str) -> Callable[[_Command], _Command]:
     return click.option("--format", "format_", type=choice, default="text", show_default=True, help=help)
 
 
+_dialect = click.option(
+    "--dialect",
+    type=click.Choice(["flink", "lenses"]),
+    default="flink",
+    show_default=True,
+    help="The SQL dialect; a script can change it: SET 'everfold.dialect'.",
+)
+
 _sink_duplicates = click.option(
     "--sink-duplicates",
     type=click.Choice(["refuse", "accept"]),
@@ -68,7 +76,7 @@ def _script_options(command: Any) -> Any:
         click.option(
             "--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, or one of Spark's (spark.*)."
         ),
-        click.option("--dialect", type=click.Choice(["flink"]), default="flink", help="The SQL dialect."),
+        _dialect,
     ):
         command = option(command)
     return command
@@ -110,7 +118,7 @@ def _script_options(command: Any) -> Any:
 @click.option(
     "--prune",
     is_flag=True,
-    help="When a rebuilt job has caught up, delete the rows of jdbc tables whose keys did not come again.",
+    help="When a job that was rebuilt or rolled back has caught up, delete the rows of jdbc and upsert-kafka tables whose keys did not come again.",
 )
 def run(
     script: str | None,
@@ -199,7 +207,7 @@ def explain(
     help="Judge as Realtime Compute for Apache Flink does (the default), or by all that everfold can keep: as SET 'everfold.compat.rules' does.",
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, for both scripts.")
-@click.option("--dialect", type=click.Choice(["flink"]), default="flink", help="The SQL dialect.")
+@_dialect
 def check(
     scripts: tuple[str, ...], state: Path | None, format_: Any, rules: str | None, conf: tuple[str, ...], dialect: str
 ) -> None:
@@ -225,6 +233,22 @@ def check(
     chosen = {} if rules is None else {"everfold.compat.rules": rules}
     options = RunOptions(conf={**pairs(conf, "--conf"), **chosen}, dialect=dialect)
     sys.exit(command.check(old, Script.read(scripts[-1], None), options, format_))
+
+
+@everfold.command()
+@click.argument("script", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--from", "old", type=click.Choice(["flink", "lenses"]), required=True, help="The dialect of SCRIPT.")
+@click.option("--to", "new", type=click.Choice(["flink", "lenses"]), required=True, help="The dialect wanted.")
+def translate(script: str, old: Any, new: Any) -> None:
+    """Print SCRIPT in the words of another dialect, if it can be said there, and prove that both are one plan.
+
+    \b
+    everfold translate --from lenses --to flink sessions.sql
+    """
+    from everfold.cli import translate as command
+    from everfold.cli.run import Script
+
+    command.translate(Script.read(script, None), old, new)
 
 
 @everfold.command()

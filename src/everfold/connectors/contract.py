@@ -240,12 +240,12 @@ class _Sink:
         """Sentences for the author of the table."""
         return self.options.notes
 
-    def go_back(self, past: Past) -> None:
-        """Called after `prepare`, at every start of a job that has gone back in its input: what batches have written that do not count any more
+    def look_back(self, past: Past) -> None:
+        """Called after `prepare`, at every start of a job that has been another one: what batches have written that do not count any more
         is taken back, where that can be. To do it again changes nothing."""
 
     def left_over(self, *, prune: bool) -> str | None:
-        """Called when a job that began anew has caught up: the rows of before that did not come again, as a sentence; `prune` deletes them.
+        """Called when a job that went back has caught up: the rows of what it left that did not come again, as a sentence; `prune` deletes them. A batch may be written meanwhile.
         None if there are none, or if the sink does not look."""
         return None
 

@@ -13,6 +13,7 @@ _WHERE = {
     "filesystem": "everfold.connectors.filesystem.connector",
     "kafka": "everfold.connectors.kafka.connector",
     "upsert-kafka": "everfold.connectors.kafka.upsert",
+    "topic": "everfold.connectors.kafka.topic",
     "jdbc": "everfold.connectors.jdbc.connector",
     "print": "everfold.connectors.printing",
     "blackhole": "everfold.connectors.blackhole",

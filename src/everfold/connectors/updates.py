@@ -9,7 +9,7 @@ from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating
-from everfold.plan.keys import unique_key
+from everfold.plan.keys import unique_keys
 from everfold.plan.nodes import Join, Root, Sink, Table, streamed, tables_of, walk_plan
 
 
@@ -57,8 +57,7 @@ def check_changes(root: Root) -> None:
 
 
 def _check_sink(sink: Sink) -> None:
-    key = unique_key(sink.input)
-    keys = () if key is None else (frozenset(key),)
+    keys = tuple(map(frozenset, unique_keys(sink.input)))
     try:
         check_sink_takes(sink.table, changelog_of(sink.input), keys)
     except UnsupportedFeature as error:

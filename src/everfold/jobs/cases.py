@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External
 from everfold.memory.part import Part, Ran
-from everfold.plan.changelog import KIND, ChangelogMode
+from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.plan.nodes import Collect, Table, streamed, tables_of, walk_plan
 from everfold.types import physical
 
@@ -109,14 +109,20 @@ class _Reader:
     streaming: bool
 
     def __call__(self, spark: SparkSession, name: str, table: Table) -> DataFrame:
+        from pyspark.sql.functions import expr
+
         self.folder.mkdir(parents=True, exist_ok=True)
         columns = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(table.columns)]
-        if table.changelog is not ChangelogMode.INSERT_ONLY:
-            columns.append(f"{KIND} TINYINT")
-        schema = ", ".join(columns)
-        if not self.streaming:
-            return spark.read.schema(schema).parquet(str(self.folder))
-        return spark.readStream.name(name).schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
+        changing = table.changelog is not ChangelogMode.INSERT_ONLY
+        schema = ", ".join([*columns, f"{KIND} TINYINT"] if changing else columns)
+        if self.streaming:
+            reader = spark.readStream.name(name).schema(schema).option("maxFilesPerTrigger", 1)
+            frame = reader.parquet(str(self.folder))
+        else:
+            frame = spark.read.schema(schema).parquet(str(self.folder))
+        # Rows that do not say what they are are new ones.
+        inserts = f"CAST({RowKind.INSERT.value} AS TINYINT)"
+        return frame.withColumn(KIND, expr(f"coalesce({KIND}, {inserts})")) if changing else frame
 
 
 def _whole(batch: Mapping[str, pa.Table], root: Collect) -> dict[str, pa.Table]:

@@ -1,4 +1,4 @@
-"""A job that began anew, on its way to where it stood before: when it is there, and what is then left over in its tables."""
+"""A job that went back in its input, on its way to where it stood before: when it is there, and what is then left over in its tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 
 @dataclass(slots=True)
 class CatchingUp:
-    """checkpoint: the job's own. earlier: those it had before it began anew, oldest first. prune: whether what is left over is deleted. note: told what is."""
+    """checkpoint: the job's own. earlier: those of the versions that it left, oldest first. prune: whether what is left over is deleted. note: told what is."""
 
     checkpoint: Path
     earlier: Sequence[Path]
@@ -54,10 +54,10 @@ class CatchingUp:
         if self.done:
             return
         self.done = True
-        for target in self.targets:
-            said = target.sink.left_over(prune=self.prune)
-            if said is not None:
-                self.note(said)
+        said = [target.sink.left_over(prune=self.prune) for target in self.targets]
+        for each in dict.fromkeys(said):  # several may write one table
+            if each is not None:
+                self.note(each)
 
     def _passed(self, source: OpenedSource, offsets: Mapping[str, str]) -> bool:
         then = self._then(source.name)

@@ -244,7 +244,7 @@ class Engine:
             sources.origin, sources.earlier = manifest.origin, earlier
             if manifest.past is not None:
                 for target in targets:
-                    target.sink.go_back(manifest.past)
+                    target.sink.look_back(manifest.past)
             router = StreamJob(
                 spark=spark,
                 folder=folder,
@@ -261,12 +261,12 @@ class Engine:
                 stopping=stopping,
                 catching_up=CatchingUp(
                     checkpoint=folder.checkpoint(manifest.current),
-                    earlier=earlier,
+                    earlier=[folder.checkpoint(each.epoch) for each in manifest.left],
                     targets=targets,
                     prune=consent.prune,
                     note=consent.note,
                 )
-                if earlier
+                if manifest.left
                 else None,
             ).run()
             return Finished(

@@ -4,7 +4,7 @@ manifest.json        every version of the query; names the current checkpoint, s
 checkpoints/<epoch>/ Spark's checkpoint
 control/             control files: flush, tick, past
 backfill/<version>/  what the version's first batch is told of the past
-sinks/               what sinks have applied
+sinks/               what sinks have applied, and which keys there were when a version began
 sources/, beside/    rows that are kept as they were when the job started: of a table that is no stream, of the other side of a join. Of a rebuilt job: sources/<epoch>/
 lock, lock.jvm       held by the process that runs the job
 job.log              what Spark and its workers said
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MANIFEST_FORMAT = 3
-"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `sources`. Earlier formats, without them, are read too."""
+"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `filled`, `again` and `sources`. Earlier formats, without them, are read too."""
 _JVM_LOCK_PATIENCE_S = 10.0
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
@@ -203,12 +203,35 @@ class Manifest:
         return self.line(self.version)[-1][0].epoch
 
     @property
+    def left(self) -> tuple[Version, ...]:
+        """The versions that the job left when it last went back in its input, the oldest first; none if it never has."""
+        back = self._back
+        return () if back is None else self.versions[self._first_left(back) : self.versions.index(back)]
+
+    @property
+    def _back(self) -> Version | None:
+        """The version with which the job last went back in its input."""
+        return next((each for each, _ in self.line(self.version) if each.rebuilt or each.back_to is not None), None)
+
+    def _first_left(self, back: Version) -> int:
+        """Where the first version stands that was left."""
+        return 0 if back.back_to is None else self.versions.index(self.numbered(back.back_to)) + 1
+
+    @property
     def past(self) -> Past | None:
-        """Which batches count; None for a job that has never gone back, where all do."""
-        if not any(each.rebuilt or each.back_to is not None for each in self.versions):
+        """What a job has been that has had several versions; None for others."""
+        if len(self.versions) == 1:
             return None
         last = {version.epoch: batch for version, batch in self.line(self.version)}
-        return Past(job=self.job, epoch=self.current, last=last, origin=self.origin, sinks=self._sinks)
+        back = self._back
+        return Past(
+            job=self.job,
+            epoch=self.current,
+            last=last,
+            back=None if back is None else back.epoch,
+            left=None if back is None or back.rebuilt else self.versions[self._first_left(back)].epoch,
+            sinks=self._sinks,
+        )
 
     @property
     def _sinks(self) -> dict[str, frozenset[str]]:

@@ -28,7 +28,7 @@ def sink_notes(roots: Sequence[Root]) -> tuple[SinkNote, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
-    """What a user allows when a job begins anew. duplicates: rows may be in a table twice. prune: rows by key that do not come again are deleted.
+    """What a user allows when a job goes back in its input. duplicates: rows may be in a table twice. prune: rows by key that do not come again are deleted.
     refresh: the whole result is given again, as far as it is kept, when a changed job goes on. note: told what happens to the tables, a sentence at a time."""
 
     duplicates: bool = False

@@ -12,7 +12,7 @@ from itertools import count
 from everfold.compat.matching import matched
 from everfold.compat.shape import QueryShape
 from everfold.plan.nodes import Join, Plan, Root, Scan, Sink, StatefulNode, children, is_stateful, repeated, streamed
-from everfold.spark.stream import source_name
+from everfold.spark.naming import source_name
 
 
 def operators_of(roots: Sequence[Root]) -> list[StatefulNode]:

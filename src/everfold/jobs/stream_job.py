@@ -56,7 +56,7 @@ class StreamJob:
     """One streaming query over a job folder that this process has locked.
 
     suspend: at the end of bounded input stop without emitting what is open. batch_latency_ms: how long a batch of unbounded input gathers rows.
-    stopping: True when the job is to stop. catching_up: set for a job that began anew.
+    stopping: True when the job is to stop. catching_up: set for a job that went back.
     """
 
     spark: SparkSession

@@ -190,9 +190,8 @@ class SessionOperator(_Sessions):
         return self._complete(Clock.decode(self._clock, head.get("clock")))
 
     def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
-        """One row a key and time, of those whose session ends after `since`: `hash`, `start`, `seq` if their order matters, keys, slots."""
+        """One row a key and time: `hash`, `start`, `seq` if their order matters, keys, slots. None can be left out: rows of other tasks may lead from it to an open session."""
         rows = rows.with_columns(*normalised(self._layout.inputs, self._keys)).rename({"ts": "start"})
-        rows = rows.filter(pl.col("start") + self._gap_ms > since)
         facts = [pl.col("hash").first(), *(pl.col("seq").min() for _ in range(self.ordered))]
         folded = fold_rows(rows, ["start", *self._keys], self._layout.folds, facts)
         folded = settle(folded, self._layout.folds, whole=False)

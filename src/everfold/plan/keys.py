@@ -6,6 +6,8 @@ A sink that keeps one row a key can take a result that changes only if no two ro
 
 from __future__ import annotations
 
+from itertools import islice, product
+
 from everfold.plan import nodes
 from everfold.plan.expressions import Call, Expr, InputRef, conjuncts, inputs_of
 from everfold.types import (
@@ -16,31 +18,47 @@ from everfold.types import (
     DoubleType,
     FloatType,
     IntegerType,
+    RowType,
     StringType,
     TimestampType,
 )
 
+_MOST = 16
+"""How many keys of a result are looked at that differ only in which columns show them."""
+
 
 def unique_key(plan: nodes.Plan) -> tuple[int, ...] | None:
     """Columns in which no two rows agree that are there at the same time; none at all where there is one row at most. None: not known."""
+    return next(iter(unique_keys(plan)), None)
+
+
+def unique_keys(plan: nodes.Plan) -> tuple[tuple[int, ...], ...]:
+    """The same, with the others that show the same values: a column that stands twice, or by itself and in a ROW."""
     match plan:
         case nodes.Scan():
             names = [column.name for column in plan.table.columns]
-            return tuple(map(names.index, plan.table.primary_key)) or None
+            return _one(tuple(map(names.index, plan.table.primary_key)) or None)
         case nodes.GroupAggregate():
-            return tuple(range(len(plan.keys)))
-        case nodes.ChangelogNormalize() | nodes.WindowEmit():
-            return plan.keys
+            return _one(tuple(range(len(plan.keys))))
+        case nodes.ChangelogNormalize():
+            return _one(plan.keys)
+        case nodes.WindowEmit():
+            # window_time follows from the window's end.
+            return _one(tuple(at for at in plan.keys if at != plan.time_column))
         case nodes.Filter() | nodes.WatermarkAssigner() | nodes.OverAggregate() | nodes.Sort() | nodes.Limit():
-            return unique_key(plan.input)
+            return unique_keys(plan.input)
         case nodes.Rank():
-            return _ranked(plan)
+            return _one(_ranked(plan))
         case nodes.Project():
             return _projected(plan)
         case nodes.Join():
-            return _joined(plan)
+            return _one(_joined(plan))
         case _:
-            return None
+            return ()
+
+
+def _one(key: tuple[int, ...] | None) -> tuple[tuple[int, ...], ...]:
+    return () if key is None else (key,)
 
 
 def _ranked(plan: nodes.Rank) -> tuple[int, ...] | None:
@@ -54,16 +72,30 @@ def _ranked(plan: nodes.Rank) -> tuple[int, ...] | None:
     return tuple(columns) if single else (*columns, len(plan.input.schema))
 
 
-def _projected(plan: nodes.Project) -> tuple[int, ...] | None:
-    below = unique_key(plan.input)
-    if below is None:
-        return None
-    kept: dict[int, int] = {}
-    for at, each in enumerate(plan.expressions):
-        of = told_apart(each)
-        if isinstance(of, InputRef):
-            kept.setdefault(of.position, at)
-    return tuple(kept[at] for at in below) if all(at in kept for at in below) else None
+def _projected(plan: nodes.Project) -> tuple[tuple[int, ...], ...]:
+    found: dict[tuple[int, ...], None] = {}
+    for below in unique_keys(plan.input):
+        shown: dict[int, list[int]] = {at: [] for at in below}
+        for at, each in enumerate(plan.expressions):
+            parts = _parts(each)
+            if parts is not None and parts <= shown.keys():
+                for part in parts:
+                    shown[part].append(at)
+        alternatives = islice(product(*(shown[at] for at in below)), _MOST)
+        found |= {tuple(dict.fromkeys(each)): None for each in alternatives}
+    return tuple(found)
+
+
+def _parts(expr: Expr) -> frozenset[int] | None:
+    """The columns whose values an expression tells apart, and nothing else: one as it is, or the fields of a ROW; None for any other."""
+    match told_apart(expr):
+        case InputRef(position=at):
+            return frozenset((at,))
+        case Call(function="ROW", args=args):
+            parts = [_parts(each) for each in args]
+            return None if None in parts else frozenset().union(*(each for each in parts if each is not None))
+        case _:
+            return None
 
 
 def told_apart(expr: Expr) -> Expr:
@@ -100,6 +132,9 @@ def _tells_apart(source: DataType, target: DataType) -> bool:
             return source.local_zone == target.local_zone and source.precision <= target.precision
         case (DateType(), TimestampType()):
             return not target.local_zone
+        case (RowType(), RowType()):
+            pairs = zip(source.fields, target.fields, strict=True)
+            return all(_tells_apart(one.type, other.type) for one, other in pairs)
     return False
 
 

@@ -43,6 +43,7 @@ from everfold.plan.nodes import (
 from everfold.plan.windows import Session
 from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
 from everfold.spark.inputs import hash_text, input_texts, input_type
+from everfold.spark.naming import source_name
 from everfold.spark.processor import PAYLOAD, BucketProcessor
 from everfold.spark.python import pickled
 from everfold.spark.scalar import Scalars
@@ -344,8 +345,3 @@ def _wire_types(schema: Schema, *, ordered: bool, changes: bool) -> str:
     types = [f"{physical(at)} {of.type.spark}" for at, of in enumerate(schema)]
     types += [f"{ORDER} BIGINT"] * ordered + [f"{KIND} TINYINT"] * changes
     return ", ".join([*types, f"{FORWARDED} BINARY"])
-
-
-def source_name(table: str) -> str:
-    """A table's name as Spark lets a source be named."""
-    return "".join(char if char.isalnum() and char.isascii() else "_" for char in table)

@@ -2,7 +2,7 @@
 
 A script is completed from its end to its beginning, so that a view knows what is asked of it. A table that no CREATE TABLE declares has the columns
 that queries take from it, each of the type ANY; what a window or an OVER goes by is its time. A column that an inner query drops, though the query
-around it asks for it, is handed through. A function that is called over groups is an aggregate of the user's, any other a scalar function.
+around it asks for it, is handed through. A topic of Lenses SQL has a key and metadata beside the fields that queries take. A function that is called over groups is an aggregate of the user's, any other a scalar function.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from everfold.plan.nodes import Table, TableColumn
 from everfold.sql.binder.names import LEGACY_WINDOWS, is_aggregate
 from everfold.sql.binder.python_functions import is_sqls
 from everfold.sql.catalog import CatalogTable, Column, Watermark
+from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
+from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, QualifiedStar, WindowTvf
 from everfold.sql.statements import (
     CreateTable,
@@ -29,7 +31,7 @@ from everfold.sql.statements import (
     StatementSet,
 )
 from everfold.sql.user_functions import UserFunction
-from everfold.types import ANY, TimestampType
+from everfold.types import ANY, DataType, TimestampType
 from everfold.udf.function import PythonFunction
 from everfold.udf.interface import AggregateFunction, ScalarFunction
 
@@ -127,7 +129,7 @@ def _entry(name: str, columns: Mapping[str, Use]) -> CatalogTable:
     rowtimes = [each for each in times if not _is_processing_time(each)]
     table = Table(
         name=name,
-        columns=tuple(TableColumn(name=each, type=of_time if each in rowtimes else ANY) for each in names),
+        columns=tuple(_column_of(each, of_time if each in rowtimes else ANY) for each in names),
     )
     rowtime = None
     if rowtimes:
@@ -148,6 +150,14 @@ def _entry(name: str, columns: Mapping[str, Use]) -> CatalogTable:
         if _is_processing_time(each)
     }
     return replace(made, columns=tuple(computed.get(each.name, each) for each in made.columns))
+
+
+def _column_of(name: str, of: DataType) -> TableColumn:
+    """A column of a type, or one of what comes with each record of a topic."""
+    facet, _, key = name.partition(".")
+    if facet == META and key in METADATA:
+        return TableColumn(name=name, type=METADATA[key], metadata_key=key, virtual=True)
+    return TableColumn(name=name, type=of)
 
 
 def _is_processing_time(name: str) -> bool:
@@ -174,6 +184,8 @@ class _Run:
         if clause is not None:
             self.ctes |= {each.args["alias"].name: {} for each in clause.expressions}
         match node:
+            case TopicQuery():
+                self.table(node.source.name, dict.fromkeys(_fields(node), Use.VALUE))
             case exp.Select():
                 self._select(node, wanted)
             case exp.Subquery():
@@ -319,6 +331,24 @@ class _Scope:
                 self._run.table(item.this.name, wanted)
             case _:
                 pass
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+def _fields(node: TopicQuery) -> Iterator[str]:
+    """The columns that a query of Lenses SQL takes of its source."""
+    yield from (KEY, *(f"{META}.{name}" for name in METADATA))
+    parts = [each.this for each in (*node.expressions, *node.group)]
+    parts += [node.args[name] for name in ("eventtime", "where") if node.args.get(name) is not None]
+    for part in parts:
+        if isinstance(part, exp.Star):
+            yield _REST
+        for path in part.find_all(ColumnPath):
+            names = path.names[1:] if len(path.names) > 1 and path.names[0] == node.called else path.names
+            name = names[1] if len(names) > 1 and names[0] == VALUE else names[0]
+            if name not in (KEY, META):
+                yield name
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -16,13 +16,16 @@ from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.python_aggregates import check_streamed
 from everfold.plan.rewrites import rewrite, tables_read
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
+from everfold.sql.binder.lenses import bind_topic, bind_topic_insert
 from everfold.sql.catalog import Catalog, Connected, local_name, unconnected
+from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.python_modules import load
 from everfold.sql.script import parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
 from everfold.sql.statements import (
     CreateFunction,
     CreateTable,
+    CreateTopic,
     CreateView,
     Describe,
     DropFunction,
@@ -221,7 +224,10 @@ class Session:
     def _create_table(self, statement: CreateTable) -> Action:
         if statement.if_not_exists and self.catalog.exists(statement.name, temporary=statement.temporary):
             return Done(message=f"Table {statement.name[-1]} exists already.")
-        self.catalog.add(bind_create_table(statement, self.catalog))
+        if isinstance(statement, CreateTopic):
+            self.catalog.add(bind_topic(statement, self.catalog))
+        else:
+            self.catalog.add(bind_create_table(statement, self.catalog))
         return Done(message=f"Table {statement.name[-1]} created.")
 
     def _create_view(self, statement: CreateView) -> Action:
@@ -285,6 +291,8 @@ class Session:
                 return tuple(map(self._insert, statement.inserts))
 
     def _insert(self, statement: Insert) -> Sink:
+        if isinstance(statement.query, TopicQuery):
+            return bind_topic_insert(statement, self.catalog)
         open_ = self.lenient and self.catalog.find(statement.target) is None
         return (bind_open_insert if open_ else bind_insert)(statement, self.catalog)
 

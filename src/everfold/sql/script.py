@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import Span, SqlError, UsageError, nearest
-from everfold.sql.dialects import flink
+from everfold.sql.dialects import flink, lenses
+from everfold.sql.dialects.tokens import Part, scan
 from everfold.sql.statements import Statement
 
-DIALECTS = {"flink": flink.parse_statements}
-"""What parses a script, by the dialect's name."""
+DIALECTS = {"flink": flink.parse_statements, "lenses": lenses.parse_statements}
+"""What parses a script, or a part of it, by the dialect's name."""
+DIALECT_OPTION = "everfold.dialect"
+"""The option that says the dialect of the statements behind it."""
 
 _VARIABLE = re.compile(r"\$\{(env:)?([^}]*)\}")
 
 
 def parse_script(text: str, source: str = "<sql>", dialect: str = "flink") -> tuple[Statement, ...]:
-    """The statements of a script; `source` names it in messages."""
-    parse = DIALECTS.get(dialect)
-    if parse is None:
+    """The statements of a script, which begins in a dialect; `SET 'everfold.dialect'` changes it. `source` names the script in messages."""
+    if dialect not in DIALECTS:
         raise UsageError.of("unknown-dialect", f"no SQL dialect is named `{dialect}`", help=nearest(dialect, DIALECTS))
-    return parse(text, source)
+    found: list[Statement] = []
+    for spoken, part in _parts(text, source, dialect):
+        found += DIALECTS[spoken](text, source, part)
+    return tuple(found)
+
+
+def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
+    """The parts of a script that are in one dialect each: a part ends with the SET that begins the next one."""
+    start = 0
+    if DIALECT_OPTION in text:
+        tokens = scan(text, source, measures=True)
+        ends = [at for at, token in enumerate(tokens) if token.token_type is TokenType.SEMICOLON]
+        for first, last in zip([0, *(at + 1 for at in ends)], ends, strict=False):
+            key, _, value = "".join(token.text for token in tokens[first + 1 : last]).partition("=")
+            if tokens[first].text.upper() == "SET" and key == DIALECT_OPTION and value in DIALECTS:
+                yield dialect, Part(start, tokens[last].end + 1)
+                dialect, start = value, tokens[last].end + 1
+    yield dialect, Part(start, len(text))
+
+
+def unresolved(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Variables and an environment by which every `${name}` and `${env:NAME}` of a script stays as it is."""
+    variables: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    for found in _VARIABLE.finditer(text):
+        (environment if found.group(1) else variables)[found.group(2)] = found.group()
+    return variables, environment
 
 
 def resolve_variables(

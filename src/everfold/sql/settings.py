@@ -153,8 +153,12 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
                meaning="whether a changed WHERE below an aggregate leaves its state usable: what was kept stays, though the old condition chose it"),
         Option(key="everfold.compat.rules", read=_choice("reference", "extended"), default="reference",
                meaning="by which rules a changed query is judged: as Realtime Compute for Apache Flink does, or by all that everfold can keep"),
-        Option(key="everfold.dialect", read=_choice("flink"), default="flink",
+        Option(key="everfold.dialect", read=_choice("flink", "lenses"), default="flink",
                meaning="the SQL dialect of the statements that follow"),
+        Option(key="everfold.lenses.exact-tables", read=_truth, default="false",
+               meaning="whether in Lenses SQL all aggregates work on tables: MAXK and its like then keep all values, so that one can be taken back"),
+        Option(key="defaults.topic.autocreate", read=_truth, default="false",
+               meaning="whether an INSERT of Lenses SQL makes the topic that it writes to"),
         Option(key="table.sql-dialect", read=_choice("default"), default="default", meaning="Flink's own dialect"),
         Option(key="table.exec.emit.early-fire.enabled", read=_truth, default="false",
                meaning="whether windows give results before they are complete, and changes of these"),
@@ -207,6 +211,41 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
     )
 })  # fmt: skip
 
+TOPIC_PROPERTIES: Mapping[str, Option] = MappingProxyType({
+    option.key: option
+    for option in (
+        Option(key="partitions", read=_positive, meaning="how many partitions it has when it is made"),
+        Option(key="replication", read=_positive, meaning="how many copies of it there are then"),
+        Option(key="cleanup.policy", read=_choice("compact", "delete", "compact,delete"), meaning="what becomes of its old records"),
+        Option(key="retention.ms", read=_whole, meaning="how long it keeps records"),
+        Option(key="retention.bytes", read=_whole, meaning="how many bytes of a partition it keeps"),
+        Option(key="properties.*", meaning="settings of Kafka's client; `properties.bootstrap.servers` says where the brokers are"),
+        Option(key="scan.*", meaning="where reading starts and ends, as the connector `topic` takes it"),
+        Option(key="sink.*", meaning="how it is written, as the connector `topic` takes it"),
+    )
+})  # fmt: skip
+"""What `defaults.topic.<property>` says of all topics of Lenses SQL, and `topic.<name>.<property>` of one. A name that ends in `*` stands for all with that
+prefix, which are options of the table."""
+_ALL_TOPICS = "defaults.topic."
+
+
+def _topic_property(key: str) -> Option | None:
+    """The property that `defaults.topic.<property>` or `topic.<name>.<property>` sets; None if the key is not of that form."""
+    if key.startswith(_ALL_TOPICS):
+        return next((each for each in TOPIC_PROPERTIES.values() if _begins(key.removeprefix(_ALL_TOPICS), each)), None)
+    if not key.startswith("topic."):
+        return None
+    for option in TOPIC_PROPERTIES.values():
+        if f".{option.key[:-1]}" in key if option.key.endswith("*") else key.endswith(f".{option.key}"):
+            return option
+    return None
+
+
+def _begins(key: str, option: Option) -> bool:
+    """Whether a key is that of an option, or one of those that it stands for."""
+    return key.startswith(option.key[:-1]) if option.key.endswith("*") else key == option.key
+
+
 FAMILIES: Mapping[str, str] = MappingProxyType({
     "execution.checkpointing.": _COMMITS,
     "state.": "everfold keeps state in the job's folder",
@@ -233,7 +272,7 @@ def check_option(key: str, value: str, span: Span | None = None, value_span: Spa
 
     Raises SqlError `unknown-option`, `wrong-option-value`; UnsupportedFeature `unsupported-option`.
     """
-    option = OPTIONS.get(key)
+    option = OPTIONS.get(key) or _topic_property(key)
     if option is None:
         for family, why in FAMILIES.items():
             if key.startswith(family):
@@ -374,6 +413,27 @@ class Settings:
     def extended_rules(self) -> bool:
         """Whether a changed query is judged by all that everfold can keep."""
         return self._read("everfold.compat.rules") == "extended"
+
+    @property
+    def lenses_exact_tables(self) -> bool:
+        """Whether in Lenses SQL all aggregates work on tables."""
+        return bool(self._read("everfold.lenses.exact-tables"))
+
+    @property
+    def topic_autocreate(self) -> bool:
+        """Whether an INSERT of Lenses SQL makes its topic."""
+        return bool(self._read("defaults.topic.autocreate"))
+
+    def topic_options(self, name: str) -> dict[str, str]:
+        """What was said of a topic, as options of its table: those of its making begin with `create.`."""
+        found: dict[str, str] = {}
+        for prefix in (_ALL_TOPICS, f"topic.{name}."):
+            for key, value in self.options.items():
+                said = key.removeprefix(prefix)
+                option = next((each for each in TOPIC_PROPERTIES.values() if _begins(said, each)), None)
+                if said != key and option is not None:
+                    found[said if option.key.endswith("*") else f"create.{said}"] = value
+        return found
 
     @property
     def dialect(self) -> str:

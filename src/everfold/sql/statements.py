@@ -137,6 +137,11 @@ class CreateTable(_Placed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic(CreateTable):
+    """CREATE TABLE of Lenses SQL: it declares a topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateView(_Placed):
     """CREATE VIEW; `text` is the query's exact text."""
 

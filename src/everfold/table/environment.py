@@ -27,6 +27,7 @@ from everfold.spark.session import own_session
 from everfold.spark.stream import StreamLowering
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Done, Session, Show, Submit
+from everfold.sql.script import DIALECT_OPTION
 from everfold.sql.user_functions import Kind
 from everfold.table.frames import FrameReader, table_of
 from everfold.table.result import TableResult, texts
@@ -66,13 +67,14 @@ class TableEnvironment:
     spark: the session to work beside: everfold runs in a `newSession()` of it and leaves its conf alone. Without one, the active
     session is taken, and if there is none, Spark is started with `master` and `conf`.
     options: as SET. variables: fill `${name}` in option values. base_folder: what relative paths start from, and where the state of
-    INSERT jobs lives, in `.everfold/`.
+    INSERT jobs lives, in `.everfold/`. dialect: what scripts are written in, `flink` or `lenses`.
     """
 
     def __init__(
         self,
         spark: SparkSession | None = None,
         *,
+        dialect: Literal["flink", "lenses"] = "flink",
         options: Mapping[str, str] | None = None,
         variables: Mapping[str, str] | None = None,
         base_folder: str | os.PathLike[str] = ".",
@@ -84,7 +86,7 @@ class TableEnvironment:
 
             spark = SparkSession.getActiveSession()
         self._session = Session(
-            options=options,
+            options={**({} if dialect == "flink" else {DIALECT_OPTION: dialect}), **(options or {})},
             variables=variables,
             environment=os.environ,
             connected=connected,
@@ -116,7 +118,7 @@ class TableEnvironment:
         state_dir: the folder of an INSERT's job; without it `.everfold/<table>` in the base folder. on_change: what becomes of a job whose query has changed
         so that not all of its state is of use: it is refused, goes on with what it keeps, is given what new aggregates have missed too, goes on without its
         state, or begins anew, at the beginning of its input. Then sink_duplicates says whether rows may be in a table twice, and prune whether rows by key that did not
-        come again are deleted. refresh: the whole result is given again, as far as it is kept. Raises EverfoldError.
+        come again are deleted, as also after a rollback. refresh: the whole result is given again, as far as it is kept. Raises EverfoldError.
         """
         consent = Consent(duplicates=sink_duplicates == "accept", prune=prune, refresh=refresh)
         result = texts((), ())

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from everfold.sql.planner import Session
     from everfold.sql.settings import Settings
+    from everfold.sql.statements import CreateTable, CreateView
 
 _RUNTIME_MODE = {"stream": "streaming", "batch": "batch"}
 _ROWS_BEFORE_RESTART = 2
@@ -251,7 +252,7 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
 
     options = {"table.local-time-zone": "UTC"} | step.options | {"execution.runtime-mode": _RUNTIME_MODE[mode]}
     session = Session(options=options, connected=connected, folder=case.file.path.parent)
-    created: dict[str, str] = {}
+    created: dict[str, CreateTable | CreateView] = {}
     for block in step.tables:
         _redefine(session, block, case.file, created)
         for _ in session.run(block.placed, source=str(case.file.path)):
@@ -264,7 +265,9 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
 
     def read(nodes: Iterable[Plan]) -> dict[str, pa.Table]:
         return {
-            table.name: _read(case.file, table) if table.options else _arrow(case.file, step, table, session)
+            table.name: _read(case.file, table)
+            if table.connector is not None
+            else _arrow(case.file, step, table, session)
             for table in tables_of(nodes)
         }
 
@@ -288,29 +291,28 @@ def _mark_changing(case: Case, session: Session) -> None:
             session.catalog.replace(replace(entry, table=replace(entry.table, changelog=mode)))
 
 
-def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str, str]) -> None:
+def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str, CreateTable | CreateView]) -> None:
     """Drops what the block is about to define again: a case's table replaces the suite's table of that name."""
     from everfold.sql.script import parse_script
     from everfold.sql.statements import CreateTable, CreateView
 
-    for statement in parse_script(block.placed, source=str(file.path)):
+    for statement in parse_script(block.placed, source=str(file.path), dialect=session.settings.dialect):
         if isinstance(statement, CreateTable | CreateView):
-            kind = "TABLE" if isinstance(statement, CreateTable) else "VIEW"
-            dropped = f"{'TEMPORARY ' if statement.temporary else ''}{kind}"
             name = ".".join(f"`{part}`" for part in statement.name)
             if (before := created.get(name)) is not None:
-                list(session.run(f"DROP {before} IF EXISTS {name}", source=str(file.path)))
-            created[name] = dropped
+                view, temporary = isinstance(before, CreateView), before.temporary
+                session.catalog.drop(before.name, view=view, temporary=temporary, if_exists=True)
+            created[name] = statement
 
 
 def _query(case: Case, step: Step, session: Session) -> Collect:
-    """The case's query: its last statement. The ones before it are run as they are."""
+    """The case's query: its last statement, or what an INSERT of it writes. The ones before it are run as they are."""
     from everfold.sql.planner import Submit
 
     found: list[Collect] = []
     for action in session.run(step.sql.placed, source=str(case.file.path)):
         if isinstance(action, Submit):
-            found += [root for root in action.roots if isinstance(root, Collect)]
+            found += [root if isinstance(root, Collect) else Collect(input=root.input) for root in action.roots]
     if len(found) != 1:
         raise case.file.error(step.sql.line, f"`sql` holds one query, but this has {len(found)}")
     return found[0]

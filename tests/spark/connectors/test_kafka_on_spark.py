@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table, TableColumn
 from everfold.spark.observed import left_out
 from everfold.spark.session import own_session
-from everfold.types import BIGINT, BYTES, INT, STRING, TIMESTAMP3, TIMESTAMP_LTZ3, DecimalType, MapType
+from everfold.types import BIGINT, BYTES, DOUBLE, FLOAT, INT, STRING, TIMESTAMP3, TIMESTAMP_LTZ3, DecimalType, MapType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,6 +162,16 @@ def test_keys_and_raw_numbers(topic: Callable[[int], Topic]) -> None:
     raw = {"format": "raw", "key.format": "raw", "key.fields": "a", "value.fields-include": "EXCEPT_KEY"}
     later = {"scan.startup.mode": "specific-offsets", "scan.startup.specific-offsets": "partition:0,offset:2"}
     assert of.batch(table("k", a=INT, b=INT), **raw, **later) == [(-(2**31), None, "k/0"), (5, -2, "k/0")]
+    numbers = [
+        (1.5, 0.1),
+        (-0.0, -5e-324),
+        (float("inf"), 1.7976931348623157e308),
+        (-(2.0**-149), -2.2250738585072014e-308),
+    ]
+    of.broker.produce(of.name, [(struct.pack(">f", a), struct.pack(">d", b)) for a, b in numbers])
+    later["scan.startup.specific-offsets"] = "partition:0,offset:4"
+    found = of.batch(table("k", a=FLOAT, b=DOUBLE), **raw, **later)
+    assert sorted(map(repr, found)) == sorted(repr((a, b, "k/0")) for a, b in numbers)
 
 
 def test_what_is_wrong_is_said(topic: Callable[[int], Topic]) -> None:

@@ -15,6 +15,7 @@ from everfold.jobs.folder import JobFolder
 from everfold.sql.planner import Session, Submit
 
 OLD = "SELECT k, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY k;\n"
+ENGINES = ("pyspark", "py4j", "polars", "duckdb", "pyarrow", "pandas", "numpy")
 PARTLY = "SELECT k, SUM(x) AS s,\n  COUNT(*) AS n\nFROM t GROUP BY k;\n"
 
 
@@ -47,6 +48,17 @@ def test_each_verdict_has_an_exit_code(new: str, code: int, verdict: str) -> Non
     done = everfold("check", "old.sql", f"{new}.sql", "--format", "json")
     assert (done.returncode, json.loads(done.stdout)["verdict"]) == (code, verdict)
     assert done.stderr == ""
+
+
+def test_an_answer_takes_no_engine() -> None:
+    """Loading one of them takes longer than all else: `benchmarks/check_times.py`."""
+    code = (
+        "import atexit, sys; from everfold.cli.main import everfold;"
+        f"atexit.register(lambda: print([name for name in {ENGINES} if name in sys.modules], file=sys.stderr));"
+        "everfold(['check', 'old.sql', 'partly.sql'], standalone_mode=False)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (3, "[]\n")
 
 
 def test_json_has_all_that_is_known() -> None:
@@ -180,3 +192,11 @@ def test_a_page_is_printed() -> None:
     done = everfold("explain", "GRP009")
     assert done.returncode == 2
     assert "error[unknown-rule]: no rule has the code GRP009" in done.stderr
+
+
+def test_lenses_sql_is_judged_too() -> None:
+    Path("old.sql").write_text("INSERT INTO t SUM(points) AS total FROM gaming-sessions GROUP BY country")
+    Path("new.sql").write_text("INSERT INTO t SUM(points) AS total, LAST(points) AS l FROM gaming-sessions GROUP BY country AS c")  # fmt: skip
+    done = everfold("check", "--dialect", "lenses", "old.sql", "new.sql")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "LAST_VALUE(points) is new: it starts at the restart  (new.sql:1:" in done.stdout

@@ -110,6 +110,10 @@ def test_a_rollback_can_be_undone(tmp_path: Path) -> None:
     past = manifest.past
     assert past is not None
     assert dict(past.last) == {3: None, 1: 3, 0: None}
+    assert (past.back, past.left) == (3, 2)  # what the first rollback has led to is left
+    again = opened(tmp_path, MORE.replace("COUNT(*)", "COUNT(*), MAX(n)"), how=OnChange.ACCEPT).past
+    assert again is not None
+    assert (again.epoch, again.back, again.left) == (4, 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -282,17 +286,21 @@ def test_what_was_rebuilt_can_be_changed_and_left_again(tmp_path: Path) -> None:
     changed = opened(tmp_path, more, how=OnChange.ACCEPT)
     assert changed.past is not None
     assert dict(changed.past.last) == {2: None, 1: None}
-    assert changed.past.origin == 1
+    assert (changed.past.back, changed.past.left, changed.origin) == (1, None, 1)
+    assert [each.epoch for each in changed.left] == [0]
     back(tmp_path, 0)
     manifest = opened(tmp_path)
     assert manifest.past is not None
     assert dict(manifest.past.last) == {3: None, 0: 3}
-    assert manifest.origin == 0
+    assert (manifest.past.back, manifest.past.left, manifest.origin) == (3, 1, 0)
+    assert [each.epoch for each in manifest.left] == [1, 2]
 
 
 def test_a_job_that_was_only_ever_changed_has_nothing_to_take_back(tmp_path: Path) -> None:
-    opened(tmp_path)
-    assert opened(tmp_path, MORE, how=OnChange.ACCEPT).past is None
+    assert opened(tmp_path).past is None
+    manifest = opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    assert manifest.past is not None
+    assert (manifest.past.back, manifest.past.left, manifest.left) == (None, None, ())
 
 
 def test_what_becomes_of_each_table_is_noted_without_its_options(tmp_path: Path) -> None:
@@ -301,7 +309,7 @@ def test_what_becomes_of_each_table_is_noted_without_its_options(tmp_path: Path)
     assert {each["table"]: each["again"] for each in manifest.version.sinks} == {
         "files": "withdrawn",
         "topic": "twice",
-        "upserts": "overwritten",
+        "upserts": "compared",
         "keyed": "compared",
         "added": "twice",
         "shown": "twice",
@@ -317,7 +325,7 @@ def test_a_rollback_says_what_becomes_of_each_table(tmp_path: Path) -> None:
     run(tmp_path, into("files", "keyed", "topic", "nowhere"), OnChange.RESET)
     assert back(tmp_path, 0) == [
         "`files` (filesystem): the job's files of later batches are withdrawn when it starts",
-        "`keyed` (jdbc): rows are overwritten by their PRIMARY KEY as they come again; keys that only later versions wrote stay",
+        "`keyed` (jdbc): rows are overwritten by their PRIMARY KEY as they come again; keys that only later versions wrote are counted when the job has caught up, and deleted with --prune",
         "`nowhere` (blackhole): nothing, it keeps no rows",
         "`topic` (kafka): stays as it is, version 0 does not write it",
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everfold.connectors.registry import connected
-from everfold.plan.keys import unique_key
+from everfold.plan.keys import unique_key, unique_keys
 from everfold.sql.planner import Session, Submit
 
 TABLES = """
@@ -80,3 +80,22 @@ def test_a_cast_keeps_a_key_where_it_makes_no_two_values_one(column: str, type: 
 )  # fmt: skip
 def test_of_joins_with_bounded_tables(query: str, key: tuple[int, ...] | None) -> None:
     assert key_of(query.format(BY_K)) == key
+
+
+@pytest.mark.parametrize(
+    ("columns", "keys"),
+    [
+        ("k, v, n", [(0, 1)]),
+        ("ROW(k, v), n", [(0,)]),
+        ("ROW(k, v), n, v, k", [(0,), (0, 2), (3, 0), (3, 2)]),
+        ("ROW(k, n), v", []),
+        ("ROW(k, ROW(v))", [(0,)]),
+        ("k, v, k", [(0, 1), (2, 1)]),
+    ],
+)
+def test_the_columns_of_a_key_may_be_shown_in_several_ways(columns: str, keys: list[tuple[int, ...]]) -> None:
+    *_, action = Session(connected=connected).run(
+        f"{TABLES} SELECT {columns} FROM (SELECT k, v, COUNT(*) AS n FROM s GROUP BY k, v)"
+    )
+    assert isinstance(action, Submit)
+    assert list(unique_keys(action.roots[0].input)) == keys

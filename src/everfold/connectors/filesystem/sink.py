@@ -82,8 +82,10 @@ class FileSink(ClusterSink):
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise self._failed(PermissionError(errno.EACCES, "Permission denied"))
 
-    def go_back(self, past: Past) -> None:
+    def look_back(self, past: Past) -> None:
         """Withdraws the visible files of the job's batches that do not count, and gives withdrawn ones of others their names back."""
+        if past.back is None:
+            return
         sinks = past.sinks.get(self.table.name, frozenset()) | {self.context.name}
         identity = "|".join(_identity(past.job, each) for each in sorted(sinks))
         own = re.compile(rf"(\.?)part-(?:{identity})-(\d+)-(\d+)-\d+\.\w+({re.escape(_WITHDRAWN)})?")

@@ -1,12 +1,13 @@
 """Format `raw`: the record's bytes are the value of the only column.
 
 A STRING by `raw.charset` (bytes that it does not know become U+FFFD, as in Flink), BYTES as they are, a BOOLEAN as one byte, integers
-by their width in `raw.endianness`. A record of another width is wrong.
+and floating point numbers by their width in `raw.endianness`. A record of another width is wrong.
 """
 
 from __future__ import annotations
 
 import codecs
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from everfold.connectors.formats.values import BadValue, identifier, quoted
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
-from everfold.types import BooleanType, BytesType, IntegerType, StringType, physical
+from everfold.types import BooleanType, BytesType, DataType, FloatingType, FloatType, IntegerType, StringType, physical
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,10 +67,10 @@ class RawFormat(Format):
                 table.span,
             )
         of = columns[0].type
-        if not isinstance(of, StringType | BytesType | BooleanType | IntegerType):
+        if not isinstance(of, StringType | BytesType | BooleanType | IntegerType | FloatingType):
             raise UnsupportedFeature.of(
                 "raw-type", f"table `{table.name}`: format raw does not read or write {of} (column `{columns[0].name}`)",
-                table.place_of(columns[0].name), "it takes STRING, BYTES, BOOLEAN and integers",
+                table.place_of(columns[0].name), "it takes STRING, BYTES, BOOLEAN, integers, FLOAT and DOUBLE",
             )  # fmt: skip
 
     @property
@@ -109,15 +110,15 @@ class RawFormat(Format):
                 return f"decode({field}, {quoted(_CHARSETS[self.charset])})"
             case BooleanType():
                 return f"(hex({field}) <> '00')"
+            case FloatingType():
+                return _floating(self._number(field, _bytes_of(column.type)), column.type)
             case of:
-                assert isinstance(of, IntegerType)
-                return f"CAST({self._number(field, of)} AS {of.spark})"
+                return f"CAST({self._number(field, _bytes_of(of))} AS {of.spark})"
 
-    def _number(self, field: str, of: IntegerType) -> str:
-        """Spark SQL: a number's bytes as a BIGINT, with its sign: the hexadecimal digits filled up to 64 bits."""
+    def _number(self, field: str, count: int) -> str:
+        """Spark SQL: so many bytes as a BIGINT, with their sign: the hexadecimal digits filled up to 64 bits."""
         digits = f"hex({field})"
         if self.little:
-            count = of.bits // 8
             digits = (
                 "concat("
                 + ", ".join(f"substring(hex({field}), {2 * at + 1}, 2)" for at in reversed(range(count)))
@@ -128,13 +129,7 @@ class RawFormat(Format):
 
     @staticmethod
     def _width(column: RecordColumn) -> int | None:
-        match column.type:
-            case BooleanType():
-                return 1
-            case IntegerType():
-                return column.type.bits // 8
-            case _:
-                return None
+        return None if isinstance(column.type, StringType | BytesType) else _bytes_of(column.type)
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
         """Never: only a record as a whole can be wrong."""
@@ -162,10 +157,11 @@ class RawFormat(Format):
                     return text.encode(self.charset, "replace")
                 case bool() as flag:
                     return b"\1" if flag else b"\0"
+                case float() as number:
+                    return struct.pack(self._packed(of), number)
                 case value:
                     assert isinstance(value, int)
-                    assert isinstance(of, IntegerType)
-                    return value.to_bytes(of.bits // 8, "little" if self.little else "big", signed=True)
+                    return value.to_bytes(_bytes_of(of), "little" if self.little else "big", signed=True)
 
         return encode
 
@@ -183,7 +179,36 @@ class RawFormat(Format):
                     yield [record.decode(self.charset, "replace")]
                 case BooleanType():
                     yield [record != b"\0"]
+                case FloatingType():
+                    yield list(struct.unpack(self._packed(of), record))
                 case _:
                     yield [int.from_bytes(record, "little" if self.little else "big", signed=True)]
 
         return decode
+
+    def _packed(self, of: DataType) -> str:
+        return ("<" if self.little else ">") + ("f" if isinstance(of, FloatType) else "d")
+
+
+def _bytes_of(of: DataType) -> int:
+    """How many bytes a value of a type with a fixed width has."""
+    match of:
+        case BooleanType():
+            return 1
+        case FloatingType():
+            return 4 if isinstance(of, FloatType) else 8
+        case _:
+            assert isinstance(of, IntegerType), of
+            return of.bits // 8
+
+
+def _floating(bits: str, of: FloatingType) -> str:
+    """Spark SQL: the number whose bits (IEEE 754) a BIGINT has; every step of the arithmetic is exact."""
+    digits, bias, top = (23, 127, 0xFF) if isinstance(of, FloatType) else (52, 1023, 0x7FF)
+    exponent = f"(shiftrightunsigned({bits}, {digits}) & {top})"
+    fraction = f"({bits} & {(1 << digits) - 1}L)"
+    sign = f"IF(shiftrightunsigned({bits}, {digits + top.bit_length()}) & 1 = 1, -1D, 1D)"
+    whole = f"IF({exponent} = 0, {fraction}, {fraction} + {1 << digits}L)"
+    value = f"CAST({whole} AS DOUBLE) * power(2D, greatest({exponent}, 1) - {bias + digits})"
+    endless = f"IF({fraction} = 0, double('Infinity'), double('NaN'))"
+    return f"CAST({sign} * IF({exponent} = {top}, {endless}, {value}) AS {of.spark})"

@@ -9,10 +9,10 @@ from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import DataType
 
-NAMES = ("json", "csv", "raw", "parquet", "debezium-json", "canal-json")
+NAMES = ("json", "csv", "raw", "avro", "parquet", "debezium-json", "canal-json")
 CHANGES = ("debezium-json", "canal-json")
 """The formats whose records are changes."""
-POSITIONAL = ("csv", "raw")
+POSITIONAL = ("csv", "raw", "avro")
 """The formats whose records name no fields."""
 
 
@@ -25,6 +25,8 @@ def options_of(name: str) -> OptionSet:
             from everfold.connectors.formats.csv import OPTIONS
         case "raw":
             from everfold.connectors.formats.raw import OPTIONS
+        case "avro":
+            from everfold.connectors.formats.avro import OPTIONS
         case "debezium-json":
             from everfold.connectors.formats.debezium import OPTIONS
         case "canal-json":
@@ -67,6 +69,10 @@ def format_of(name: str, table: Table, options: OptionValues, prefix: str) -> Fo
             from everfold.connectors.formats.csv import CsvFormat
 
             return CsvFormat.of(table, options, prefix)
+        case "avro":
+            from everfold.connectors.formats.avro import AvroFormat
+
+            return AvroFormat()
         case "debezium-json":
             from everfold.connectors.formats.debezium import DebeziumFormat
 

@@ -70,7 +70,7 @@ OPTIONS = OptionSet(
         Option("sink.buffer-flush.interval", "duration", "1 s", role="sink", note=_WHOLE),
         Option("sink.max-retries", "int", "3", role="sink", meaning="how often a step is tried again when the server goes away, after 1, 2, 4, … seconds"),
         Option("sink.parallelism", "int", role="sink", note="has no meaning here: the job's parallelism counts"),
-        Option("sink.bookkeeping-schema", role="sink", meaning="the schema of `everfold_commits` and the staging tables, that of the table if not set"),
+        Option("sink.bookkeeping-schema", role="sink", meaning="the schema of `everfold_commits`, the staging tables and the keys that were noted, that of the table if not set"),
     )
 )  # fmt: skip
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')

@@ -32,7 +32,7 @@ class Merge:
     """How the batches of one sink of one job get into the target.
 
     columns: of the target, in the order of the sink's rows. keys: which of these, by position, are the PRIMARY KEY; none: rows are
-    only added. schema: where `everfold_commits` and the staging table lie. before: the keys that the target had when the job began anew.
+    only added. schema: where `everfold_commits` and the staging table lie. before: the keys that the target had when the job went back.
     """
 
     target: Target

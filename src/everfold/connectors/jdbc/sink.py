@@ -58,13 +58,13 @@ class JdbcSink(ClusterSink):
         finally:
             link.close()
 
-    def go_back(self, past: Past) -> None:
-        """Rows by key are overwritten as they come again. When the job begins anew, the keys that are there are written down before its first batch."""
+    def look_back(self, past: Past) -> None:
+        """Rows by key are overwritten as they come again. The keys that are there are noted before the first batch."""
         self._past = past
 
     def left_over(self, *, prune: bool) -> str | None:
-        """The keys of before that did not come again."""
-        if self._past is None or not self._past.origin or not self._keys:
+        """The keys of what the job left that did not come again."""
+        if self._past is None or self._past.back is None or not self._keys:
             return None
         link = Link(self.address, retries=0, patience_ms=self.patience_ms)
         try:
@@ -72,21 +72,13 @@ class JdbcSink(ClusterSink):
             if before is None:
                 return None
             if prune:
-                gone = link.run(before.prune)
-                return (
-                    f"table `{self.table.name}`: keys that did not come again, now deleted: {gone:,}" if gone else None
-                )
+                return self._past.left_over(self.table.name, link.run(before.prune), (), pruned=True)
             count, first = link.run(before.left)
         except psycopg.Error as error:
             raise self._explained(error) from None
         finally:
             link.close()
-        if not count:
-            return None
-        shown = ", ".join(first) + ", …" * (count > len(first))
-        return (
-            f"table `{self.table.name}`: keys that did not come again: {count:,} ({shown}); --prune deletes their rows"
-        )
+        return self._past.left_over(self.table.name, count, first, pruned=False)
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
         """Writes the batch, unless the table has it."""
@@ -162,13 +154,12 @@ class JdbcSink(ClusterSink):
         return self._merge
 
     def _with_before(self, merge: Merge) -> Merge:
-        """The merge, with the keys of before if the job has begun anew."""
+        """The merge, with the keys of before if the job has gone back."""
         if self._past is None or not self._keys:
             return merge
         names = tuple(merge.columns[at].name for at in self._keys)
-        origin, epoch = self._past.origin, self._past.epoch
-        before = Before(merge.target, names, merge.schema, merge.job, merge.sink, origin)
-        self._link.run(lambda connection: before.begin(connection, merge.commits, epoch))
+        before = Before(merge.target, names, merge.schema, self._past)
+        self._link.run(lambda connection: before.begin(connection, merge.commits, merge.sink))
         return replace(merge, before=before) if self._link.run(before.there) else merge
 
     def _stager(self, merge: Merge, batch: BatchId) -> StageRows:

@@ -51,6 +51,11 @@ def own_settings(options: OptionValues) -> dict[str, str]:
     return _known({**settings, "bootstrap.servers": options.text(SERVERS)})
 
 
+def group_of(options: OptionValues) -> str:
+    """The group of a table, which nobody joins."""
+    return options.text_or_none("properties.group.id") or "everfold"
+
+
 def _stores(java: Mapping[str, str]) -> dict[str, str]:
     """Java's trust store and key store: PEM files or texts; a key store can be PKCS #12 too."""
     said: dict[str, str | None] = {
@@ -95,9 +100,8 @@ class Client:
         """The consumer, made when first asked; it belongs to no group's members."""
         if self._consumer is None:
             try:
-                group = self.options.text_or_none("properties.group.id") or "everfold"
-                settings = own_settings(self.options)
-                self._consumer = Consumer({**settings, "group.id": group, "enable.auto.commit": False}, logger=log)
+                settings = {**own_settings(self.options), "group.id": group_of(self.options)}
+                self._consumer = Consumer({**settings, "enable.auto.commit": False}, logger=log)
             except KafkaException as wrong:
                 raise self.error(wrong) from None
         return self._consumer

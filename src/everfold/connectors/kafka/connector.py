@@ -34,7 +34,7 @@ from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, BYTES, INT, STRING, TIMESTAMP_LTZ3, DataType, MapType
 
-ROWS = ("json", "csv", "raw")
+ROWS = ("json", "csv", "raw", "avro")
 """The formats of rows: of keys, and of values that are no changes."""
 FORMATS = (*ROWS, *CHANGES)
 METADATA: dict[str, DataType] = {
@@ -59,9 +59,9 @@ OPTIONS = OptionSet(
         Option(SERVERS, required=True, meaning="where the brokers are, as `host:9092`"),
         Option("properties.group.id", meaning="the consumer group: where `group-offsets` starts, and where progress is shown"),
         Option("properties.*", meaning="settings of Kafka's client, handed on as they are", secret=True),
-        Option("format", meaning="how values are written: json, csv, raw, debezium-json or canal-json"),
+        Option("format", meaning="how values are written: json, csv, raw, avro, debezium-json or canal-json"),
         Option("value.format", meaning="the same as `format`"),
-        Option("key.format", meaning="how keys are written: json, csv or raw"),
+        Option("key.format", meaning="how keys are written: json, csv, raw or avro"),
         Option("key.fields", meaning="the columns that lie in the key, with `;` between them"),
         Option("key.fields-prefix", default="", meaning="what the names of key columns begin with in the table, but not in the key"),
         Option("value.fields-include", ("ALL", "EXCEPT_KEY"), "ALL", meaning="whether key columns lie in the value too"),

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from everfold.connectors.contract import KIND, BatchId, LocalSink, OptionValues, Role, SinkContext, columns_of
-from everfold.connectors.kafka.client import Client, kafka_error, own_settings
+from everfold.connectors.contract import KIND, BatchId, LocalSink, OptionValues, Past, Role, SinkContext, columns_of
+from everfold.connectors.kafka.before import Before
+from everfold.connectors.kafka.client import Client, group_of, kafka_error, own_settings
 from everfold.connectors.kafka.connector import SERVERS, key_columns, key_format, topics, value_columns, value_format
 from everfold.connectors.kafka.transaction import OutgoingRecord, SinkFenced, TransactionalSink
 from everfold.connectors.netting import last_by_key
-from everfold.connectors.troubles import trouble
+from everfold.connectors.troubles import os_trouble, trouble
 from everfold.errors import StateError
 from everfold.plan.changelog import RowKind
 from everfold.types import physical
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_SHOWN = 5
 
 
 class KafkaSink(LocalSink):
@@ -30,6 +36,8 @@ class KafkaSink(LocalSink):
         self.upsert = upsert
         self._open: TransactionalSink | None = None
         self._partition_list: list[int] = [0]
+        self._past: Past | None = None
+        self._turn = threading.Lock()
 
     def prepare(self) -> None:
         """Looks whether brokers and topic are there."""
@@ -41,10 +49,32 @@ class KafkaSink(LocalSink):
 
     def write(self, rows: pa.Table, batch: BatchId) -> None:
         """Writes the batch, unless the topic has it."""
+        with self._turn, self._guarded():
+            self._opened(batch).apply(batch.epoch, batch.batch, self._records(rows))
+
+    def look_back(self, past: Past) -> None:
+        """Newer records of a key take the place of older ones. The keys that are there are noted before the first batch."""
+        self._past = past
+
+    def left_over(self, *, prune: bool) -> str | None:
+        """The keys of what the job left that did not come again; pruned ones get a record without a value."""
+        past = self._past
+        before = None if past is None else self._before(past)
+        if past is None or before is None:
+            return None
+        with self._turn, self._guarded():  # no batch comes between looking and pruning
+            opened = self._opened(BatchId(past.job, self.context.name, past.epoch, 0))
+            found = before.left()
+            if prune and found:
+                opened.add(OutgoingRecord(each.key, None, each.partition) for each in found)
+        first = [each.key.decode(errors="replace") for each in found[:_SHOWN]]
+        return past.left_over(self.table.name, len(found), first, pruned=prune)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """In it, what goes wrong is said as of this table, and ends the connection."""
         try:
-            if self._open is None:
-                self._open = self._opened(batch)
-            self._open.apply(batch.epoch, batch.batch, self._records(rows))
+            yield
         except SinkFenced as fenced:
             self.close()
             raise StateError.of(
@@ -57,6 +87,11 @@ class KafkaSink(LocalSink):
         except TimeoutError as wrong:
             self.close()
             raise trouble("kafka-unreachable", f"table `{self.table.name}`: {wrong}") from None
+        except OSError as wrong:
+            self.close()
+            raise os_trouble(
+                wrong, f"table `{self.table.name}`: the keys of its topic cannot be noted", "start again"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -68,6 +103,23 @@ class KafkaSink(LocalSink):
             self._open = None
 
     def _opened(self, batch: BatchId) -> TransactionalSink:
+        if self._open is None:
+            self._open = self._connected(batch)
+            before = None if self._past is None else self._before(self._past)
+            if before is not None and self._open.applied.epoch < batch.epoch:
+                before.begin()
+        return self._open
+
+    def _before(self, past: Past) -> Before | None:
+        """The keys of before; None where there is nothing to find them by."""
+        folder = self.context.job_folder
+        if not self.upsert or folder is None:
+            return None
+        (topic,) = topics(self.options)
+        settings = {**own_settings(self.options), "group.id": group_of(self.options)}
+        return Before(topic, tuple(self._partition_list), settings, folder / "sinks" / f"keys-{topic}", past)
+
+    def _connected(self, batch: BatchId) -> TransactionalSink:
         return TransactionalSink(
             bootstrap_servers=self.options.text(SERVERS),
             topic=topics(self.options)[0],

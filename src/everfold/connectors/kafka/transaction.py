@@ -130,19 +130,14 @@ class TransactionalSink:
             raise SinkFenced(f"epoch {epoch} writes to a sink that epoch {self._applied.epoch} has taken over")
         if self._applied >= (epoch, batch):
             return False
-        try:
-            self._producer.begin_transaction()
-            self._produce(records)
-            self._mark(AppliedMark(epoch, batch))
-            _retrying(self._producer.commit_transaction)
-        except BaseException as failure:
-            self._failed = True
-            self._abort()
-            if isinstance(failure, KafkaException):
-                raise _known_error(failure) from failure
-            raise
+        self._commit(records, AppliedMark(epoch, batch))
         self._applied = AppliedMark(epoch, batch)
         return True
+
+    def add(self, records: Iterable[OutgoingRecord]) -> None:
+        """Write records that belong to no batch; all or none, as with `apply`."""
+        assert not self._failed, "a sink that failed is opened anew"
+        self._commit(records, None)
 
     def _await_topic(self) -> None:
         """Fail early: a producer would hold records for an absent topic back for a minute. A broker may create it upon being asked."""
@@ -154,6 +149,20 @@ class TransactionalSink:
             if time.monotonic() > deadline:
                 raise KafkaException(error)
             time.sleep(0.2)
+
+    def _commit(self, records: Iterable[OutgoingRecord], mark: AppliedMark | None) -> None:
+        try:
+            self._producer.begin_transaction()
+            self._produce(records)
+            if mark is not None:
+                self._mark(mark)
+            _retrying(self._producer.commit_transaction)
+        except BaseException as failure:
+            self._failed = True
+            self._abort()
+            if isinstance(failure, KafkaException):
+                raise _known_error(failure) from failure
+            raise
 
     # -- the parts of a transaction -----------------------------------------------------------------------------------
 

@@ -37,8 +37,8 @@ _ONE_BATCH = "has no meaning here: a batch writes one record a key"
 OPTIONS = OptionSet(
     (
         Option("topic", required=True, meaning="the topic"),
-        Option("key.format", required=True, meaning="how keys are written: json, csv or raw"),
-        Option("value.format", required=True, meaning="how values are written: json, csv or raw"),
+        Option("key.format", required=True, meaning="how keys are written: json, csv, raw or avro"),
+        Option("value.format", required=True, meaning="how values are written: json, csv, raw or avro"),
         *(option for option in KAFKA_OPTIONS.options if option.name in _OF_KAFKA),
         Option("scan.parallelism", "int", role="source", note="has no meaning here: a partition is a task"),
         Option("sink.buffer-flush.max-rows", "int", "0", role="sink", note=_ONE_BATCH),
@@ -102,7 +102,7 @@ class UpsertKafkaConnector(Connector):
 
     def again(self, table: Table) -> Again:
         """The newest record of a key counts."""
-        return Again.OVERWRITTEN
+        return Again.COMPARED
 
     def source(self, table: Table) -> Source:
         """Reads the topic."""

@@ -12,7 +12,7 @@ from everfold.plan.nodes import AggCall
 from everfold.sql.binder.context import Context
 from everfold.sql.dialects.nodes import FunctionCall
 from everfold.sql.functions import build
-from everfold.types import ANY, DOUBLE, STRING, AnyType, ArrayType, BytesType
+from everfold.types import ANY, BIGINT, DOUBLE, STRING, AnyType, ArrayType, BytesType, DataType
 
 _JSON = ("JSON_OBJECT", "JSON_ARRAY")
 """Functions whose text is JSON already."""
@@ -61,7 +61,7 @@ def bind_call(
     if node.distinct and any(isinstance(each, BytesType) for each in of.args):
         raise context.error("wrong-arguments", f"`{name}(DISTINCT …)` does not take BYTES", node)
     return AggCall(
-        function=name,
+        function=entry.name,
         args=tuple(_wrapped(arg, wrap) for arg, wrap in zip(args, entry.wrapped, strict=True))
         if entry.wrapped
         else args,
@@ -118,7 +118,16 @@ def _constant(of: Expr) -> tuple[bool, object]:
 
 
 def _literal(value: object) -> Literal:
-    of = STRING if isinstance(value, str) else ArrayType(element=DOUBLE) if isinstance(value, tuple) else DOUBLE
+    of: DataType
+    match value:
+        case str():
+            of = STRING
+        case tuple():
+            of = ArrayType(element=DOUBLE)
+        case int():
+            of = BIGINT
+        case _:
+            of = DOUBLE
     return Literal(type=of, value=value)
 
 

@@ -7,7 +7,7 @@ them. Source: flink 2.3 through
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -25,6 +25,15 @@ from everfold.plan.windows import Session
 from everfold.sql.binder.context import Context
 
 
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """When windows give their results. early_ms, late_ms: how long changes wait, as in `WindowEmit`; lateness_ms: how long a window takes rows after its end."""
+
+    early_ms: int | None
+    late_ms: int | None
+    lateness_ms: int = 0
+
+
 def emitting(made: WindowAggregate, context: Context, node: exp.Expression) -> Plan:
     """A plan with the columns of the aggregate that gives its results as the options say; the aggregate itself if they say nothing.
 
@@ -34,7 +43,17 @@ def emitting(made: WindowAggregate, context: Context, node: exp.Expression) -> P
     if not context.streaming or not (settings.early_fire or settings.late_fire):
         return made
     _check(context, node)
-    lateness = settings.lateness_ms if settings.late_fire else 0
+    emission = Emission(
+        early_ms=settings.early_delay_ms if settings.early_fire else None,
+        late_ms=settings.late_delay_ms if settings.late_fire else None,
+        lateness_ms=settings.lateness_ms if settings.late_fire else 0,
+    )
+    return emitted(made, emission)
+
+
+def emitted(made: WindowAggregate, emission: Emission) -> Plan:
+    """A plan with the columns of the aggregate that gives its results as it is told, in a stream."""
+    lateness = emission.lateness_ms
     window = InWindow(of=made.window, end=1, time=made.time, zone=made.zone, lateness_ms=lateness)
     if isinstance(made.window, Session):
         values, width = len(made.keys) + len(made.calls), len(made.schema)
@@ -42,7 +61,7 @@ def emitting(made: WindowAggregate, context: Context, node: exp.Expression) -> P
             replace(made, lateness_ms=lateness),
             (*range(len(made.keys)), *range(values, width)),
             replace(window, end=width - 2),
-            context,
+            emission,
         )
     windowed = WindowTableFunction(
         input=made.input,
@@ -56,22 +75,21 @@ def emitting(made: WindowAggregate, context: Context, node: exp.Expression) -> P
     grouped = GroupAggregate(
         input=windowed, keys=(*bounds, *made.keys), calls=made.calls, window=window, span=made.span
     )
-    emitted = _gate(grouped, tuple(range(len(grouped.keys))), window, context)
-    columns = references(emitted.schema)
-    return Project(input=emitted, expressions=(*columns[3:], *columns[:3]), names=made.schema.names, span=made.span)
+    gated = _gate(grouped, tuple(range(len(grouped.keys))), window, emission)
+    columns = references(gated.schema)
+    return Project(input=gated, expressions=(*columns[3:], *columns[:3]), names=made.schema.names, span=made.span)
 
 
 def _gate(
-    plan: GroupAggregate | WindowAggregate, keys: tuple[int, ...], window: InWindow, context: Context
+    plan: GroupAggregate | WindowAggregate, keys: tuple[int, ...], window: InWindow, emission: Emission
 ) -> WindowEmit:
-    settings = context.settings
     return WindowEmit(
         input=plan,
         keys=keys,
         window=window,
         time_column=window.end + 1,
-        early_ms=settings.early_delay_ms if settings.early_fire else None,
-        late_ms=settings.late_delay_ms if settings.late_fire else None,
+        early_ms=emission.early_ms,
+        late_ms=emission.late_ms,
         span=plan.span,
     )
 

@@ -63,7 +63,7 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
                 expressions.append(null(column.type))
             else:
                 place = _item(statement.query, targets.index(column.name), context) or context.span(statement.query)
-                expressions.append(_into(given, column, at, entry.name, place))
+                expressions.append(into(given, column, at, entry.name, place))
     problems.check()
     project = Project(
         input=plan, expressions=tuple(expressions), names=tuple(column.name for column in columns), span=statement.span
@@ -123,7 +123,7 @@ def _item(query: exp.Expression, at: int, context: Context) -> Span | None:
     return context.span(query.expressions[at])
 
 
-def _into(value: Expr, column: TableColumn, at: int, table: str, place: Span | None) -> Expr:
+def into(value: Expr, column: TableColumn, at: int, table: str, place: Span | None) -> Expr:
     """The value as the column's type, nullability of the column aside: that is checked when rows are written."""
     from everfold.sql.functions import implicit_cast
 

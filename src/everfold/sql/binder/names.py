@@ -20,18 +20,19 @@ LEGACY_WINDOWS = frozenset({
 
 
 def aggregate_named(name: str) -> registry.Aggregate | None:
-    """The registered aggregate of that name in capitals, for groups."""
-    found = registry.lookup(name)
+    """The aggregate of Flink's of that name in capitals, for groups."""
+    found = over_function(name)
     return None if found is None or found.over_only else found
 
 
 def over_function(name: str) -> registry.Aggregate | None:
-    """The registered function of that name in capitals, for OVER."""
-    return registry.lookup(name)
+    """The function of Flink's of that name in capitals, for OVER."""
+    found = registry.lookup(name)
+    return found if found is not None and found.dialect == "flink" else None
 
 
 def aggregate_names() -> tuple[str, ...]:
-    """All registered aggregates."""
+    """All aggregates of Flink's."""
     return registry.names()
 
 

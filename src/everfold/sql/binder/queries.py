@@ -16,6 +16,7 @@ from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.select import bind_select, distinct_rows, ordered, ordinal, sort_key
 from everfold.sql.binder.topn import check_ranked, first_rows
 from everfold.sql.catalog import Catalog
+from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.types import DataType, Field, NullType
 
 
@@ -68,6 +69,10 @@ def bind_body(node: exp.Expression, context: Context) -> Relation:
         plan = bind_select(node, context)
         return _limited(Relation.of(plan), node, context)
     match node:
+        case TopicQuery():
+            from everfold.sql.binder.lenses import bind_topic_query
+
+            return Relation.of(bind_topic_query(node, context).plan)
         case exp.Subquery():
             relation = bind_body(node.this, context)
         case exp.Values():

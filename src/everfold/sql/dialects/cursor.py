@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature
-from everfold.sql.dialects.tokens import scan
+from everfold.sql.dialects.tokens import Part, scan
 from everfold.sql.dialects.ways_out import in_flink, instead_of
 from everfold.sql.dialects.words import NOT_A_NAME
 
@@ -32,10 +32,13 @@ class Cursor:
     `keys` has what the grammar compares: a word in capitals, a sign as it is, `""` for quoted names, texts and numbers and at the end.
     """
 
-    def __init__(self, text: str, source: str) -> None:
+    measures: ClassVar[bool] = False
+    """Whether a number may have letters behind it: `10m`."""
+
+    def __init__(self, text: str, source: str, part: Part | None = None) -> None:
         self.text = text
         self.source = source
-        self.tokens = scan(text, source)
+        self.tokens = scan(text, source, part, measures=self.measures)
         self.keys = [_key(token) for token in self.tokens]
         self.closing = _closing(self.keys)
         self.at = 0

@@ -107,7 +107,7 @@ from everfold.sql.dialects.nodes import (
     WindowTvf,
 )
 from everfold.sql.dialects.render import render
-from everfold.sql.dialects.tokens import FlinkTokenizer
+from everfold.sql.dialects.tokens import FlinkTokenizer, Part
 from everfold.sql.statements import Statement
 from everfold.types import DataType
 
@@ -165,9 +165,9 @@ class Flink(Dialect):
     Generator = FlinkGenerator
 
 
-def parse_statements(text: str, source: str = "<sql>") -> tuple[Statement, ...]:
-    """The statements of a script."""
-    grammar = Grammar(text, source)
+def parse_statements(text: str, source: str = "<sql>", part: Part | None = None) -> tuple[Statement, ...]:
+    """The statements of a script, or of a part of it."""
+    grammar = Grammar(text, source, part)
     try:
         return grammar.script()
     except RecursionError:  # the caller stood near the limit already

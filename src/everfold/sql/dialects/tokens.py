@@ -7,6 +7,7 @@ a column, and it says where a quote or a comment that never ends was opened.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
@@ -31,6 +32,11 @@ _PATTERN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_MEASURE = re.compile(r"[0-9]+(?![eE][0-9+-])[^\W0-9][\w$]*")
+"""A number and letters without a space between them: `10m`."""
+
+_BEGINS_A_NAME = re.compile(r"[^\W0-9]")
+
 _TYPES = {
     "hint": TokenType.HINT,
     "unicode": TokenType.UNICODE_STRING,
@@ -40,6 +46,7 @@ _TYPES = {
     "quoted": TokenType.IDENTIFIER,
     "number": TokenType.NUMBER,
     "word": TokenType.VAR,
+    "measure": TokenType.INTERVAL,
 }
 
 _SIGNS = {
@@ -90,14 +97,32 @@ class FlinkTokenizer(Tokenizer):
         return scan(sql, "<sql>")
 
 
-def scan(text: str, source: str) -> list[Token]:
-    """The tokens of a script. Quotes are off and escapes undone, except in `U&'…'`, whose escape character may follow it."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """From where to where a text is read, in characters; the end is exclusive."""
+
+    start: int
+    end: int
+
+    @classmethod
+    def whole(cls, text: str) -> Part:
+        """All of a text."""
+        return cls(0, len(text))
+
+
+def scan(text: str, source: str, part: Part | None = None, *, measures: bool = False) -> list[Token]:
+    """The tokens of a script, or of a part of it. Quotes are off and escapes undone, except in `U&'…'`, whose escape character may follow it.
+
+    measures: a number may have letters behind it (`10m`), or a dot and a name; else that is a name that begins with a digit, and an error.
+    """
     half = _HALF.search(text)
     if half is not None:
         raise half_a_character(Span(half.start(), half.end(), source, text))
+    part = part or Part.whole(text)
     tokens: list[Token] = []
-    at, line, line_start, hint_at = 0, 1, 0, -1
-    while at < len(text):
+    at, hint_at = part.start, -1
+    line, line_start = text.count("\n", 0, at) + 1, text.rfind("\n", 0, at) + 1
+    while at < part.end:
         if hint_at >= 0 and text.startswith("*/", at):
             kind, raw, hint_at = "sign", "*/", -1
         else:
@@ -107,6 +132,10 @@ def scan(text: str, source: str) -> list[Token]:
             kind, raw = str(match.lastgroup), match.group()
             if kind == "hint":
                 hint_at = at
+            if measures and (measure := _MEASURE.match(text, at)) is not None:
+                kind, raw = "measure", measure.group()
+            elif measures and kind == "number" and raw[-1] == "." and _BEGINS_A_NAME.match(text, at + len(raw)):
+                raw = raw[:-1]
         end = at + len(raw)
         if kind == "number" and len(raw) > MAX_NUMBER:
             raise SqlError.of(

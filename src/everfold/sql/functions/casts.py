@@ -60,7 +60,7 @@ _HELP = {
 
 def castable(source: DataType, target: DataType) -> bool:
     """Whether Flink converts the one into the other when asked."""
-    if source.same_as(target) or kind(source) == "null" or isinstance(source, AnyType):
+    if source.same_as(target) or isinstance(source, AnyType) or kind(source) == "null":
         return True
     if kind(target) not in ALLOWED.get(kind(source), ()):
         return False

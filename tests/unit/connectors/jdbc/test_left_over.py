@@ -1,4 +1,4 @@
-"""A job that began anew finds the keys of before that did not come again, on a real PostgreSQL."""
+"""A job that went back in its input finds the keys of before that did not come again, on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,17 @@ Start = Callable[..., Run]
 def anew(epoch: int, origin: int | None = None) -> Past:
     """The past of a job that began anew in this epoch, or in an earlier one."""
     first = epoch if origin is None else origin
-    return Past(job="job", epoch=epoch, last={epoch: None, first: None}, origin=first, sinks={})
+    return Past(job="job", epoch=epoch, last={epoch: None, first: None}, back=first, left=None, sinks={})
+
+
+def changed(epoch: int) -> Past:
+    """The past of a job whose query was changed and that has never gone back."""
+    return Past(job="job", epoch=epoch, last=dict.fromkeys(range(epoch + 1)), back=None, left=None, sinks={})
+
+
+def back(epoch: int, to: int, since: int | None = None) -> Past:
+    """The past of a job that went back to an epoch with this one, or with an earlier one."""
+    return Past(job="job", epoch=epoch, last={epoch: None, to: 0}, back=since or epoch, left=to + 1, sinks={})
 
 
 @pytest.fixture
@@ -28,11 +38,11 @@ def start(database: Database) -> Iterator[Start]:
     """Starts runs of a job in an epoch; a later run is the next start."""
     with ExitStack() as stack:
 
-        def run(past: Past | None, of: TableMaker = TOTALS, *key: str) -> Run:
-            sink = sink_of(of, database, *(key or ("k",)))
+        def run(past: Past | None, of: TableMaker = TOTALS, *key: str, sink: str = "s") -> Run:
+            opened = sink_of(of, database, *(key or ("k",)))
             if past is not None:
-                sink.go_back(past)
-            made = Run(sink, epoch=0 if past is None else past.epoch)
+                opened.look_back(past)
+            made = Run(opened, name=sink, epoch=0 if past is None else past.epoch)
             stack.callback(made.close)
             return made
 
@@ -52,7 +62,7 @@ def content(database: Database) -> dict[str, int]:
 
 
 def kept(database: Database) -> list[str]:
-    """The tables with keys of before."""
+    """The tables with keys that have not come again."""
     return [name for (name,) in database.run("SELECT relname FROM pg_class WHERE relname ~ '^everfold_before_[0-9a-f_]+$' AND relkind = 'r'")]  # fmt: skip
 
 
@@ -81,9 +91,9 @@ def test_nothing_is_left_over_when_all_come_again(written: Start) -> None:
 
 def test_a_change_of_what_was_rebuilt_goes_on_with_it(written: Start, database: Database) -> None:
     written(anew(1)).write(0, [("+I", "k0", 0)])
-    changed = written(anew(2, origin=1))
-    changed.write(1, [("+U", "k1", 1)])
-    assert "6 (k2, k3" in str(changed.sink.left_over(prune=False))
+    again = written(anew(2, origin=1))
+    again.write(1, [("+U", "k1", 1)])
+    assert "6 (k2, k3" in str(again.sink.left_over(prune=False))
     assert len(kept(database)) == 1
 
 
@@ -92,8 +102,8 @@ def test_a_sink_that_has_another_name_since_does_not_take_rows_for_left_over(
 ) -> None:
     written(anew(1)).write(0, [("+I", f"k{at}", at) for at in range(8)])
     database.run("UPDATE everfold_commits SET sink = 'of another place'")
-    changed = written(anew(2, origin=1))
-    assert changed.sink.left_over(prune=True) is None
+    again = written(anew(2, origin=1))
+    assert again.sink.left_over(prune=True) is None
     assert len(content(database)) == 8
 
 
@@ -105,12 +115,58 @@ def test_a_second_rebuild_begins_with_what_is_there_then(written: Start, databas
     assert len(kept(database)) == 1
 
 
-def test_a_rollback_forgets_them(written: Start, database: Database) -> None:
-    written(anew(1)).write(0, [("+I", "k0", 0)])
-    run = written(Past(job="job", epoch=2, last={2: None, 0: 0}, origin=0, sinks={}))
+def test_keys_that_only_later_versions_wrote(written: Start, database: Database) -> None:
+    written(changed(1)).write(
+        0, [("+U", "k0", 10), ("-D", "k7", 7), ("+I", "new", 1), ("+I", "more", 1), ("+I", "most", 1)]
+    )
+    written(changed(2)).write(1, [("+I", "last", 1), ("+I", "gone", 1)])
+    run = written(back(3, to=0))
+    run.write(1, [("+I", "more", 2), ("-D", "gone", 1)])
+    words = "table `totals`: keys that only later versions wrote and that did not come again"
+    assert run.sink.left_over(prune=False) == f"{words}: 3 (last, most, new); --prune deletes their rows"
+    again = written(back(4, to=0, since=3))  # changed since
+    again.write(2, [("+I", "most", 2)])
+    assert again.sink.left_over(prune=True) == f"{words}, now deleted: 2"
+    assert content(database) == {**{f"k{at}": at for at in range(1, 7)}, "k0": 10, "more": 2, "most": 2}
+    assert again.sink.left_over(prune=True) is None
+
+
+def test_what_was_there_when_a_version_began_is_no_later_ones(written: Start) -> None:
+    written(changed(1)).write(0, [("+I", "new", 1)])
+    written(changed(2)).write(1, [("+I", "last", 1)])
+    run = written(back(3, to=1))
+    assert "1 (last)" in str(run.sink.left_over(prune=False))
+
+
+def test_nothing_is_said_where_nothing_was_noted(written: Start, database: Database) -> None:
+    """A version of before there were notes, or whose notes somebody has removed."""
+    written(changed(1)).write(0, [("+I", "new", 1)])
+    for (name,) in database.run("SELECT relname FROM pg_class WHERE relname ~ '^everfold_noted_[0-9a-f_]+$'"):
+        database.run(f"DROP TABLE {name}")
+    run = written(back(2, to=0))
     assert run.sink.left_over(prune=True) is None
     assert kept(database) == []
-    assert len(content(database)) == 8
+
+
+def test_a_rollback_over_a_rebuild_keeps_what_was_there_before_it(written: Start, database: Database) -> None:
+    written(anew(1)).write(0, [("+I", "k0", 0), ("+I", "new", 0)])
+    run = written(back(2, to=0))
+    assert (
+        run.sink.left_over(prune=True)
+        == "table `totals`: keys that only later versions wrote and that did not come again, now deleted: 1"
+    )
+    assert sorted(content(database)) == [f"k{at}" for at in range(8)]
+
+
+def test_two_sinks_of_one_table(start: Start, database: Database) -> None:
+    database.run("CREATE TABLE t (k text PRIMARY KEY, n bigint)")
+    start(None).write(0, [("+I", "a", 1), ("+I", "b", 1), ("+I", "c", 1)])
+    first = start(anew(1))
+    first.write(0, [("+I", "a", 2)])
+    second = start(anew(1), of=TOTALS, sink="another")
+    second.write(0, [("+I", "b", 2)])
+    for run in (first, second):
+        assert "1 (c)" in str(run.sink.left_over(prune=False))
 
 
 def test_a_batch_that_failed_strikes_nothing_off(written: Start, database: Database) -> None:

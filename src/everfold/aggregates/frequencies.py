@@ -1,0 +1,62 @@
+"""The values of a group by how often they came: TOPK and BOTTOMK of Lenses SQL. The state is a bag of all values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everfold.aggregates import lists
+from everfold.aggregates.lazy import pl
+from everfold.aggregates.registry import Signature, Slot, aggregate
+from everfold.aggregates.several import Several, unsigned
+
+
+class _ByCount(Several):
+    most_frequent: bool
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        return (lists.bag_slot(of.args[0]),)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        values = unsigned(of.args[0], columns[0])
+        one = pl.lit(1, dtype=pl.Int64) if sign is None else sign
+        return (lists.bag(values, values.is_not_null(), one),)
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return (lists.joined(slots[0]),)
+
+    def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
+        return (lists.netted_bag(slots[0]),)
+
+    def chosen(self, of: Signature, slot: pl.Expr) -> pl.Expr:
+        entry = pl.element().filter(pl.element().struct.field(lists.COUNT) > 0)
+        value, count = entry.struct.field(lists.VALUE), entry.struct.field(lists.COUNT)
+        ordered = value.sort_by(count, value, descending=[self.most_frequent, False])
+        return slot.list.eval(ordered.head(self.most(of)))
+
+    def spark_list(self, of: Signature, text: str) -> str:
+        values = f"collect_list({text})"
+        count = f"{self._sign}size(filter({values}, __o -> __o <=> __e))"
+        entries = f"transform(array_distinct({values}), __e -> struct({count} AS c, __e AS v))"
+        return f"transform(array_sort({entries}), __e -> __e.v)"
+
+    def duckdb_list(self, of: Signature, text: str) -> str:
+        entry = f"struct_pack(c := {self._sign}CAST(e.value AS BIGINT), v := e.key)"
+        return f"list_transform(list_sort(list_transform(map_entries(histogram({text})), lambda e: {entry})), lambda e: e.v)"
+
+    @property
+    def _sign(self) -> str:
+        return "-" if self.most_frequent else ""
+
+
+@aggregate("TOPK")
+class TopK(_ByCount):
+    """The n values that came most often, the most frequent first: `TOPK(x, n)`; of equally frequent ones the least first."""
+
+    most_frequent = True
+
+
+@aggregate("BOTTOMK")
+class BottomK(_ByCount):
+    """The n values that came least often, the rarest first: `BOTTOMK(x, n)`; of equally frequent ones the least first."""
+
+    most_frequent = False

@@ -1,0 +1,45 @@
+"""`everfold translate`: a script in the words of the other dialect, and the proof that both are one plan."""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal, TypeAlias
+
+from everfold.cli.run import Script, note
+
+Dialect: TypeAlias = Literal["flink", "lenses"]
+_BROKERS = "defaults.topic.properties.bootstrap.servers"
+_UNKNOWN_BROKERS = "${BROKERS}"
+"""What stands in a translation for brokers that the script does not name."""
+
+
+def translate(script: Script, old: Dialect, new: Dialect) -> None:
+    """Prints the script in another dialect. Variables stay as they are.
+
+    Raises what the script raises; UnsupportedFeature `not-in-flink`, `not-in-lenses`, `not-one-plan`.
+    """
+    from everfold.connectors.registry import connected
+    from everfold.sql.planner import Session, Submit
+    from everfold.sql.script import unresolved
+    from everfold.sql.translation import prove, to_flink, to_lenses
+
+    variables, environment = unresolved(script.text + _UNKNOWN_BROKERS)
+
+    def session(dialect: Dialect) -> Session:
+        return Session(
+            {"everfold.dialect": dialect, _BROKERS: _UNKNOWN_BROKERS},
+            variables,
+            environment,
+            connected=connected,
+            folder=script.folder,
+        )
+
+    if old == new:
+        sys.stdout.write(script.text)
+        return
+    make = to_flink if new == "flink" else to_lenses
+    text, submits = make(script.text, script.source, session(old))
+    again = [each for each in session("flink").run(text, source="the translation") if isinstance(each, Submit)]
+    prove([root for each in submits for root in each.roots], [root for each in again for root in each.roots])
+    sys.stdout.write(text)
+    note("both are one plan")

@@ -1,0 +1,9 @@
+"""The binder of Lenses SQL: its queries to the plans that Flink's SQL becomes too."""
+
+from __future__ import annotations
+
+from everfold.sql.binder.lenses.inserts import bind_topic_insert
+from everfold.sql.binder.lenses.queries import bind_topic_query
+from everfold.sql.binder.lenses.topics import bind_topic
+
+__all__ = ["bind_topic", "bind_topic_insert", "bind_topic_query"]

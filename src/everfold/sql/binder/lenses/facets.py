@@ -1,0 +1,119 @@
+"""Expressions over a source: `_key`, `_value` and `_meta` beside the fields of the value, and aggregates.
+
+In projections of an aggregation a key is named with its source (`source._key.a`), since `_key` alone would be that of the result. Source: the seed on
+Lenses streaming aggregations.
+"""
+
+from __future__ import annotations
+
+from everfold.errors import Span
+from everfold.plan.expressions import Expr, references
+from everfold.sql.binder.aggregate_calls import bind_call
+from everfold.sql.binder.aggregates import Calls
+from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.lenses.functions import LensesBinder, aggregate_of, check_on_table, of_one
+from everfold.sql.binder.lenses.rows import row_of
+from everfold.sql.binder.lenses.sources import Source
+from everfold.sql.binder.scope import resolve
+from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
+from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
+
+
+class FacetBinder(LensesBinder):
+    """Binds expressions over the records of a source.
+
+    calls: collects aggregate calls, where they may stand. projection: in the list of an aggregation, where a key is named with its source.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        context: Context,
+        clause: str,
+        *,
+        calls: Calls | None = None,
+        within: str | None = None,
+        projection: bool = False,
+    ) -> None:
+        super().__init__(source.relation, context, clause, calls=calls, within=within)
+        self.source = source
+        self.projection = projection
+
+    # --- fields -------------------------------------------------------------------------------------------------------
+
+    def _column(self, node: ColumnPath) -> Expr:
+        span, names = self.context.span(node), node.names
+        qualified = len(names) > 1 and names[0] == self.source.name
+        if qualified:
+            names = names[1:]
+        match names[0]:
+            case "_key":
+                self._check_key(node, qualified)
+            case "_meta":
+                return self._meta(node, names, span)
+            case "_value" if VALUE not in self.source.plan.schema.names:
+                if len(names) == 1:
+                    return self._whole_value()
+                names = names[1:]
+        return resolve(self.relation, names, span)
+
+    def _check_key(self, node: ColumnPath, qualified: bool) -> None:
+        path = self.context.sql(node)
+        if self.projection and not qualified:
+            raise self.context.error(
+                "unqualified-key",
+                f"`{path}` does not say whose key it is: the result of an aggregation has a key of its own, which GROUP BY makes",
+                node,
+                f"write `{self.source.name}.{path}`",
+            )
+        if KEY not in self.source.plan.schema.names:
+            raise self.context.error("no-key", f"the records of `{self.source.name}` have no key", node)
+
+    def _meta(self, node: ColumnPath, names: tuple[str, ...], span: Span | None) -> Expr:
+        known = [name for name in METADATA if f"{META}.{name}" in self.source.plan.schema.names]
+        if len(names) != 2 or names[1] not in known:
+            there = f"there are {named_list(f'{META}.{name}' for name in known)}" if known else None
+            path = ".".join(names)
+            raise self.context.error(
+                "unknown-field", f"the records of `{self.source.name}` have no `{path}`", node, there
+            )
+        return resolve(self.relation, (".".join(names),), span)
+
+    def _whole_value(self) -> Expr:
+        """All fields of the value, as a ROW."""
+        fields, schema = self.source.fields, self.source.plan.schema
+        values = [each for each in references(schema) if each.name in fields]
+        return row_of(values, [each.name for each in values])
+
+    # --- aggregates ---------------------------------------------------------------------------------------------------
+
+    def _aggregate(self, node: FunctionCall) -> Expr:
+        name, context = node.name, self.context
+        if self.within is not None:
+            raise context.error(
+                "nested-aggregate",
+                f"`{name}` cannot stand within `{self.within}`: aggregates do not nest",
+                node,
+                "aggregate in a WITH first",
+            )
+        if self.calls is None:
+            where = self.clause == "WHERE"
+            raise context.error(
+                "aggregate-in-where" if where else "misplaced-aggregate",
+                f"the aggregate `{name}` cannot stand in {self.clause}",
+                node,
+                "give it a name in SELECT, and write that in HAVING" if where else None,
+            )
+        for clause, written in (
+            ("DISTINCT", node.distinct),
+            ("FILTER", node.filter),
+            ("ORDER BY", node.order),
+            ("NULLS", node.nulls),
+        ):
+            if written:
+                raise context.unsupported("unsupported-clause", f"{clause} is not supported in `{name}`", node)
+        if self.source.table:
+            check_on_table(node, context)
+        inside = FacetBinder(self.source, context, self.clause, within=name, projection=self.projection)
+        call = bind_call(node, aggregate_of(name), inside.bind, inside.condition, context)
+        return self.calls.reference(of_one(call))

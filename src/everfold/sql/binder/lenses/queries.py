@@ -1,0 +1,216 @@
+"""SELECT of Lenses SQL: an aggregation of a source's records, or a projection of each.
+
+An aggregation gives a table, keyed by what GROUP BY says. Source: the seed on Lenses streaming aggregations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from everfold.plan.expressions import Expr, InputRef, references
+from everfold.plan.nodes import Filter, Plan, Project
+from everfold.sql.binder.aggregates import Calls, Grouped, group_by, over_groups
+from everfold.sql.binder.context import Context, Problems
+from everfold.sql.binder.grouping import Grouping
+from everfold.sql.binder.lenses.facets import FacetBinder
+from everfold.sql.binder.lenses.functions import is_aggregated
+from everfold.sql.binder.lenses.having import with_having
+from everfold.sql.binder.lenses.keys import WINDOW_BOUNDS, ResultKey, bind_key
+from everfold.sql.binder.lenses.sources import Source, bind_source, is_facet
+from everfold.sql.binder.lenses.targets import check_names, target_of
+from everfold.sql.binder.lenses.times import TIMESTAMP, timed, with_watermark
+from everfold.sql.binder.lenses.windows import check_window, group_by_window
+from everfold.sql.dialects.lenses import KEY
+from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
+from everfold.types import BIGINT, NullType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a query gives: `_key`, the fields of the value, and `_meta.timestamp` where each row is a record of the source's.
+
+    table: whether rows are the latest state of each key. structure: the storage format of what has fields; None if that is not known. of_key: the columns that say what the key says, in a result without `_key`.
+    """
+
+    plan: Plan
+    table: bool
+    structure: str | None = None
+    of_key: tuple[str, ...] = ()
+
+
+def bind_topic_query(node: TopicQuery, context: Context, *, upserts: bool = False, keyless: bool = False) -> Result:
+    """The plan of a query. upserts: records of a stream may replace each other, as in `bind_source`. keyless: instead of `_key` an aggregation gives its
+    fields as columns.
+
+    All that is wrong in its clauses is raised together.
+    """
+    source = bind_source(node, context, upserts=upserts)
+    aggregated = any(is_aggregated(each.this) for each in node.expressions)
+    if aggregated or node.group or node.window is not None or node.args.get("having") is not None:
+        return _Aggregation(node, source, context, keyless=keyless).bound()
+    return _projected(node, source, context)
+
+
+# --- projections of each record ---------------------------------------------------------------------------------------
+
+
+def _projected(node: TopicQuery, source: Source, context: Context) -> Result:
+    problems = Problems()
+    with problems:
+        source = timed(node, source, context)
+    with problems:
+        source = _filtered(node, source, context)
+    made: list[tuple[str, Expr]] = []
+    for each in node.expressions:
+        with problems:
+            made += _of_records(each, source, context)
+    with problems:
+        check_names([name for name, _ in made], node, context)
+    problems.check()
+    kept = {each.name: each for each in references(source.plan.schema)}
+    columns: dict[str, Expr] = {KEY: kept[KEY]} if KEY in kept else {}
+    columns |= made
+    if TIMESTAMP in kept:
+        columns[TIMESTAMP] = kept[TIMESTAMP]
+    plan = Project(
+        input=source.plan, expressions=tuple(columns.values()), names=tuple(columns), span=context.span(node)
+    )
+    return Result(plan=plan, table=source.table, structure=source.structure)
+
+
+def _of_records(node: Projection, source: Source, context: Context) -> list[tuple[str, Expr]]:
+    """The columns that an item makes of each record."""
+    if isinstance(node.this, exp.Star):
+        return [(each.name, each) for each in references(source.plan.schema) if not is_facet(each.name)]
+    name = target_of(node, context, aggregation=False)
+    if name == KEY and source.table:
+        raise context.unsupported(
+            "rekeyed-table", "another key for the records of a table is not supported", node, "write SELECT STREAM"
+        )
+    return [(name, _typed(FacetBinder(source, context, "SELECT").bind(node.this), node, context))]
+
+
+def _filtered(node: TopicQuery, source: Source, context: Context) -> Source:
+    clause = node.args.get("where")
+    if clause is None:
+        return source
+    condition = FacetBinder(source, context, "WHERE").condition(clause)
+    return source.over(Filter(input=source.plan, condition=condition, span=context.span(clause)))
+
+
+def _typed(value: Expr, node: exp.Expression, context: Context) -> Expr:
+    if isinstance(value.type, NullType):
+        raise context.error("untyped-null", "NULL as a field needs a type", node, "write CAST(NULL AS STRING)")
+    return value
+
+
+# --- aggregations -----------------------------------------------------------------------------------------------------
+
+
+class _Aggregation:
+    """An aggregation while it is bound."""
+
+    def __init__(self, node: TopicQuery, source: Source, context: Context, *, keyless: bool) -> None:
+        self.node, self.source, self.context, self.keyless = node, source, context, keyless
+        self.problems = Problems()
+
+    def bound(self) -> Result:
+        """Its plan."""
+        node, context, problems = self.node, self.context, self.problems
+        self._check_clauses()
+        self._prepare_source()
+        width = len(self.source.plan.schema)
+        calls = Calls(width)
+        key = bind_key(node, self.source, context, problems)
+        names, values = self._items(calls)
+        grouping = Grouping(key.values, (tuple(range(len(key.values))),))
+        self._check_groups(values, grouping, width)
+        problems.check()
+        if node.window is None:
+            grouped = group_by(self.source.plan, grouping, calls.calls, context, node)
+        else:
+            grouped = group_by_window(node, self.source, grouping, calls.calls, context)
+        columns = self._of_key(key, grouped)
+        of_key = tuple(name for name in columns if name not in names)
+        columns |= zip(names, (over_groups(each, grouped, width) for each in values), strict=True)
+        plan = Project(
+            input=grouped.plan, expressions=tuple(columns.values()), names=tuple(columns), span=context.span(node)
+        )
+        aggregated = [name for name, each in zip(names, node.expressions, strict=True) if is_aggregated(each.this)]
+        return Result(
+            plan=with_having(node, plan, aggregated, context),
+            table=True,
+            structure=self.source.structure,
+            of_key=of_key,
+        )
+
+    def _of_key(self, key: ResultKey, grouped: Grouped) -> dict[str, Expr]:
+        """The columns of the key over the groups."""
+        if not self.keyless:
+            return {KEY: key.over(grouped.keys, grouped.window)}
+        found = {name: value for name, value in zip(key.labels, grouped.keys, strict=True) if name is not None}
+        return found | dict(zip(WINDOW_BOUNDS, grouped.window, strict=False))
+
+    def _check_clauses(self) -> None:
+        node, context = self.node, self.context
+        with self.problems:
+            check_window(node, self.source, context)
+        with self.problems:
+            if not node.group:
+                raise context.error(
+                    "no-group-by",
+                    "an aggregation needs GROUP BY: what it says is the key of the result",
+                    node,
+                    "add GROUP BY field",
+                )
+
+    def _prepare_source(self) -> None:
+        """Gives the source what the clauses before GROUP BY ask for."""
+        node, context = self.node, self.context
+        with self.problems:
+            self.source = timed(node, self.source, context)
+            if node.window is not None and not self.source.table:
+                self.source = with_watermark(self.source, node, context)
+        with self.problems:
+            self.source = _filtered(node, self.source, context)
+
+    def _items(self, calls: Calls) -> tuple[list[str], list[Expr]]:
+        """The columns of the value, over the source."""
+        context = self.context
+        binder = FacetBinder(self.source, context, "SELECT", calls=calls, projection=True)
+        names: list[str] = []
+        values: list[Expr] = []
+        for node in self.node.expressions:
+            with self.problems:
+                if isinstance(node.this, exp.Star):
+                    raise context.error(
+                        "not-in-group-by",
+                        "`*` takes all fields, and an aggregation gives those of GROUP BY only",
+                        node,
+                        "name fields of GROUP BY, and aggregates",
+                    )
+                name = target_of(node, context, aggregation=True)
+                values.append(_typed(binder.bind(node.this), node, context))
+                names.append(name)
+        with self.problems:
+            check_names(names, self.node, context)
+        if not len(self.problems) and not any(is_aggregated(each.this) for each in self.node.expressions):
+            raise context.error(
+                "no-aggregated-projection",
+                "at least one projection of an aggregation must have an aggregate in it",
+                self.node,
+                "add one, as COUNT(*) AS records",
+            )
+        return names, values
+
+    def _check_groups(self, values: Sequence[Expr], grouping: Grouping, width: int) -> None:
+        """SqlError `not-in-group-by` for what belongs to no group, before the aggregate is made."""
+        anywhere = InputRef(type=BIGINT, position=0)
+        count = sum(1 for _ in self.node.walk())
+        dry = Grouped(plan=self.source.plan, keys=grouping.keys, calls=(anywhere,) * count, grouping=grouping)
+        for value in values:
+            with self.problems:
+                over_groups(value, dry, width)

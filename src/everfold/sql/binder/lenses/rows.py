@@ -1,0 +1,15 @@
+"""Structures: several values as one ROW, under names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everfold.plan.expressions import Expr
+from everfold.sql.functions import build, cast
+from everfold.types import RowField, RowType
+
+
+def row_of(values: Sequence[Expr], names: Sequence[str]) -> Expr:
+    """A ROW of values, each under its name."""
+    fields = tuple(RowField(name=name, type=value.type) for name, value in zip(names, values, strict=True))
+    return cast(build("ROW", tuple(values)), RowType(fields=fields, nullable=False))

@@ -1,0 +1,154 @@
+"""What FROM names: a topic, a table of another dialect, or the name of a WITH; as a stream or as a table.
+
+A stream takes each record by itself. A table holds the last value of each key, and a record without a value deletes its key. Source: the seed on
+Lenses streaming aggregations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from everfold.errors import Diagnostic, SqlError
+from everfold.plan.changelog import ChangelogMode, is_updating
+from everfold.plan.nodes import ChangelogNormalize, Plan
+from everfold.sql.binder.context import Context
+from everfold.sql.binder.relations import view_plan
+from everfold.sql.binder.scope import Relation
+from everfold.sql.catalog import CatalogTable, CatalogView
+from everfold.sql.dialects.lenses import KEY, META, STRUCTURES
+from everfold.sql.dialects.lenses_nodes import TopicQuery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A bound source. name: by which expressions know it. table: whether it is one. structure: the storage format of records with fields, None if not known.
+
+    Its columns are `_key`, if records have one, the fields of the value (`_value`, if it has none), and `_meta.…`.
+    """
+
+    name: str
+    relation: Relation
+    table: bool
+    structure: str | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """Its rows."""
+        return self.relation.plan
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The columns of the value."""
+        return tuple(name for name in self.plan.schema.names if not is_facet(name))
+
+    def over(self, plan: Plan) -> Source:
+        """The source with other rows, of the same columns or more."""
+        return replace(self, relation=Relation.of(plan, self.name))
+
+
+def is_facet(name: str) -> bool:
+    """Whether a column is no field of the value."""
+    return name == KEY or name.startswith(f"{META}.")
+
+
+def bind_source(node: TopicQuery, context: Context, *, upserts: bool = False) -> Source:
+    """The source of a query. upserts: its records may replace each other, and whoever asked keeps the last of each key.
+
+    SqlError `unknown-table`, `table-as-stream`, `no-key`; UnsupportedFeature `table-in-batch`.
+    """
+    entry = context.catalog.find((node.source.name,))
+    if entry is None:
+        found = context.catalog.unknown((node.source.name,), context.span(node.source))
+        help_ = found.help or "declare the topic: CREATE TABLE name(_key STRING, …) FORMAT (STRING, JSON)"
+        raise SqlError(Diagnostic(found.code, found.message, found.span, help_))
+    if node.kind == "TABLE" and not context.streaming:
+        raise context.unsupported(
+            "table-in-batch",
+            f"`{node.source.name}` as a table is not supported in batch: it is what a stream of changes comes to",
+            node.source,
+            "run as a stream",
+        )
+    if isinstance(entry, CatalogTable):
+        return _topic(entry, node, context, upserts=upserts)
+    if isinstance(entry.query, TopicQuery):
+        return _named_query(entry, entry.query, node, context, upserts=upserts)
+    plan = view_plan(entry, context, node.source)
+    _check_kind(node, context, table=is_updating(plan))
+    return _source(node, plan, table=is_updating(plan))
+
+
+def _source(node: TopicQuery, plan: Plan, *, table: bool, structure: str | None = None) -> Source:
+    return Source(name=node.called, relation=Relation.of(plan, node.called), table=table, structure=structure)
+
+
+def _topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
+    wanted, table = node.kind == "TABLE", entry.table
+    structure = _structure(dict(table.options))
+    if KEY not in table.schema.names:
+        changing = table.changelog is not ChangelogMode.INSERT_ONLY
+        _check_kind(node, context, table=changing)
+        if wanted and not changing and not table.primary_key:
+            raise context.error(
+                "no-key",
+                f"`{table.name}` has no key, so it holds no last value of one",
+                node.source,
+                "declare a column `_key`, or a PRIMARY KEY",
+            )
+        wanted, keys = wanted or changing, table.primary_key
+    else:
+        keys = (KEY,)
+        table = replace(table, changelog=ChangelogMode.INSERT_ONLY)
+    entry = replace(entry, table=table)
+    if upserts or (wanted and table.changelog is ChangelogMode.INSERT_ONLY):
+        entry = _keyed(entry, keys)
+    plan = entry.plan(streaming=context.streaming, span=context.span(node.source))
+    if upserts and isinstance(plan, ChangelogNormalize):
+        plan = plan.input
+    return _source(node, plan, table=wanted, structure=structure)
+
+
+def _keyed(entry: CatalogTable, keys: tuple[str, ...]) -> CatalogTable:
+    """The table as one whose records replace each other by a key, which is never NULL."""
+    delivered = (replace(of, type=of.type.as_nullable(False)) if of.name in keys else of for of in entry.table.columns)
+    table = replace(entry.table, columns=tuple(delivered), changelog=ChangelogMode.UPSERT, primary_key=keys)
+    columns = (
+        replace(of, expression=replace(of.expression, type=of.type.as_nullable(False))) if of.name in keys else of
+        for of in entry.columns
+    )
+    return replace(entry, table=table, columns=tuple(columns))
+
+
+def _structure(options: Mapping[str, str]) -> str | None:
+    """The storage format of what has fields in a topic: of values, else of keys."""
+    found = (options.get(option) for option in ("value.format", "format", "key.format"))
+    return next((each for each in found if each is not None and each.upper() in STRUCTURES), None)
+
+
+def _named_query(entry: CatalogView, query: TopicQuery, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
+    from everfold.sql.binder.lenses.queries import bind_topic_query
+
+    inside = replace(Context.at(entry.span, context.catalog), views=(*context.views, entry.name))
+    found = bind_topic_query(query, inside)
+    _check_kind(node, context, table=found.table)
+    wanted = node.kind == "TABLE"
+    if found.table or not (wanted or upserts):
+        return _source(node, found.plan, table=found.table, structure=found.structure)
+    plan = bind_topic_query(query, inside, upserts=True).plan
+    if wanted and not upserts:
+        key = plan.schema.position(KEY)
+        if key is None:
+            raise context.error("no-key", f"`{entry.name}` has no key, so it holds no last value of one", node.source)
+        plan = ChangelogNormalize(input=plan, keys=(key,), span=context.span(node.source))
+    return _source(node, plan, table=wanted, structure=found.structure)
+
+
+def _check_kind(node: TopicQuery, context: Context, *, table: bool) -> None:
+    """SqlError `table-as-stream`: the rows of a table change, and those of a stream do not."""
+    if table and node.kind == "STREAM":
+        raise context.error(
+            "table-as-stream",
+            f"`{node.source.name}` is a table: its rows are the latest state of each key, and no events to take one by one",
+            node.source,
+            "write SELECT TABLE",
+        )

@@ -1,0 +1,70 @@
+"""Where a projection goes: a field of the value, the value itself, or the key.
+
+Source: the seed on Lenses streaming aggregations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everfold.sql.binder.context import Context, named_list
+from everfold.sql.dialects.lenses import KEY, META, VALUE
+from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
+from everfold.sql.dialects.nodes import ColumnPath, FieldAccess
+
+
+def target_of(node: Projection, context: Context, *, aggregation: bool) -> str:
+    """The column that a projection makes: a field, `_value` or `_key`.
+
+    SqlError `key-projection`, `meta-projection`, `unnamed-projection`; UnsupportedFeature `nested-projection`.
+    """
+    path = node.target
+    if path is None:
+        return _own_name(node, context)
+    names = path.names
+    if names[0] == KEY and aggregation:
+        raise context.error(
+            "key-projection",
+            f"`{context.sql(node)}` projects onto the key: the key of an aggregation is what GROUP BY says",
+            path,
+            "name a field of the value; GROUP BY x AS name shapes the key",
+        )
+    if names[0] == META:
+        raise context.error("meta-projection", f"`{'.'.join(names)}` is not written: it comes with each record", path)
+    if names[0] == VALUE and len(names) > 1:
+        names = names[1:]
+    if len(names) > 1:
+        raise context.unsupported(
+            "nested-projection",
+            f"a field within a field, `{'.'.join(names)}`, is not supported",
+            path,
+            "name one field",
+        )
+    return names[0]
+
+
+def check_names(names: Sequence[str], node: TopicQuery, context: Context) -> None:
+    """SqlError `duplicate-column` for a column that projections make twice, or a field beside the value itself."""
+    doubles = [name for at, name in enumerate(names) if name in names[:at]]
+    if doubles:
+        raise context.error(
+            "duplicate-column", f"two projections are named {named_list(doubles[:1])}", node, "rename one with AS"
+        )
+    if VALUE in names and set(names) - {KEY, VALUE}:
+        raise context.error(
+            "duplicate-column", "`_value` is the whole value, and there are fields beside it", node, "name a field"
+        )
+
+
+def _own_name(node: Projection, context: Context) -> str:
+    match node.this:
+        case ColumnPath(names=names):
+            return names[-1]
+        case FieldAccess(field=field):
+            return field
+    raise context.error(
+        "unnamed-projection",
+        f"`{context.sql(node)}` has no name",
+        node,
+        "give it one: " + context.sql(node) + " AS name",
+    )

@@ -1,0 +1,379 @@
+"""Lenses SQL, its streaming mode: the grammar of its statements, and the trees they become.
+
+Expressions, tokens and types are those of `flink.py`; what is different stands in `lenses_names.py`. Trees are those of `lenses_nodes.py`.
+
+| statement | becomes |
+| --- | --- |
+| `INSERT INTO t SELECT …`, `INSERT INTO t <projections> FROM …` | `Insert` whose query is a `TopicQuery`; several in a script are one `StatementSet`, where the last one stands |
+| `WITH name AS (SELECT …);` | a temporary `CreateView` of a `TopicQuery` |
+| `SELECT …` | `Query` |
+| `CREATE TABLE t (…) FORMAT (key, value)` | `CreateTopic`: a column `_key`, the fields of the value, the metadata columns `_meta.…` |
+| `SET a.b = c` | `SetOption` |
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from everfold import types
+from everfold.errors import EverfoldError, Span, SqlError, nearest
+from everfold.sql.dialects.cursor import MAX_NESTING, too_deep
+from everfold.sql.dialects.lenses_names import Names
+from everfold.sql.dialects.lenses_nodes import Duration, GroupKey, Projection, TopicQuery, WindowBy
+from everfold.sql.dialects.nodes import ColumnPath
+from everfold.sql.dialects.tokens import Part
+from everfold.sql.statements import (
+    ColumnDef,
+    CreateTopic,
+    CreateView,
+    Explain,
+    Insert,
+    MetadataColumn,
+    OptionDef,
+    PhysicalColumn,
+    Query,
+    SetOption,
+    Statement,
+    StatementSet,
+)
+from everfold.types import DataType
+
+KEY, VALUE, META = "_key", "_value", "_meta"
+"""The facets of a record."""
+METADATA: dict[str, DataType] = {
+    "timestamp": types.TIMESTAMP_LTZ3,
+    "offset": types.BIGINT,
+    "partition": types.INT,
+}
+"""What `_meta` has."""
+PRIMITIVES: dict[str, DataType] = {
+    "STRING": types.STRING,
+    "INT": types.INT,
+    "LONG": types.BIGINT,
+    "DOUBLE": types.DOUBLE,
+    "BYTES": types.BYTES,
+}
+"""Storage formats of a value alone, and its type."""
+STRUCTURES = ("JSON", "AVRO")
+"""Storage formats of fields with names."""
+
+_STARTS = ("INSERT", "WITH", "SELECT", "CREATE", "SET", "EXPLAIN")
+_WINDOWS = {"TUMBLE": ("the size",), "HOP": ("the size", "the hop"), "SESSION": ("the gap",)}
+
+
+def parse_statements(text: str, source: str = "<sql>", part: Part | None = None) -> tuple[Statement, ...]:
+    """The statements of a script, or of a part of it."""
+    grammar = LensesGrammar(text, source, part)
+    try:
+        return grammar.script()
+    except RecursionError:
+        raise too_deep(grammar.here(), MAX_NESTING) from None
+
+
+class LensesGrammar(Names):
+    """The grammar of a script."""
+
+    def script(self) -> tuple[Statement, ...]:
+        """All statements, empty ones left out."""
+        found: list[Statement] = []
+        while not self.done:
+            if self.accept(";"):
+                continue
+            found.append(self._statement())
+            if not self.done and self.key() != ";":
+                raise self._beyond()
+        return _together(found)
+
+    def _beyond(self) -> EverfoldError:
+        if self.key() in ("JOIN", "INNER", "LEFT", "RIGHT", "OUTER", "LATERAL", "LIMIT", "UNION", "ORDER"):
+            self.at += 1
+            return self.refused("unsupported-clause", self.keys[self.at - 1], self.at - 1, "leave it out")
+        return self.expected("`;` or the rest of the statement")
+
+    def _statement(self) -> Statement:
+        match self.key():
+            case "INSERT":
+                return self._insert()
+            case "WITH":
+                return self._with()
+            case "SELECT":
+                return self._query()
+            case "CREATE":
+                return self._create()
+            case "SET":
+                return self._set()
+            case "EXPLAIN":
+                first = self.at
+                self.at += 1
+                statement = self._insert() if self.key() == "INSERT" else self._query()
+                return Explain(statement=statement, span=self.span(first))
+            case word:
+                known = f"statements begin with {', '.join(_STARTS[:-1])} or {_STARTS[-1]}"
+                raise self.expected("a statement", (nearest(word, _STARTS) or known) if word else None)
+
+    # --- INSERT, WITH -------------------------------------------------------------------------------------------------
+
+    def _insert(self) -> Insert:
+        first = self.at
+        self.expect("INSERT", "INTO")
+        target, target_span = self.topic()
+        query, text = self._whole_query(bare=True)
+        return Insert(target=(target.name,), query=query, text=text, target_span=target_span, span=self.span(first))
+
+    def _with(self) -> CreateView:
+        first = self.at
+        self.expect("WITH")
+        name, name_span = self.topic("a source")
+        self.expect("AS", "(")
+        query, text = self._whole_query()
+        self.expect(")")
+        return CreateView(
+            name=(name.name,), query=query, text=text, temporary=True, name_span=name_span, span=self.span(first)
+        )
+
+    def _query(self) -> Query:
+        first = self.at
+        query, text = self._whole_query()
+        return Query(query=query, text=text, span=self.span(first))
+
+    # --- SELECT -------------------------------------------------------------------------------------------------------
+
+    def _whole_query(self, *, bare: bool = False) -> tuple[TopicQuery, str]:
+        """A query and its text. bare: SELECT STREAM may be left out."""
+        first = self.at
+        kind: str | None = None
+        if not bare or self.key() == "SELECT":
+            self.expect("SELECT")
+            kind = self.one_of("STREAM", "TABLE")
+        made = TopicQuery(kind=kind)
+        source, alias = self._sources_ahead()
+        made.set("expressions", self._projections())
+        self.expect("FROM")
+        self.topic()
+        self._alias()
+        made.set("source", source)
+        made.set("alias", alias)
+        self._clauses(made)
+        self.place(made, first)
+        return self.checked(made), self.slice(first)
+
+    def _sources_ahead(self) -> tuple[exp.Identifier | None, exp.Identifier | None]:
+        """What FROM will name, so that projections may name it before a dot."""
+        first, depth = self.at, 0
+        while not self.done and (depth or self.key() not in ("FROM", ";") or self._within_a_name()):
+            depth += (self.key() == "(") - (self.key() == ")")
+            self.at += 1
+        source: exp.Identifier | None = None
+        alias: exp.Identifier | None = None
+        if self.accept("FROM"):
+            source, _ = self.topic()
+            alias = self._alias()
+        self.at = first
+        names = (each.name for each in (source, alias) if each is not None)
+        self.sources = tuple(name for name in names if "-" in name or "." in name)
+        return source, alias
+
+    def _within_a_name(self) -> bool:
+        """Whether the word that is next is the beginning of a name with signs."""
+        return self.key() == "FROM" and self.goes_on()
+
+    def _alias(self) -> exp.Identifier | None:
+        return self.identifier("the source's other name") if self.accept("AS") else None
+
+    def _projections(self) -> list[Projection]:
+        found = [self._projection()]
+        while self.accept(","):
+            if self.key() == "FROM":
+                break
+            found.append(self._projection())
+        return found
+
+    def _projection(self) -> Projection:
+        first = self.at
+        if self.accept("*"):
+            return self.node(Projection, first, this=self.node(exp.Star, first))
+        value = self.expression()
+        target = self.path("the name of a field") if self.accept("AS") else None
+        return self.node(Projection, first, this=value, target=target)
+
+    def _clauses(self, made: TopicQuery) -> None:
+        if self.accept("EVENTTIME", "BY"):
+            made.set("eventtime", self._time_field())
+        if self.accept("WHERE"):
+            made.set("where", self.expression())
+        if self.key() == "WINDOW":
+            made.set("window", self._window_by())
+        if self.sees("GRACE", "BY"):
+            raise self.expected("WINDOW BY before GRACE BY", "write WINDOW BY TUMBLE 1h GRACE BY 10m")
+        if self.accept("GROUP", "BY"):
+            made.set("group", self.listed(self._group_key))
+        if self.accept("HAVING"):
+            made.set("having", self.expression())
+
+    def _time_field(self) -> ColumnPath:
+        found = self.primary()
+        if not isinstance(found, ColumnPath):
+            raise self.expected("a field behind EVENTTIME BY", "write an expression into a WITH first")
+        return found
+
+    def _group_key(self) -> GroupKey:
+        first = self.at
+        value = self.expression()
+        alias = self.identifier("the name of a field of the key") if self.accept("AS") else None
+        return self.node(GroupKey, first, this=value, alias=alias)
+
+    def _window_by(self) -> WindowBy:
+        first = self.at
+        self.expect("WINDOW", "BY")
+        kind = self.expect_one_of(*_WINDOWS)
+        sizes: list[Duration] = []
+        for what in _WINDOWS[kind]:
+            if sizes:
+                self.accept(",")
+            sizes.append(self.duration(f"{what} of {kind}"))
+        grace = self.duration("how long late records are taken") if self.accept("GRACE", "BY") else None
+        return self.node(WindowBy, first, this=kind, sizes=sizes, grace=grace)
+
+    # --- CREATE TABLE -------------------------------------------------------------------------------------------------
+
+    def _create(self) -> CreateTopic:
+        first = self.at
+        self.expect("CREATE", "TABLE")
+        name, name_span = self.topic()
+        fields = self.enclosed(self._field_def)
+        self.expect("FORMAT", "(")
+        key = self._format("key.format")
+        self.expect(",")
+        value = self._format("value.format")
+        self.expect(")")
+        columns = (
+            *self._key_column(fields, key),
+            *self._value_columns(fields, value),
+            *self._meta_columns(name_span),
+        )
+        return CreateTopic(
+            name=(name.name,), columns=columns, options=(key, value), name_span=name_span, span=self.span(first)
+        )
+
+    def _field_def(self) -> tuple[tuple[str, ...], PhysicalColumn]:
+        """A field's path, and a column of its last name."""
+        first = self.at
+        path = self.path("a field's name").names
+        at = self.at
+        of = self.data_type()
+        column = PhysicalColumn(name=path[-1], type=of, type_span=self.span(at), span=self.span(first))
+        return path, column
+
+    def data_type(self) -> DataType:
+        """A type; LONG is BIGINT."""
+        return types.BIGINT if self.accept("LONG") else super().data_type()
+
+    def _format(self, key: str) -> OptionDef:
+        first = self.at
+        known = (*PRIMITIVES, *STRUCTURES)
+        if self.kind() is not TokenType.VAR:
+            raise self.expected(f"a storage format: one of {', '.join(known)}")
+        word = self.take().text.upper()
+        if word not in known:
+            help_text = nearest(word, known) or f"there are {', '.join(known)}"
+            raise SqlError.of(
+                "unknown-format", f"the storage format `{word}` is not supported", self.span(first), help_text
+            )
+        span = self.span(first)
+        return OptionDef(key=key, value=word.lower(), key_span=span, value_span=span, span=span)
+
+    def _key_column(
+        self, fields: list[tuple[tuple[str, ...], PhysicalColumn]], said: OptionDef
+    ) -> tuple[PhysicalColumn, ...]:
+        """`_key`: as it is declared, else of the format's type; its fields make a ROW."""
+        word = said.value.upper()
+        of_format = PRIMITIVES.get(word)
+        whole = [column for path, column in fields if path == (KEY,)]
+        parts = [column for path, column in fields if len(path) > 1 and path[0] == KEY]
+        if whole and parts:
+            raise self._wrong_format("`_key` is declared as a whole and by its fields", parts[0].span)
+        if parts:
+            row = types.RowType(fields=tuple(types.RowField(name=each.name, type=each.type) for each in parts))
+            whole = [
+                PhysicalColumn(name=KEY, type=row, type_span=parts[0].type_span, span=parts[0].span),
+            ]
+        if not whole or (of_format is None and not isinstance(whole[0].type, types.RowType)):
+            if of_format is None:
+                raise self._wrong_format(f"a key in {word} has fields, and none is declared", said.span)
+            return (PhysicalColumn(name=KEY, type=of_format, type_span=said.span, span=said.span),)
+        if of_format is not None and not whole[0].type.same_as(of_format):
+            raise self._wrong_format(f"a key in {word} is {of_format.sql}, not {whole[0].type.sql}", whole[0].span)
+        return (whole[0],)
+
+    def _value_columns(
+        self, fields: list[tuple[tuple[str, ...], PhysicalColumn]], said: OptionDef
+    ) -> tuple[PhysicalColumn, ...]:
+        """The fields of the value; `_value` itself, if its format is that of a value alone."""
+        found: list[PhysicalColumn] = []
+        for path, column in fields:
+            if path[0] == KEY:
+                continue
+            inner = path[1:] if path[0] == VALUE and len(path) > 1 else path
+            if len(inner) > 1 or inner[0] == META:
+                help_text = f"declare a structure: `{inner[0]} ROW<{inner[-1]} {column.type.sql}>`"
+                raise SqlError.of("wrong-field", f"`{'.'.join(path)}` is no field", column.span, help_text)
+            found.append(column)
+        of_format = PRIMITIVES.get(said.value.upper())
+        if of_format is None:
+            if not found or found[0].name == VALUE:
+                raise self._wrong_format(f"a value in {said.value.upper()} has fields, and none is declared", said.span)
+            return tuple(found)
+        if not found:
+            return (PhysicalColumn(name=VALUE, type=of_format, type_span=said.span, span=said.span),)
+        if [each.name for each in found] != [VALUE] or not found[0].type.same_as(of_format):
+            raise self._wrong_format(f"a value in {said.value.upper()} is `_value {of_format.sql}`", found[0].span)
+        return tuple(found)
+
+    @staticmethod
+    def _wrong_format(message: str, span: Span) -> EverfoldError:
+        return SqlError.of("wrong-format", message, span, "FORMAT (key, value) says how both are stored")
+
+    @staticmethod
+    def _meta_columns(span: Span) -> tuple[ColumnDef, ...]:
+        return tuple(
+            MetadataColumn(name=f"{META}.{name}", type=of, key=name, virtual=True, type_span=span, span=span)
+            for name, of in METADATA.items()
+        )
+
+    # --- SET ----------------------------------------------------------------------------------------------------------
+
+    def _set(self) -> SetOption:
+        first = self.at
+        self.expect("SET")
+        if self.done or self.key() == ";":
+            return SetOption(span=self.span(first))
+        at = self.at
+        key = self.take().text if self.kind() is TokenType.STRING else self._until("=").replace("`", "")
+        key_span = self.span(at)
+        self.expect("=")
+        at = self.at
+        value = self.take().text if self.kind() is TokenType.STRING else self._until(";")
+        return SetOption(key=key, value=value, key_span=key_span, value_span=self.span(at), span=self.span(first))
+
+    def _until(self, sign: str) -> str:
+        """The text up to a sign, or to the end."""
+        first = self.at
+        while not self.done and self.key() not in (sign, ";"):
+            self.at += 1
+        if self.at == first:
+            raise self.expected("an option" if sign == "=" else "the option's value", "write SET a.b = value")
+        return self.slice(first)
+
+
+def _together(statements: list[Statement]) -> tuple[Statement, ...]:
+    """A script's statements with its INSERTs as one job."""
+    inserts = [each for each in statements if isinstance(each, Insert)]
+    if len(inserts) < 2:
+        return tuple(statements)
+    *others, last = inserts
+    made = StatementSet(inserts=tuple(inserts), span=replace(inserts[0].span, end=last.span.end))
+    left = (each for each in statements if not any(each is other for other in others))
+    return tuple(made if each is last else each for each in left)

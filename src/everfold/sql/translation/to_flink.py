@@ -1,0 +1,326 @@
+"""Lenses SQL in the words of Flink SQL.
+
+A topic becomes a table of the connector `topic` for each way in which it is read: as a stream or, with a PRIMARY KEY, as a table, and by which time. What
+Flink SQL has no words for is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from everfold.errors import SqlError, UnsupportedFeature
+from everfold.plan.nodes import Sink, Table, TableColumn
+from everfold.secrets import HIDDEN, is_secret
+from everfold.sql.binder.context import Context
+from everfold.sql.binder.lenses import bind_topic_query
+from everfold.sql.binder.lenses.functions import AGGREGATES, ON_TABLES, is_aggregated
+from everfold.sql.binder.lenses.sources import is_facet
+from everfold.sql.binder.show import serialised
+from everfold.sql.catalog import CatalogTable, CatalogView
+from everfold.sql.dialects.lenses import KEY, META, VALUE
+from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
+from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
+from everfold.sql.dialects.render import render
+from everfold.sql.planner import Session, Submit
+from everfold.sql.script import parse_script
+from everfold.sql.statements import CreateView, Insert, Query, StatementSet
+from everfold.types import DataType, IntegerType, RowType
+
+_TIMESTAMP = f"{META}.timestamp"
+_FUNCTIONS = {
+    "FIRST": "FIRST_VALUE", "LAST": "LAST_VALUE", "MAXK": "MAX", "MAXK_UNIQUE": "MAX", "MINK": "MIN", "MINK_UNIQUE": "MIN", "MIN": "LEAST",
+    "MAX": "GREATEST",
+}  # fmt: skip
+_OF_ONE = ("MAXK", "MAXK_UNIQUE", "MINK", "MINK_UNIQUE")
+_EARLY = {"table.exec.emit.early-fire.enabled": "true", "table.exec.emit.early-fire.delay": "0 ms"}
+_LATE = {"table.exec.emit.late-fire.enabled": "true", "table.exec.emit.late-fire.delay": "0 ms"}
+"""What Lenses SQL does with windows: each change is given, those by late records too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A way of reading a topic: as a table or not, by the field that EVENTTIME BY names, with a watermark or not."""
+
+    topic: str
+    table: bool = False
+    time: str | None = None
+    windowed: bool = False
+
+
+def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submit, ...]]:
+    """The script in Flink SQL, and what the script runs. session: one for Lenses SQL, which has run nothing yet.
+
+    Raises what the script itself raises; UnsupportedFeature `not-in-flink` for what cannot be said.
+    """
+    statements = parse_script(text, source, session.settings.dialect)
+    submits = tuple(each for each in map(session.execute, statements) if isinstance(each, Submit))
+    writer = _Writer(session, text)
+    for statement in statements:
+        match statement:
+            case CreateView(query=TopicQuery() as query):
+                body = writer.query(query, table=_is_table(writer, query), columns=None)
+                writer.statements.append(f"CREATE TEMPORARY VIEW {_quoted(statement.name[-1])} AS\n{body}")
+            case Insert():
+                writer.statements.append(writer.insert(statement, submits))
+            case StatementSet(inserts=inserts):
+                body = ";\n".join(writer.insert(each, submits) for each in inserts)
+                writer.statements.append(f"EXECUTE STATEMENT SET BEGIN\n{body};\nEND")
+            case Query(query=TopicQuery() as query):
+                writer.statements.append(writer.query(query, table=_is_table(writer, query), columns=None))
+    return writer.text, submits
+
+
+def _is_table(writer: _Writer, query: TopicQuery) -> bool:
+    return bind_topic_query(query, writer.context).table
+
+
+@dataclass(slots=True)
+class _Writer:
+    """A script in the making. readings: the ways in which topics are read or written, with the names of their tables."""
+
+    session: Session
+    source: str
+    statements: list[str] = field(default_factory=list)
+    readings: dict[_Reading, str] = field(default_factory=dict)
+    lateness_ms: set[int] = field(default_factory=set)
+
+    @property
+    def context(self) -> Context:
+        """Where the script's queries are bound."""
+        return Context(catalog=self.session.catalog, text=self.source, source="<sql>")
+
+    @property
+    def text(self) -> str:
+        """The script."""
+        if len(self.lateness_ms) > 1:
+            raise _unsaid("windows with different GRACE BY in one script")
+        options: dict[str, str] = {}
+        for lateness in self.lateness_ms:
+            options = {"table.local-time-zone": "UTC", **_EARLY}
+            options |= {**_LATE, "table.exec.emit.allow-lateness": f"{lateness} ms"} if lateness else {}
+        parts = [f"SET '{key}' = '{value}'" for key, value in options.items()]
+        parts += [self._table(reading, name) for reading, name in self.readings.items()]
+        return ";\n\n".join([*parts, *self.statements]) + ";\n"
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    def named(self, reading: _Reading) -> str:
+        """The name of the table of a way of reading: the topic's, if that is not taken."""
+        if reading not in self.readings:
+            taken = {*self.readings.values(), *(each.name for each in self.session.catalog.entries() if isinstance(each, CatalogView))}  # fmt: skip
+            name, number = reading.topic, 2
+            while name in taken:
+                name, number = f"{reading.topic}-{number}", number + 1
+            self.readings[reading] = name
+        return self.readings[reading]
+
+    def _table(self, reading: _Reading, name: str) -> str:
+        entry = self.session.catalog.find((reading.topic,))
+        assert isinstance(entry, CatalogTable)
+        table = entry.table
+        lines = [self._column(column, reading, table) for column in table.columns]
+        if reading.windowed:
+            lines.append(f"WATERMARK FOR {_quoted(_TIMESTAMP)} AS {_quoted(_TIMESTAMP)} - INTERVAL '0.001' SECOND")
+        if reading.table:
+            lines.append(f"PRIMARY KEY ({_quoted(KEY)}) NOT ENFORCED")
+        options = {"connector": "topic", **({"topic": table.name} if name != table.name else {}), **dict(table.options)}
+        said = [f"'{key}' = '{HIDDEN if is_secret(key) else value}'" for key, value in options.items()]
+        return f"CREATE TABLE {_quoted(name)} (\n  {_lines(lines)}\n) WITH (\n  {_lines(said)}\n)"
+
+    @staticmethod
+    def _column(column: TableColumn, reading: _Reading, table: Table) -> str:
+        if column.name == _TIMESTAMP and reading.time is not None:
+            return f"{_quoted(column.name)} AS {reading.time}"
+        extras = f" METADATA FROM '{column.metadata_key}' VIRTUAL" if column.metadata_key is not None else ""
+        return f"{_quoted(column.name)} {serialised(column.type)}{extras}"
+
+    # --- queries ------------------------------------------------------------------------------------------------------
+
+    def insert(self, statement: Insert, submits: tuple[Submit, ...]) -> str:
+        """An INSERT."""
+        query, name = statement.query, statement.target[-1]
+        assert isinstance(query, TopicQuery)
+        sink = next(
+            root for each in submits for root in each.roots if isinstance(root, Sink) and root.table.name == name
+        )
+        of_topic = KEY in sink.table.schema.names
+        target = self.named(_Reading(name, bool(sink.table.primary_key))) if of_topic else name
+        taken = [column.name for column in sink.table.columns if not column.virtual]
+        body = self.query(query, table=_is_table(self, query), columns=taken)
+        return f"INSERT INTO {_quoted(target)} {body}"
+
+    def query(self, node: TopicQuery, *, table: bool, columns: list[str] | None) -> str:
+        """A SELECT. columns: those of the table that it goes into, None for all; their names then stand before it."""
+        keyless = columns is not None and KEY not in columns
+        bound = bind_topic_query(node, self.context, keyless=keyless)
+        types = {each.name: each.type for each in bound.plan.schema}
+        aggregation = bool(node.group) or any(is_aggregated(each.this) for each in node.expressions)
+        items = self._aggregated(node, types, keyless) if aggregation else self._projected(node, list(types))
+        names = [
+            name
+            for name in types
+            if name in items and (columns is None or name in columns) and (columns is None or not _is_meta(name))
+        ]
+        source = self._source(node)
+        text = "SELECT " + ", ".join(f"{items[name]} AS {_quoted(name)}" for name in names) + f"\nFROM {source}"
+        if node.args.get("where") is not None:
+            text += f"\nWHERE {self._said(node.args['where'], node)}"
+        if aggregation:
+            keys = [self._said(each.this, node) for each in node.group]
+            text += "\nGROUP BY " + ", ".join([*keys, *self._window(node)])
+        if node.args.get("having") is not None:
+            text += f"\nHAVING {self._having(node)}"
+        before = "" if columns is None else "(" + ", ".join(map(_quoted, names)) + ")\n"
+        return before + text
+
+    def _projected(self, node: TopicQuery, names: list[str]) -> dict[str, str]:
+        """The columns of each record; those that no item makes are the source's."""
+        items = {name: _quoted(name) for name in names if is_facet(name)}
+        for each in node.expressions:
+            if isinstance(each.this, exp.Star):
+                items |= {name: _quoted(name) for name in names}
+            else:
+                items[_target(each)] = self._said(each.this, node)
+        return items
+
+    def _aggregated(self, node: TopicQuery, types: Mapping[str, DataType], keyless: bool) -> dict[str, str]:
+        """The columns of an aggregation, with the key."""
+        values = {_target(each): self._said(each.this, node) for each in node.expressions}
+        keys = [self._said(each.this, node) for each in node.group]
+        bounds = [f"{node.window.name}_{part}({self._window_args(node)})" for part in ("START", "END")] if node.window else []  # fmt: skip
+        if keyless:
+            labels = [_label(each) for each in node.group]
+            return {**dict(zip(labels, keys, strict=True)), **dict(zip(("window_start", "window_end"), bounds, strict=False)), **values}  # fmt: skip
+        key = types[KEY]
+        if bounds:
+            assert isinstance(key, RowType)
+            alone, window = (each.type for each in key.fields)
+            return {KEY: _row([_key(keys, alone, node), _row(bounds, window)], key), **values}
+        return {KEY: _key(keys, key, node), **values}
+
+    def _source(self, node: TopicQuery) -> str:
+        name = node.source.name
+        entry = self.session.catalog.find((name,))
+        if isinstance(entry, CatalogView):
+            found = bind_topic_query(entry.query, self.context) if isinstance(entry.query, TopicQuery) else None
+            wanted = node.kind == "TABLE"
+            if found is None or node.window is not None or node.args.get("eventtime") or (wanted and not found.table):
+                raise _unsaid(f"another reading of the query `{name}`: a time, or its records as a table")
+            return _quoted(name)
+        assert entry is not None
+        if KEY not in entry.table.schema.names:
+            raise _unsaid(f"`{name}`, which is no topic")
+        eventtime = node.args.get("eventtime")
+        time = None if eventtime is None else self._time(eventtime, node, entry)
+        return _quoted(self.named(_Reading(name, node.kind == "TABLE", time, node.window is not None)))
+
+    def _time(self, path: ColumnPath, node: TopicQuery, entry: CatalogTable) -> str:
+        text = self._said(path, node)
+        column = next((each for each in entry.table.columns if _quoted(each.name) == text), None)
+        if column is None:
+            raise _unsaid(f"EVENTTIME BY {text}, which is no column")
+        if isinstance(column.type, IntegerType):
+            return f"TO_TIMESTAMP_LTZ({text}, 3)"
+        return f"CAST({text} AS {serialised(replace(column.type, precision=3))})"  # type: ignore[call-arg]
+
+    def _window(self, node: TopicQuery) -> Iterator[str]:
+        if node.window is not None:
+            self.lateness_ms.add(node.window.grace.ms if node.window.grace is not None else 0)
+            yield f"{node.window.name}({self._window_args(node)})"
+
+    @staticmethod
+    def _window_args(node: TopicQuery) -> str:
+        assert node.window is not None
+        sizes = [f"INTERVAL '{each.ms / 1000:.3f}' SECOND({len(str(each.ms // 1000))})" for each in node.window.sizes]
+        return ", ".join([_quoted(_TIMESTAMP), *reversed(sizes)])
+
+    # --- expressions --------------------------------------------------------------------------------------------------
+
+    def _said(self, node: exp.Expression, query: TopicQuery) -> str:
+        """An expression over the source."""
+
+        def change(each: exp.Expression) -> exp.Expression:
+            match each:
+                case ColumnPath():
+                    return self._path(each, query)
+                case FunctionCall() if not each.special:
+                    return _function(each)
+                case _:
+                    return each
+
+        return render(node.copy().transform(change, copy=False))
+
+    def _having(self, node: TopicQuery) -> str:
+        """HAVING with what SELECT calls by the names."""
+        items = {_target(each): each.this for each in node.expressions}
+
+        def change(each: exp.Expression) -> exp.Expression:
+            return items[each.names[0]].copy() if isinstance(each, ColumnPath) else each
+
+        return self._said(node.args["having"].copy().transform(change, copy=False), node)
+
+    def _path(self, node: ColumnPath, query: TopicQuery) -> ColumnPath:
+        names = list(node.names)
+        if len(names) > 1 and names[0] == query.called:
+            names = names[1:]
+        if names[0] == VALUE:
+            entry = self.session.catalog.find((query.source.name,))
+            fields = entry.schema.names if entry is not None else ()
+            if VALUE not in fields:
+                if len(names) == 1:
+                    raise _unsaid("the whole value of a record, `_value`")
+                names = names[1:]
+        if names[0] == META:
+            names = [".".join(names)]
+        return ColumnPath(parts=[exp.Identifier(this=name, quoted=True) for name in names])
+
+
+def _function(node: FunctionCall) -> FunctionCall:
+    name, count = node.name, len(node.expressions)
+    if name in _OF_ONE and count == 2 and isinstance(node.expressions[1], exp.Literal) and node.expressions[1].name == "1":  # fmt: skip
+        node.set("expressions", node.expressions[:1])
+    elif name in AGGREGATES and name not in ON_TABLES and (name not in _FUNCTIONS or count > 1):
+        raise _unsaid(f"the aggregate `{name}`{' of several values' if name in _OF_ONE else ''}")
+    node.set("this", _FUNCTIONS.get(name, name))
+    return node
+
+
+def _key(keys: list[str], of: DataType, node: TopicQuery) -> str:
+    """The key of a result: the only field as it is, or a structure."""
+    alone = len(keys) == 1 and node.group[0].args.get("alias") is None
+    return keys[0] if alone else _row(keys, of)
+
+
+def _row(values: list[str], of: DataType) -> str:
+    return f"CAST(ROW({', '.join(values)}) AS {serialised(of.as_nullable())})"
+
+
+def _target(node: Projection) -> str:
+    """The name of the column that an item makes."""
+    if node.target is not None:
+        return node.target.names[-1]
+    return str(node.this.output_name) if isinstance(node.this, ColumnPath) else str(node.this.args["field"].name)
+
+
+def _label(node: exp.Expression) -> str:
+    alias = node.args.get("alias")
+    return str(alias.name) if alias is not None else getattr(node.this, "output_name", "")
+
+
+def _is_meta(name: str) -> bool:
+    return is_facet(name) and name != KEY
+
+
+def _lines(parts: list[str]) -> str:
+    return ",\n  ".join(parts)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _unsaid(what: str) -> SqlError:
+    return UnsupportedFeature.of("not-in-flink", f"Flink SQL has no words for {what}")

@@ -1,0 +1,181 @@
+"""A job that went back in its input finds the keys of before that did not come again, in topics of a real Kafka broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from broker import KafkaBroker
+from unit.connectors.tables import table
+
+from everfold.connectors.again import Past
+from everfold.connectors.contract import KIND, BatchId, SinkContext
+from everfold.connectors.kafka.sink import KafkaSink
+from everfold.connectors.registry import connector_of
+from everfold.plan.changelog import RowKind
+from everfold.types import BIGINT, STRING
+
+TOTALS = table("totals", k=STRING, n=BIGINT)
+KINDS = {kind.short: kind.value for kind in RowKind}
+ANEW = "table `totals`: keys that did not come again"
+LATER = "table `totals`: keys that only later versions wrote and that did not come again"
+Rows = list[tuple[str, str, int]]
+
+
+class Run:
+    """A run of a job into a topic."""
+
+    def __init__(self, sink: KafkaSink, past: Past | None) -> None:
+        self.sink, self.epoch = sink, 0 if past is None else past.epoch
+        sink.prepare()
+        if past is not None:
+            sink.look_back(past)
+
+    def write(self, batch: int, rows: Rows) -> None:
+        kinds, keys, numbers = zip(*rows, strict=True)
+        found = pa.table(
+            {
+                "c0": pa.array(keys, pa.string()),
+                "c1": pa.array(numbers, pa.int64()),
+                KIND: pa.array([KINDS[kind] for kind in kinds], pa.int8()),
+            }
+        )
+        self.sink.write(found, BatchId("job", self.sink.context.name, self.epoch, batch))
+
+
+Start = Callable[..., Run]
+
+
+class Topic:
+    """A topic of two partitions."""
+
+    def __init__(self, broker: KafkaBroker, name: str) -> None:
+        self.broker, self.name = broker, name
+        broker.create_topic(name, 2)
+
+    def content(self) -> dict[str, int]:
+        """The newest rows by key."""
+        found = {record.key: record.value for record in self.broker.consume(self.name)}
+        return {
+            json.loads(key)["k"]: json.loads(value)["n"]
+            for key, value in found.items()
+            if key is not None and value is not None
+        }
+
+
+@pytest.fixture
+def topic(kafka_broker: KafkaBroker, request: pytest.FixtureRequest) -> Topic:
+    return Topic(kafka_broker, request.node.name.replace("test_", "").replace("_", "-")[:60])
+
+
+@pytest.fixture
+def start(topic: Topic, tmp_path: Path) -> Iterator[Start]:
+    """Starts runs of a job in an epoch; a later run is the next start."""
+    with ExitStack() as stack:
+
+        def run(past: Past | None, name: str = "0_totals") -> Run:
+            options = {
+                "connector": "upsert-kafka", "topic": topic.name, "properties.bootstrap.servers": topic.broker.bootstrap_servers,
+                "key.format": "json", "value.format": "json",
+            }  # fmt: skip
+            of = replace(TOTALS.with_options(options), primary_key=("k",))
+            sink = connector_of(of).sink(SinkContext(name=name, base_folder=tmp_path, table=of, job_folder=tmp_path))
+            assert isinstance(sink, KafkaSink)
+            stack.callback(sink.close)
+            return Run(sink, past)
+
+        yield run
+
+
+@pytest.fixture
+def written(start: Start) -> Start:
+    """A job that has written eight keys, one of which is gone again."""
+    run = start(None)
+    run.write(0, [("+I", f"k{at}", at) for at in range(9)])
+    run.write(1, [("-D", "k8", 8)])
+    return start
+
+
+def anew(epoch: int, since: int | None = None) -> Past:
+    """The past of a job that began anew in this epoch, or in an earlier one."""
+    return Past(job="job", epoch=epoch, last={epoch: None}, back=since or epoch, left=None, sinks={})
+
+
+def changed(epoch: int) -> Past:
+    """The past of a job whose query was changed and that has never gone back."""
+    return Past(job="job", epoch=epoch, last=dict.fromkeys(range(epoch + 1)), back=None, left=None, sinks={})
+
+
+def back(epoch: int, to: int, since: int | None = None) -> Past:
+    """The past of a job that went back to an epoch with this one, or with an earlier one."""
+    return Past(job="job", epoch=epoch, last={epoch: None, to: 0}, back=since or epoch, left=to + 1, sinks={})
+
+
+def test_keys_that_do_not_come_again_are_counted_and_pruned(written: Start, topic: Topic) -> None:
+    run = written(anew(1))
+    run.write(0, [("+I", "k0", 10), ("+I", "new", 1)])
+    first = ", ".join(f'{{"k":"k{at}"}}' for at in range(1, 6))
+    assert run.sink.left_over(prune=False) == f"{ANEW}: 7 ({first}, …); --prune deletes their rows"
+    assert topic.content() == {**{f"k{at}": at for at in range(8)}, "k0": 10, "new": 1}
+    again = written(anew(1))  # after a stop
+    again.write(1, [("+U", "k1", 11), ("-D", "k2", 2)])
+    assert again.sink.left_over(prune=True) == f"{ANEW}, now deleted: 5"
+    assert topic.content() == {"k0": 10, "k1": 11, "new": 1}
+    assert again.sink.left_over(prune=True) is None
+    again.write(2, [("+I", "k7", 7)])  # the sink goes on
+    assert topic.content()["k7"] == 7
+    assert written(anew(2, since=1)).sink.left_over(prune=True) is None
+
+
+def test_keys_that_only_later_versions_wrote(written: Start, topic: Topic) -> None:
+    written(changed(1)).write(
+        2, [("+U", "k0", 10), ("-D", "k7", 7), ("+I", "new", 1), ("+I", "more", 1), ("+I", "most", 1)]
+    )
+    written(changed(2)).write(3, [("+I", "last", 1), ("+I", "gone", 1)])
+    run = written(back(3, to=0))
+    run.write(2, [("+I", "more", 2), ("-D", "gone", 1)])
+    said = '3 ({"k":"last"}, {"k":"most"}, {"k":"new"})'
+    assert run.sink.left_over(prune=False) == f"{LATER}: {said}; --prune deletes their rows"
+    again = written(back(4, to=0, since=3))  # changed since
+    again.write(3, [("+I", "most", 2)])
+    assert again.sink.left_over(prune=True) == f"{LATER}, now deleted: 2"
+    assert topic.content() == {**{f"k{at}": at for at in range(1, 7)}, "k0": 10, "more": 2, "most": 2}
+
+
+def test_what_was_there_when_a_version_began_is_no_later_ones(written: Start) -> None:
+    written(changed(1)).write(2, [("+I", "new", 1)])
+    written(changed(2)).write(3, [("+I", "last", 1)])
+    run = written(back(3, to=1))
+    assert '1 ({"k":"last"})' in str(run.sink.left_over(prune=False))
+
+
+def test_nothing_is_said_where_nothing_was_noted(written: Start, tmp_path: Path) -> None:
+    """A version of before there were notes, or whose notes somebody has removed."""
+    written(changed(1)).write(2, [("+I", "new", 1)])
+    for note in (tmp_path / "sinks").rglob("*.arrow"):
+        note.unlink()
+    assert written(back(2, to=0)).sink.left_over(prune=True) is None
+
+
+def test_an_epoch_that_has_written_is_not_noted_any_more(written: Start, tmp_path: Path) -> None:
+    written(anew(1)).write(0, [("+I", "k0", 0)])
+    for note in (tmp_path / "sinks").rglob("*.arrow"):
+        note.unlink()
+    run = written(anew(1))
+    run.write(1, [("+I", "k1", 1)])
+    assert run.sink.left_over(prune=True) is None
+
+
+def test_two_sinks_of_one_topic(start: Start) -> None:
+    start(None).write(0, [("+I", "a", 1), ("+I", "b", 1), ("+I", "c", 1)])
+    first = start(anew(1))
+    first.write(0, [("+I", "a", 2)])
+    second = start(anew(1), "1_totals")
+    second.write(0, [("+I", "b", 2)])
+    for run in (first, second):
+        assert '1 ({"k":"c"})' in str(run.sink.left_over(prune=False))

@@ -1,0 +1,305 @@
+"""Lenses SQL from and to topics of a real broker: keys and values as bytes. Results are the seed's, or computed by hand.
+
+Bytes of STRING, INT, LONG and DOUBLE are those of Kafka's own serializers; JSON is read by Python's parser and AVRO by fastavro with a schema of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from broker import KafkaBroker, Received
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from spark.running import Done, Run, runner
+
+from everfold.connectors.registry import connected
+from everfold.errors import StateError
+from everfold.jobs.change import OnChange
+from everfold.jobs.engine import Engine
+from everfold.jobs.progress import Progress
+from everfold.sql.planner import Session, Submit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SESSIONS = [("billy", 50, "uk"), ("billy", 90, "uk"), ("willy", 70, "uk"), ("noel", 82, "uk"), ("john", 50, "usa"), ("dave", 30, "usa"), ("billy", 90, "spain")]  # fmt: skip
+STREAM = {"uk": (292, 73), "usa": (80, 40), "spain": (90, 90)}
+TABLE = {"uk": (152, 76), "usa": (80, 40), "spain": (90, 90)}
+
+
+class Job:
+    """A script over topics whose names begin with that of the test."""
+
+    def __init__(self, broker: KafkaBroker, prefix: str, run: Run) -> None:
+        self.broker, self.prefix, self._run = broker, prefix, run
+
+    def topic(self, name: str, records: Iterable[tuple[Any, ...]] = ()) -> str:
+        """A topic with records."""
+        full = f"{self.prefix}.{name}"
+        self.broker.create_topic(full)
+        self.broker.produce(full, records)
+        return full
+
+    def run(self, sql: str, *arguments: str) -> Done:
+        """Runs the script, in which `{}` is the beginning of topics' names, until all records are read."""
+        script = f"""
+            SET defaults.topic.properties.bootstrap.servers = '{self.broker.bootstrap_servers}';
+            SET defaults.topic.autocreate = true;
+            SET defaults.topic.scan.bounded.mode = latest-offset;
+        """ + sql.replace("{}", self.prefix)
+        Path("job.sql").write_text(script)
+        return self._run("--dialect", "lenses", *arguments)
+
+    def latest(self, name: str) -> dict[bytes | None, bytes | None]:
+        """The newest value of each key of a topic."""
+        return {each.key: each.value for each in self.records(name)}
+
+    def records(self, name: str) -> list[Received]:
+        """What lies in a topic."""
+        return self.broker.consume(f"{self.prefix}.{name}")
+
+
+@pytest.fixture
+def job(
+    kafka_broker: KafkaBroker,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> Job:
+    monkeypatch.chdir(tmp_path)
+    prefix = request.node.name.replace("test_", "").replace("_", "-").partition("[")[0]
+    return Job(kafka_broker, prefix, runner(spark, monkeypatch, capsys))
+
+
+def sessions() -> Iterator[tuple[Any, ...]]:
+    """The seed's records, with seconds as their times."""
+    for at, (player, points, country) in enumerate(SESSIONS):
+        yield player, json.dumps({"points": points, "country": country}), 0, 1000 * (at + 1)
+
+
+GAMING = "CREATE TABLE {}.gaming-sessions(_key STRING, points INT, country STRING) FORMAT (STRING, JSON);"
+
+
+def test_a_stream_and_a_table(job: Job) -> None:
+    job.topic("gaming-sessions", sessions())
+    done = job.run(
+        "SET defaults.topic.scan.max-records-per-batch = 4;"
+        + GAMING
+        + """
+        INSERT INTO {}.by-stream SELECT STREAM SUM(points) AS total_points, AVG(points) AS average_points, MAXK(points, 2) AS top
+        FROM {}.gaming-sessions GROUP BY country;
+        INSERT INTO {}.by-table SELECT TABLE SUM(points) AS total_points, AVG(points) AS average_points
+        FROM {}.gaming-sessions GROUP BY country AS place;
+        INSERT INTO {}.many SELECT TABLE COUNT(*) AS players FROM {}.gaming-sessions GROUP BY country HAVING players > 2;
+        """
+    )
+    assert done.code == 0, done.err
+    found = {key.decode(): json.loads(value) for key, value in job.latest("by-stream").items()}
+    assert {key: (of["total_points"], of["average_points"]) for key, of in found.items()} == STREAM
+    assert found["uk"]["top"] == [90, 82]
+    found = {json.loads(key)["place"]: json.loads(value) for key, value in job.latest("by-table").items()}
+    assert {key: (of["total_points"], of["average_points"]) for key, of in found.items()} == TABLE
+    client = AdminClient({"bootstrap.servers": job.broker.bootstrap_servers})
+    [config] = client.describe_configs([ConfigResource(ResourceType.TOPIC, f"{job.prefix}.by-table")]).values()
+    assert config.result()["cleanup.policy"].value == "compact"
+    # Billy leaves uk with the last record, and HAVING then lets go of uk.
+    assert [(each.key, each.value and json.loads(each.value)) for each in job.records("many")] == [
+        (b"uk", {"players": 3}),
+        (b"uk", None),
+    ]
+
+
+def avro(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    schemaless_writer(out, parse_schema(schema), value)
+    return out.getvalue()
+
+
+def of_avro(schema: dict[str, Any], record: bytes | None) -> Any:
+    assert record is not None
+    data = io.BytesIO(record)
+    found = schemaless_reader(data, parse_schema(schema), None)
+    assert data.read() == b""
+    return found
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    """A schema whose fields may all be null, as those of declared columns are."""
+    return {"type": "record", "name": "r", "fields": [{"name": name, "type": ["null", of]} for name, of in fields.items()]}  # fmt: skip
+
+
+TRIP_KEY = record(line="string", number="long")
+TRIP = record(
+    city="string", stops="int", rider="long", km="double", cost={"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2},
+    at={"type": "long", "logicalType": "timestamp-millis"}, tags={"type": "array", "items": ["null", "string"]},
+)  # fmt: skip
+
+
+def trips() -> Iterator[tuple[Any, ...]]:
+    """Avro in keys and values."""
+    rows: list[tuple[Any, ...]] = [
+        (("a", 1), ("Ulm", 3, 7_000_000_000, 2.5, Decimal("1.10"), datetime(2024, 7, 3, 10, 0, 0, 500_000, tzinfo=UTC), ["x", None])),
+        (("a", 2), ("Ulm", -4, 7_000_000_000, 1.5, Decimal("-2.20"), None, None)),
+        (("b", 1), (None, 3, -1, -0.1, None, datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), [])),
+    ]  # fmt: skip
+    for at, (key, value) in enumerate(rows):
+        yield (
+            avro(TRIP_KEY, dict(zip(("line", "number"), key, strict=True))),
+            avro(TRIP, dict(zip((field["name"] for field in TRIP["fields"]), value, strict=True))),
+            0,
+            1000 * (at + 1),
+        )
+
+
+def test_storage_formats(job: Job) -> None:
+    job.topic("trips", trips())
+    declared = """
+        CREATE TABLE {}.trips(_key.line STRING, _key.number LONG, city STRING, stops INT, rider LONG, km DOUBLE, cost DECIMAL(6, 2),
+          at TIMESTAMP_LTZ(3), tags ARRAY<STRING>) FORMAT (AVRO, AVRO);
+    """
+    done = job.run(
+        declared
+        + """
+        INSERT INTO {}.by-int SELECT STREAM COUNT(*) AS _value FROM {}.trips GROUP BY stops;
+        INSERT INTO {}.by-long SELECT STREAM COUNT(*) AS n, MAXK(at) AS latest, SUM(cost) AS cost, COLLECT({}.trips._key.line, 5) AS lines
+        FROM {}.trips GROUP BY rider;
+        INSERT INTO {}.by-double SELECT STREAM LAST(km) AS _value FROM {}.trips GROUP BY km;
+        INSERT INTO {}.by-alias SELECT STREAM LAST(city) AS _value FROM {}.trips GROUP BY city AS city;
+        INSERT INTO {}.by-several SELECT STREAM FIRST(tags) AS tags, MAXK(_meta.offset) AS at, LAST(_meta.partition) AS part FROM {}.trips GROUP BY {}.trips._key.line, stops;
+        """
+    )
+    assert done.code == 0, done.err
+    count = job.latest("by-int")
+    assert count == {struct.pack(">i", 3): struct.pack(">q", 2), struct.pack(">i", -4): struct.pack(">q", 1)}
+    of_long = record(
+        n="long", latest={"type": "long", "logicalType": "timestamp-millis"}, cost={"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2},
+    )  # fmt: skip
+    of_long["fields"].append({"name": "lines", "type": ["null", {"type": "array", "items": ["null", "string"]}]})
+    found = {key: of_avro(of_long, value) for key, value in job.latest("by-long").items()}
+    assert found == {
+        struct.pack(">q", 7_000_000_000): {"n": 2, "latest": datetime(2024, 7, 3, 10, 0, 0, 500_000, tzinfo=UTC), "cost": Decimal("-1.10"), "lines": ["a", "a"]},
+        struct.pack(">q", -1): {"n": 1, "latest": datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), "cost": None, "lines": ["b"]},
+    }  # fmt: skip
+    assert job.latest("by-double") == {struct.pack(">d", each): struct.pack(">d", each) for each in (2.5, 1.5, -0.1)}
+    found = {of_avro(record(city="string"), key)["city"]: value for key, value in job.latest("by-alias").items()}
+    assert found == {"Ulm": b"Ulm", None: None}
+    of_key, of_value = (
+        record(line="string", stops="int"),
+        record(tags={"type": "array", "items": ["null", "string"]}, at="long", part="int"),
+    )
+    found = {tuple(of_avro(of_key, key).values()): tuple(of_avro(of_value, value).values()) for key, value in job.latest("by-several").items()}  # fmt: skip
+    assert found == {("a", 3): (["x", None], 0, 0), ("a", -4): (None, 1, 0), ("b", 3): ([], 2, 0)}
+
+    # What was written is read again: numbers alone, in keys and values.
+    done = job.run(
+        """
+        CREATE TABLE {}.by-double(_key DOUBLE, _value DOUBLE) FORMAT (DOUBLE, DOUBLE);
+        INSERT INTO {}.sums SELECT STREAM SUM(_value) AS total, MAXK({}.by-double._key, 5) AS keys FROM {}.by-double GROUP BY _value > 0 AS positive;
+        """,
+        "--state",
+        "again",
+    )
+    assert done.code == 0, done.err
+    found = {json.loads(key)["positive"]: json.loads(value) for key, value in job.latest("sums").items()}
+    assert found == {True: {"total": 4.0, "keys": [2.5, 1.5]}, False: {"total": -0.1, "keys": [-0.1]}}
+
+
+@pytest.mark.slow
+def test_windows_and_what_leaves(job: Job) -> None:
+    job.topic(
+        "players",
+        [
+            ("ann", '{"team":"red","points":5}', 0, 1_200_000),
+            ("bob", '{"team":"red","points":7}', 0, 1_260_000),
+            ("cid", '{"team":"blue","points":1}', 0, 1_290_000),
+            ("ann", '{"team":"blue","points":6}', 0, 1_800_000),
+            ("cid", None, 0, 1_810_000),
+            ("bob", None, 0, 1_820_000),
+            ("dee", '{"team":"red","points":9}', 0, 1_790_000),
+        ],
+    )
+    done = job.run(
+        """
+        SET everfold.lenses.exact-tables = true;
+        SET defaults.topic.scan.max-records-per-batch = 4;
+        SET topic.{}.windows.partitions = 3;
+        CREATE TABLE {}.players(_key STRING, team STRING, points INT) FORMAT (STRING, JSON);
+        WITH many AS (SELECT TABLE COUNT(*) AS n, SUM(points) AS total, MAXK(points) AS top FROM {}.players GROUP BY team);
+        INSERT INTO {}.teams SELECT TABLE COUNT(*) AS n, SUM(points) AS total, MAXK(points) AS top FROM {}.players GROUP BY team;
+        INSERT INTO {}.tops SELECT TABLE COUNT(*) AS teams FROM many GROUP BY top;
+        INSERT INTO {}.windows SELECT STREAM COUNT(*) AS n, SUM(points) AS total FROM {}.players WINDOW BY TUMBLE 10m GRACE BY 1m GROUP BY team;
+        """
+    )
+    assert done.code == 0, done.err
+    found = {key: value and json.loads(value) for key, value in job.latest("teams").items()}
+    assert found == {b"red": {"n": 1, "total": 9, "top": 9}, b"blue": {"n": 1, "total": 6, "top": 6}}
+    tombstones = [each.key for each in job.records("tops") if each.value is None]
+    left = {key: json.loads(value) for key, value in job.latest("tops").items() if value is not None}
+    assert left == {struct.pack(">i", 9): {"teams": 1}, struct.pack(">i", 6): {"teams": 1}}
+    assert tombstones
+    first, second = "1970-01-01 00:20:00", "1970-01-01 00:30:00"
+    found = {(of["value"], of["window"]["start"]): json.loads(value) for key, value in job.latest("windows").items() for of in [json.loads(key)]}  # fmt: skip
+    assert found == {
+        ("red", first): {"n": 3, "total": 21},
+        ("blue", first): {"n": 1, "total": 1},
+        ("blue", second): {"n": 1, "total": 6},
+    }
+    assert {each.partition for each in job.records("windows")} <= {0, 1, 2}
+
+
+def test_a_changed_query_goes_on_with_its_state(job: Job, spark: SparkSession, tmp_path: Path) -> None:
+    """An aggregate that is added is computed over all that the job has read; a job whose groups change is refused."""
+    topic = job.topic("gaming-sessions", list(sessions())[:4])
+
+    def run(query: str, records: int, how: OnChange) -> None:
+        """Takes in so many records."""
+        taken = [0]
+
+        def progress(now: Progress) -> None:
+            taken[0] = now.rows
+
+        options = {
+            "everfold.dialect": "lenses",
+            "defaults.topic.properties.bootstrap.servers": job.broker.bootstrap_servers,
+            "defaults.topic.autocreate": "true",
+        }
+        until = time.monotonic() + 120
+        session = Session(options, connected=connected)
+        (submit,) = [each for each in session.run((GAMING + query).replace("{}", job.prefix)) if isinstance(each, Submit)]  # fmt: skip
+        Engine(session=spark).run(
+            submit.roots,
+            settings=submit.settings,
+            base_folder=tmp_path,
+            state_dir=tmp_path / "job",
+            suspend=True,
+            progress=progress,
+            stopping=lambda: taken[0] >= records or time.monotonic() > until,
+            decide=lambda _: how,
+        )
+
+    before = "INSERT INTO {}.totals SELECT STREAM SUM(points) AS total FROM {}.gaming-sessions GROUP BY country AS c"
+    after = before.replace("SUM(points) AS total", "COLLECT(points, 9) AS each, SUM(points) AS total")
+    run(before, 4, OnChange.REFUSE)
+    job.broker.produce(topic, list(sessions())[4:])
+    with pytest.raises(StateError, match="incompatible"):
+        run(after.replace("country", "points"), 3, OnChange.ACCEPT)
+    with pytest.raises(StateError, match="COLLECT_LIST"):
+        run(after, 3, OnChange.REFUSE)
+    run(after, 3, OnChange.BACKFILL)
+    found = {json.loads(key)["c"]: json.loads(value) for key, value in job.latest("totals").items()}
+    assert found == {
+        "uk": {"each": [50, 90, 70, 82], "total": 292},
+        "usa": {"each": [50, 30], "total": 80},
+        "spain": {"each": [90], "total": 90},
+    }

@@ -1,0 +1,148 @@
+"""Scripts in the words of the other dialect: each translation is proven to be the same plan, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everfold.connectors.registry import connected
+from everfold.errors import EverfoldError, UnsupportedFeature
+from everfold.plan.nodes import Root
+from everfold.sql.planner import Session, Submit
+from everfold.sql.translation import prove, to_flink, to_lenses
+from everfold.testing.casefile import Case, find, load
+
+CASES = Path(__file__).parents[2] / "cases" / "lenses"
+ALL = [case for path in find([CASES]) for case in load(path).cases if path.stem != "dialects.case"]
+BROKERS = {"defaults.topic.properties.bootstrap.servers": "localhost:9092"}
+SESSIONS = "CREATE TABLE gaming-sessions(_key STRING, points INT, country STRING) FORMAT (STRING, JSON);"
+TOPICS = """
+CREATE TABLE `gaming-sessions` (`_key` STRING, points INT, country STRING)
+WITH ('connector' = 'topic', 'key.format' = 'string', 'value.format' = 'json', 'properties.bootstrap.servers' = 'localhost:9092');
+CREATE TABLE target (`_key` STRING, total INT, top INT, PRIMARY KEY (`_key`) NOT ENFORCED)
+WITH ('connector' = 'topic', 'key.format' = 'string', 'value.format' = 'json', 'properties.bootstrap.servers' = 'localhost:9092');
+CREATE TABLE sums (country STRING, total INT, PRIMARY KEY (country) NOT ENFORCED)
+WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://localhost/db', 'table-name' = 'sums');
+"""
+
+
+def session(dialect: str, **options: str) -> Session:
+    return Session({"everfold.dialect": dialect, **BROKERS, **options}, connected=connected)
+
+
+def roots(text: str) -> list[Root]:
+    return [root for each in session("flink").run(text) if isinstance(each, Submit) for root in each.roots]
+
+
+def script(case: Case) -> str:
+    step = case.steps[0]
+    options = [f"SET '{key}' = '{value}'" for key, value in step.options.items()]
+    # A case's table replaces the suite's table of that name.
+    said = (each.strip() for block in step.tables for each in block.text.split(";"))
+    tables = {each.partition("(")[0]: each for each in said if each}
+    return ";\n".join([*options, *tables.values(), step.sql.text])
+
+
+def test_what_the_cases_say() -> None:
+    """Every case of Lenses SQL is proven, or is refused as something that Flink SQL has no words for."""
+    proven: list[str] = []
+    unsaid: list[str] = []
+    for case in ALL:
+        if any(step.error for step in case.steps):
+            continue
+        try:
+            text, submits = to_flink(script(case), case.name, session("lenses"))
+        except UnsupportedFeature as refused:
+            unsaid.append(refused.code)
+            continue
+        prove([root for each in submits for root in each.roots], roots(text))
+        proven.append(case.name)
+    assert set(unsaid) == {"not-in-flink"}
+    assert len(proven) >= 60
+
+
+def flink(sql: str) -> str:
+    text, submits = to_flink(SESSIONS + sql, "script.sql", session("lenses", **{"defaults.topic.autocreate": "true"}))
+    prove([root for each in submits for root in each.roots], roots(text))
+    return text
+
+
+def test_the_words() -> None:
+    text = flink(
+        "INSERT INTO t SELECT STREAM FIRST(points) AS f, MAXK(points, 1) AS top, SUM(MAX(points, 4)) AS m FROM gaming-sessions AS g "
+        "WHERE g._key <> 'x' AND _meta.partition = 0 GROUP BY g._value.country HAVING top > 3"
+    )
+    for words in (
+        "FIRST_VALUE(`points`) AS `f`", "MAX(`points`) AS `top`", "SUM(GREATEST(`points`, 4)) AS `m`", "`_key` <> 'x' AND `_meta.partition` = 0",
+        "GROUP BY `country`\nHAVING MAX(`points`) > 3",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_a_topic_that_is_read_in_two_ways_is_two_tables() -> None:
+    text = flink(
+        "INSERT INTO a SELECT STREAM COUNT(*) AS n FROM gaming-sessions GROUP BY country;"
+        "INSERT INTO b SELECT TABLE COUNT(*) AS n FROM gaming-sessions GROUP BY country;"
+    )
+    assert "CREATE TABLE `gaming-sessions-2`" in text
+    assert "'topic' = 'gaming-sessions'" in text
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT STREAM MAXK(points, 2) AS top FROM gaming-sessions GROUP BY country",
+        "SELECT STREAM COLLECT(points) AS all_of_them FROM gaming-sessions GROUP BY country",
+        "SELECT STREAM TOPK(points) AS often FROM gaming-sessions GROUP BY country",
+        "SELECT STREAM LAST(_value) AS latest FROM gaming-sessions GROUP BY country",
+    ],
+)
+def test_what_flink_has_no_words_for(sql: str) -> None:
+    with pytest.raises(EverfoldError) as refused:
+        flink("INSERT INTO t " + sql)
+    assert refused.value.code == "not-in-flink"
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        (
+            "INSERT INTO target SELECT country, SUM(points), MAX(points) FROM `gaming-sessions` WHERE `_key` <> 'x' GROUP BY country",
+            "SELECT STREAM SUM(`points`) AS `total`, MAXK(`points`) AS `top`\nFROM `gaming-sessions`\nWHERE `gaming-sessions`.`_key` <> 'x'\nGROUP BY `country`",
+        ),
+        (
+            "INSERT INTO sums SELECT s.country, SUM(s.points) FROM `gaming-sessions` AS s GROUP BY s.country HAVING SUM(s.points) > 3",
+            "SELECT STREAM `s`.`country` AS `country`, SUM(`s`.`points`) AS `total`\nFROM `gaming-sessions` AS `s`\nGROUP BY `s`.`country`\nHAVING `total` > 3",
+        ),
+    ],
+)
+def test_and_back(sql: str, said: str) -> None:
+    text, submits = to_lenses(TOPICS + sql, "script.sql", session("flink"))
+    assert said in text
+    prove([root for each in submits for root in each.roots], roots(text))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO sums SELECT country, SUM(DISTINCT points) FROM `gaming-sessions` GROUP BY country",
+        "INSERT INTO sums SELECT country, SUM(points) FROM `gaming-sessions` GROUP BY country HAVING MAX(points) > 3",
+        "INSERT INTO sums SELECT country, SUM(points) FROM (SELECT * FROM `gaming-sessions`) GROUP BY country",
+        "SELECT country, SUM(points) FROM `gaming-sessions` GROUP BY country",
+    ],
+)
+def test_what_lenses_has_no_words_for(sql: str) -> None:
+    with pytest.raises(EverfoldError) as refused:
+        to_lenses(TOPICS + sql, "script.sql", session("flink"))
+    assert refused.value.code == "not-in-lenses"
+
+
+def test_other_plans_are_no_translation() -> None:
+    one, other = (
+        roots(f"{TOPICS} INSERT INTO sums SELECT country, {call} FROM `gaming-sessions` GROUP BY country")
+        for call in ("SUM(points)", "MAX(points)")
+    )
+    prove(one, one)
+    with pytest.raises(UnsupportedFeature, match="not the same plan"):
+        prove(one, other)
