@@ -28,6 +28,16 @@ FROM HOP(TABLE click, DESCRIPTOR(clicked), INTERVAL '1' MINUTE, INTERVAL '9' MIN
 GROUP BY window_start, window_end, page;
 """
 OLD = SCRIPT.format(columns="", calls="")
+BESIDE = (
+    "CREATE TABLE fresh (window_start TIMESTAMP(3), page STRING, clicks BIGINT) "
+    "WITH ('connector' = 'filesystem', 'path' = 'fresh', 'format' = 'json');\n"
+    + OLD.replace(
+        "INSERT INTO per_minute",
+        "SET 'everfold.compat.rules' = 'extended';\nEXECUTE STATEMENT SET BEGIN\nINSERT INTO fresh SELECT window_start, page, COUNT(*) "
+        "FROM TUMBLE(TABLE click, DESCRIPTOR(clicked), INTERVAL '1' MINUTE) GROUP BY window_start, window_end, page;\nINSERT INTO per_minute",
+    )
+    + "END;\n"
+)
 NEW = SCRIPT.format(columns=", clicks BIGINT, least INT", calls=", COUNT(*), MIN(n)")
 
 
@@ -104,8 +114,52 @@ def test_a_change_that_is_killed(stage: str, tmp_path: Path) -> None:
     assert killed, "the job ended before it could be killed"
 
 
-def shown(folder: Path) -> list[dict[str, object]]:
-    files = [file for file in (folder / "out").rglob("*") if file.is_file() and not file.name.startswith((".", "_"))]
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", list(STAGES)[2:])
+def test_an_operator_that_comes_and_is_killed(stage: str, tmp_path: Path) -> None:
+    (tmp_path / "job.sql").write_text(OLD)
+    for number in range(FILES // 2):
+        put(tmp_path, number)
+    ended(start(tmp_path), tmp_path)
+    for number in range(FILES // 2, FILES):
+        put(tmp_path, number)
+    (tmp_path / "job.sql").write_text(BESIDE)
+    job = start(tmp_path, "--on-change", "accept")
+    while job.poll() is None and not STAGES[stage](tmp_path):
+        time.sleep(0.002)
+    killed = job.poll() is None
+    os.killpg(job.pid, signal.SIGKILL) if killed else None
+    job.wait()
+    ended(start(tmp_path, "--on-change", "accept"), tmp_path)
+    assert versions(tmp_path) == 2
+    expected, found = reference(tmp_path), shown(tmp_path)
+    assert len(found) == len({(row["window_start"], row["page"]) for row in found})
+    assert all(row["n"] == expected[row["window_start"], row["page"]][0] for row in found)
+    # What is new has counted the files that came after the change, and each once.
+    fresh = shown(tmp_path, "fresh")
+    counts = {(row["window_start"], row["page"]): row["clicks"] for row in fresh}
+    assert len(fresh) == len(counts) > 0
+    later = since_the_change(tmp_path)
+    assert counts == {key: later[key] for key in counts}
+    assert {at for at, _ in counts} == {at for at, _ in later if at <= max(at for at, _ in counts)}
+    assert killed, "the job ended before it could be killed"
+
+
+def since_the_change(folder: Path) -> dict[tuple[object, object], int]:
+    """Clicks by minute and page, of the files that the old query has not read."""
+    rows = duckdb.sql(
+        f"""
+        SELECT strftime(date_trunc('minute', CAST(clicked AS TIMESTAMP)), '%Y-%m-%d %H:%M:%S'), page, COUNT(*)
+        FROM read_json('{folder}/in/*.json', filename = true)
+        WHERE CAST(parse_filename(filename, true) AS INT) >= {FILES // 2} GROUP BY ALL
+        """
+    ).fetchall()
+    return {(at, page): clicks for at, page, clicks in rows}
+
+
+def shown(folder: Path, table: str = "out") -> list[dict[str, object]]:
+    files = [file for file in (folder / table).rglob("*") if file.is_file() and not file.name.startswith((".", "_"))]
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return [row | {"window_start": str(row["window_start"]).replace("T", " ")[:19]} for row in rows]
 

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from spark.test_changed_query import Run, answered, now, put, run
+from spark.test_rules_on_spark import Job, batch, folded, part, planned
 
+from everfold.jobs.change import OnChange
 from everfold.jobs.rollback import roll_back
+from everfold.memory.pipeline import MemoryPipeline
 
 if TYPE_CHECKING:
+    from broker import KafkaBroker
     from pyspark.sql import SparkSession
 
 __all__ = ["run"]
@@ -158,3 +162,57 @@ def test_a_group_above_groups_begins_with_what_they_have(run: Run, tmp_path: Pat
     assert held() == {8: 1, 6: 2, 3: 1}
     put(tmp_path, "3.json", [("b", 2, "00:06"), ("c", 3, "00:07")])
     assert held() == {8: 2, 6: 2}
+
+
+def test_an_insert_without_operators_in_front_of_one_that_goes_on(run: Run, tmp_path: Path) -> None:
+    sums, copies = f"INSERT INTO sums SELECT k, SUM(x) {MINUTES};", "INSERT INTO counts SELECT k, x FROM t;"
+
+    def go(*inserts: str, options: tuple[str, ...] = ("--suspend",)) -> None:
+        done = run(f"{TABLES}EXECUTE STATEMENT SET BEGIN\n{' '.join(inserts)}\nEND;", *options)
+        assert done.code == 0, done.err
+
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
+    go(sums)
+    put(tmp_path, "2.json", [("a", 5, "00:03")])
+    go(copies, sums, options=())
+    rows = {
+        table: sorted(
+            (row["k"], row["v"])
+            for file in (tmp_path / table).glob("*.json")
+            for row in map(json.loads, file.read_text().splitlines())
+        )
+        for table in ("sums", "counts")
+    }
+    # The copies are of all rows, as before; what goes on goes on.
+    assert rows == {"sums": [("a", 6), ("b", 9)], "counts": [("a", 1), ("a", 5), ("b", 9)]}
+
+
+def test_a_reset_to_other_operators(run: Run, tmp_path: Path) -> None:
+    sums, counts = f"SELECT k, SUM(x) AS v {MINUTES}", "SELECT k, COUNT(*) AS v FROM t GROUP BY k"
+    put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
+    answered(run(f"{sums};", "--suspend"))
+    put(tmp_path, "2.json", [("a", 5, "00:03")])
+    both = f"{counts} UNION ALL {sums}"
+    assert sorted(row["v"] for row in answered(run(f"{both};", "--on-change", "reset"))) == [1, 5]
+    put(tmp_path, "3.json", [("c", 2, "02:04")])
+    assert answered(run("SELECT k, x AS v FROM t;", "--on-change", "reset")) == [{"k": "c", "v": 2}]
+
+
+@pytest.mark.slow
+def test_beside_and_above_from_kafka(spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    kept = "SELECT a, d, SUM(b) AS s FROM MyTable GROUP BY a, d"
+    before = planned(kept)
+    after = planned(
+        f"SELECT 1, d, MAX(c) AS s FROM MyTable GROUP BY d UNION ALL SELECT a, 2, MAX(s) FROM ({kept}) GROUP BY a"
+    )
+    job, first, second = Job(spark, tmp_path, kafka_broker), part(7, 0, 40), part(7, 40, 40)
+    job.settings = job.settings.with_option("everfold.compat.rules", "extended")
+    job.put(first)
+    memory = MemoryPipeline(before, job.settings, buckets=2)
+    assert job.run(before) == folded([memory.feed(batch(before, first), now_ms=0)], 3)
+    job.put(second)
+    memory = memory.changed(after, 1, job.settings)
+    assert job.run(after, OnChange.ACCEPT) == folded([memory.feed(batch(after, second), now_ms=0)], 3)
+    third = part(7, 80, 40)
+    job.put(third)
+    assert job.run(after) == folded([memory.feed(batch(after, third), now_ms=0)], 3)

@@ -86,6 +86,7 @@ class Job:
         self.engine, self.folder, self.broker = Engine(session=session), folder, broker
         self.options = {"connector": "filesystem", "format": "json"}
         self.new = self.parts = 0
+        self.settings = Session().settings
         for name in TABLES:
             (folder / "in" / name).mkdir(parents=True)
         if broker is not None:
@@ -120,7 +121,7 @@ class Job:
 
         self.engine.run(
             (replace(root, input=self._from_source(root.input)),),
-            settings=Session().settings,
+            settings=self.settings,
             base_folder=self.folder,
             state_dir=self.folder / "job",
             suspend=True,

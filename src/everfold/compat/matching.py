@@ -49,8 +49,8 @@ def _match(old: QueryShape, new: QueryShape, olds: Sequence[int], news: Sequence
     while left and right:
         score, one, other = max((_likeness(old, a, new, b), -a, -b) for a in left for b in right)
         one, other = -one, -other
-        if (len(left), len(right)) == (1, 1):
-            one, other = _deeper(old, one, new, other, score)
+        if not score.same or (len(left), len(right)) == (1, 1):
+            one, other = _deeper(old, left, new, right, score) or (one, other)
         found.pairs.append((one, other))
         left = [each for each in left if each != one and one not in all_below(old, each)]
         right = [each for each in right if each != other and other not in all_below(new, each)]
@@ -90,14 +90,18 @@ def _common(a: OperatorShape, b: OperatorShape) -> float:
     return len({*a.calls} & {*b.calls}) / len(together) if together else 1.0
 
 
-def _deeper(old: QueryShape, one: int, new: QueryShape, other: int, score: _Likeness) -> tuple[int, int]:
-    """The pair below two operators, where one of them has come on top of the other or has gone from there: then it is the same beyond doubt, and more so than the two are."""
-    pairs = [*((one, below) for below in all_below(new, other)), *((below, other) for below in all_below(old, one))]
-    for a, b in pairs:
-        found = _likeness(old, a, new, b)
-        if found.same and found > score:
-            return a, b
-    return one, other
+def _deeper(
+    old: QueryShape, olds: Sequence[int], new: QueryShape, news: Sequence[int], score: _Likeness
+) -> tuple[int, int] | None:
+    """A pair of operators of which one is below those that stand side by side, since something has come on top of it or has gone from there: they are the same beyond
+    doubt, and more alike than those are."""
+    pairs = [(one, below) for one in olds for other in news for below in all_below(new, other)]
+    pairs += [(below, other) for other in news for one in olds for below in all_below(old, one)]
+    found = [(likeness, -a, -b) for a, b in pairs if (likeness := _likeness(old, a, new, b)).same and likeness > score]
+    if not found:
+        return None
+    _, one, other = max(found)
+    return -one, -other
 
 
 def all_below(shape: QueryShape, at: int) -> Iterator[int]:

@@ -21,6 +21,7 @@ from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.change import Decide, refuse
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.going_back import Consent, check_duplicates, sink_name, told
+from everfold.jobs.naming import operators_of
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Target
 from everfold.jobs.soundness import newest_batch
@@ -65,9 +66,11 @@ def _say_what_stays(folder: JobFolder, manifest: Manifest, roots: Sequence[Root]
     version = manifest.version
     if known is None or known.current == manifest.current or version.rebuilt or version.state_epoch == version.number:
         return
+    names = zip(operators_of(roots), version.operators, strict=True)
+    fresh = {id(node) for node, name in names if name in manifest.fresh}
     for root in roots:
         name = f"`{root.table.name}`" if isinstance(root, Sink) else "the result"
-        parts = {repeats(node) for node in last_operators(root.input)}
+        parts = {repeats(node) for node in last_operators(root.input) if id(node) not in fresh}
         if consent.refresh and False in parts:
             consent.note(f"{name}: rows that are not kept, as those of closed windows, stay as they were given")
         elif not consent.refresh and True in parts:
