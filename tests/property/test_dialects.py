@@ -111,7 +111,7 @@ def questions(draw: st.DrawFn) -> Question:
     )
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(questions())
 def test_a_question_in_both_dialects(question: Question) -> None:
     assert question.plan(question.flink()) == question.plan(question.lenses())

@@ -49,9 +49,8 @@ CHANGES: dict[str, tuple[str, str, Verdict]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_at_work(name: str) -> None:
     before, after, verdict = CHANGES[name]
-    for seed in range(2):
-        assert hold(planned_lenses(before), planned_lenses(after), rows(seed)).verdict is verdict
-        hold_filled(planned_lenses(before), planned_lenses(after), rows(seed))
+    assert hold(planned_lenses(before), planned_lenses(after), rows(0)).verdict is verdict
+    hold_filled(planned_lenses(before), planned_lenses(after), rows(0))
 
 
 @st.composite
@@ -72,7 +71,7 @@ def pairs(draw: st.DrawFn) -> tuple[str, str]:
     return query(names, **like), query(list(edited), **changed)
 
 
-@settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pairs(), st.integers(0, 99))
 def test_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
     _hold(pair, seed)

@@ -6,7 +6,7 @@ mode; the places that are left are for scalar functions, which are the same SQL 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,8 +22,9 @@ from everfold.testing.casefile import Case, Mode, find, load
 from everfold.testing.runner import bound_query, run
 
 CASES = Path(__file__).parents[1] / "cases"
-MOST_SHAPES = 45
-MOST = 60
+LENSES = CASES / "lenses"
+MOST_SHAPES, MOST = 45, 60
+MOST_OF_LENSES = 12
 
 
 @dataclass(frozen=True)
@@ -86,15 +87,22 @@ def _functions(expression: Expr) -> Iterator[str]:
 
 @cache
 def chosen() -> list[tuple[Case, Mode]]:
-    """The cases to run, each with its mode."""
+    """The cases to run, each with its mode; those of Lenses SQL by themselves."""
+    files = find([CASES])
+    of_lenses = [path for path in files if LENSES in path.parents]
+    others = [path for path in files if path not in of_lenses]
+    return [*_chosen(others, MOST_SHAPES, MOST), *_chosen(of_lenses, MOST_OF_LENSES, MOST_OF_LENSES)]
+
+
+def _chosen(files: Sequence[Path], most_shapes: int, most_in_all: int) -> list[tuple[Case, Mode]]:
     shown = {
         (str(file.path), case.name, mode): (case, mode, features(case, mode))
-        for file in map(load, find([CASES]))
+        for file in map(load, files)
         for case in file.cases
         for mode in case.modes
     }
     taken: dict[tuple[str, str, Mode], None] = {}
-    for most, kind in ((MOST_SHAPES, "shapes"), (MOST, "functions")):
+    for most, kind in ((most_shapes, "shapes"), (most_in_all, "functions")):
         missing = frozenset().union(*(getattr(of, kind) for _, _, of in shown.values()))
         for key in taken:
             missing -= getattr(shown[key][2], kind)

@@ -62,13 +62,6 @@ def bind_source(node: TopicQuery, context: Context, *, upserts: bool = False) ->
         found = context.catalog.unknown((node.source.name,), context.span(node.source))
         help_ = found.help or "declare the topic: CREATE TABLE name(_key STRING, …) FORMAT (STRING, JSON)"
         raise SqlError(Diagnostic(found.code, found.message, found.span, help_))
-    if node.kind == "TABLE" and not context.streaming:
-        raise context.unsupported(
-            "table-in-batch",
-            f"`{node.source.name}` as a table is not supported in batch: it is what a stream of changes comes to",
-            node.source,
-            "run as a stream",
-        )
     if isinstance(entry, CatalogTable):
         return _topic(entry, node, context, upserts=upserts)
     if isinstance(entry.query, TopicQuery):
@@ -101,11 +94,23 @@ def _topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: 
         table = replace(table, changelog=ChangelogMode.INSERT_ONLY)
     entry = replace(entry, table=table)
     if upserts or (wanted and table.changelog is ChangelogMode.INSERT_ONLY):
+        _check_streaming(node, context)
         entry = _keyed(entry, keys)
     plan = entry.plan(streaming=context.streaming, span=context.span(node.source))
     if upserts and isinstance(plan, ChangelogNormalize):
         plan = plan.input
     return _source(node, plan, table=wanted, structure=structure)
+
+
+def _check_streaming(node: TopicQuery, context: Context) -> None:
+    """UnsupportedFeature `table-in-batch`: which record of a key is the last one is known only as they come."""
+    if not context.streaming:
+        raise context.unsupported(
+            "table-in-batch",
+            f"`{node.source.name}` as a table is not supported in batch: it is what a stream of changes comes to",
+            node.source,
+            "run as a stream",
+        )
 
 
 def _keyed(entry: CatalogTable, keys: tuple[str, ...]) -> CatalogTable:
