@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from property.test_succession import pairs
 from test_compat import ALL
 
-from everfold.compat import judge, shape_of
+from everfold.compat import Terms, judge, shape_of
 from everfold.errors import EverfoldError, SqlError, StateError
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
@@ -29,6 +30,7 @@ from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Collect, Plan, Root, Scan, children, with_children
 from everfold.sql.planner import Session, Submit
+from everfold.sql.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +40,8 @@ IN_SHORT = ("AGG006", "GRP001", "OVR001", "WIN001")
 CODES = sorted({code for change in ALL for code in change.codes} - {"AGG001", "KEY002", "OPR004"})
 """All rules but three: a Python function is never judged to be safe, a table whose rows change by key comes from an `upsert-kafka` topic, and an INSERT that
 is gone was beside another one, which these jobs have not."""
+REFERENCE = Session().settings
+EXTENDED = REFERENCE.with_option("everfold.compat.rules", "extended")
 PATIENCE_S = 120.0
 COLUMNS = {"MyTable": "a INT, b INT, c INT, d INT", "t": "k STRING, j STRING, x INT, y INT, a INT, b INT"}
 TABLES = {"MyTable": "MyTable", "src": "MyTable", "t": "t", "u": "t"}
@@ -82,11 +86,13 @@ def batch(root: Root, rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
 class Job:
     """A job on Spark. Its rows come one part after the other, and each run takes the part that is new."""
 
-    def __init__(self, session: SparkSession, folder: Path, broker: KafkaBroker | None) -> None:
+    def __init__(
+        self, session: SparkSession, folder: Path, broker: KafkaBroker | None, settings: Settings = REFERENCE
+    ) -> None:
         self.engine, self.folder, self.broker = Engine(session=session), folder, broker
         self.options = {"connector": "filesystem", "format": "json"}
         self.new = self.parts = 0
-        self.settings = Session().settings
+        self.settings = settings
         for name in TABLES:
             (folder / "in" / name).mkdir(parents=True)
         if broker is not None:
@@ -158,19 +164,19 @@ class Memory:
     """The same in memory."""
 
     def __init__(self, root: Root) -> None:
-        self.pipeline = MemoryPipeline(root, Session().settings, buckets=2)
+        self.pipeline = MemoryPipeline(root, REFERENCE, buckets=2)
 
-    def change(self, root: Root, seen: list[dict[str, Any]] | None = None) -> None:
+    def change(self, root: Root, seen: list[dict[str, Any]] | None = None, settings: Settings = REFERENCE) -> None:
         """seen: the rows that have come so far, for a backfill."""
-        self.pipeline = self.pipeline.changed(root, 1, history=None if seen is None else batch(root, seen))
+        self.pipeline = self.pipeline.changed(root, 1, settings, None if seen is None else batch(root, seen))
 
     def run(self, root: Root, rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
         return folded([self.pipeline.feed(batch(root, rows), now_ms=0)], len(root.input.schema))
 
 
-def example(code: str) -> tuple[Root, Root]:
-    """The first pair of the cases that the rule has something to say of, and that a stream can run over the tables of these tests."""
-    for change in ALL:
+def example(code: str) -> tuple[Root, Root, Settings]:
+    """The first pair of the cases that the rule has something to say of, and that a stream can run over the tables of these tests; and by which rules it does."""
+    for rules, change in product((REFERENCE, EXTENDED), ALL):
         text = change.old + change.new
         if code not in change.codes or "weighted_avg" in text or "everfold.compat" in text:
             continue
@@ -178,11 +184,16 @@ def example(code: str) -> tuple[Root, Root]:
             before, after = planned(change.old), planned(change.new)
             for root in (before, after):
                 Memory(root).run(root, part(0, 0, 1))
-        except (EverfoldError, NotImplementedError, duckdb.Error):  # undeclared tables have columns of no type
+        except (
+            EverfoldError,
+            NotImplementedError,
+            duckdb.Error,
+            ValueError,
+        ):  # undeclared tables have columns of no type
             continue
-        found = judge([shape_of(before)], [shape_of(after)])
+        found = judge([shape_of(before)], [shape_of(after)], Terms.of(rules))
         if code in {each.code for operator in found.operators for each in operator.findings}:
-            return before, after
+            return before, after, rules
     raise AssertionError(f"no case of {code} runs over the tables of these tests")
 
 
@@ -191,9 +202,9 @@ def hold(before: Root, after: Root, job: Job) -> None:
     job.put(first)
     assert job.run(before) == memory.run(before, first)
     job.put(second)
-    verdict = judge([shape_of(before)], [shape_of(after)]).verdict
+    verdict = judge([shape_of(before)], [shape_of(after)], Terms.of(job.settings)).verdict
     if verdict.reuses:
-        memory.change(after)
+        memory.change(after, settings=job.settings)
         assert job.run(after, OnChange.ACCEPT) == memory.run(after, second)
         return
     with pytest.raises(StateError, match=r"incompatible-change|unknown-change"):
@@ -206,14 +217,16 @@ def hold(before: Root, after: Root, job: Job) -> None:
     "code", [pytest.param(code, marks=[] if code in IN_SHORT else [pytest.mark.slow]) for code in CODES]
 )
 def test_rules_from_files(code: str, spark: SparkSession, tmp_path: Path) -> None:
-    hold(*example(code), Job(spark, tmp_path, None))
+    before, after, settings = example(code)
+    hold(before, after, Job(spark, tmp_path, None, settings))
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("code", CODES)
 def test_rules_from_kafka(code: str, spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
-    hold(*example(code), Job(spark, tmp_path, kafka_broker))
+    before, after, settings = example(code)
+    hold(before, after, Job(spark, tmp_path, kafka_broker, settings))
 
 
 HOP = "FROM HOP(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '30' SECOND) GROUP BY window_start, window_end, a"
