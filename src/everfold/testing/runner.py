@@ -249,6 +249,7 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
     """Runs the DDL of the case's layers and binds its query."""
     from everfold.connectors.registry import connected
     from everfold.sql.planner import Session
+    from everfold.sql.statements import CreateTopic
 
     options = {"table.local-time-zone": "UTC"} | step.options | {"execution.runtime-mode": _RUNTIME_MODE[mode]}
     session = Session(options=options, connected=connected, folder=case.file.path.parent)
@@ -263,10 +264,13 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
     _mark_changing(case, session)
     root = _query(case, step, session)
 
+    # A topic of Lenses SQL has options without a connector; its rows are those of the case.
+    declared = {name for name, statement in created.items() if isinstance(statement, CreateTopic)}
+
     def read(nodes: Iterable[Plan]) -> dict[str, pa.Table]:
         return {
             table.name: _read(case.file, table)
-            if table.connector is not None
+            if table.options and f"`{table.name}`" not in declared
             else _arrow(case.file, step, table, session)
             for table in tables_of(nodes)
         }

@@ -31,7 +31,7 @@ def error_of(of: Table, role: Role = Role.SOURCE) -> SqlError:
 
 
 def test_connectors_are_found_by_name() -> None:
-    assert set(names()) == {"filesystem", "kafka", "upsert-kafka", "jdbc", "print", "blackhole", "datagen"}
+    assert set(names()) == {"filesystem", "kafka", "upsert-kafka", "topic", "jdbc", "print", "blackhole", "datagen"}
     error = error_of(BIDS.with_("kafak"))
     assert error.code == "unknown-connector"
     assert error.diagnostics[0].help == "did you mean `kafka`?"
@@ -99,7 +99,7 @@ def test_a_file_table_that_is_wrong(options: dict[str, str], code: str, words: s
         ({"key.fields": "itm", "key.format": "raw"}, "wrong-option-value", "did you mean `item`?"),
         ({"key.fields": "item", "key.format": "raw", "key.fields-prefix": "k_"}, "wrong-option-value", "EXCEPT_KEY"),
         ({"value.format": "json"}, "wrong-option-value", "leave one out"),
-        ({"format": "avro"}, "unknown-format", "`avro`"),
+        ({"format": "protobuf"}, "unknown-format", "`protobuf`"),
         ({"scan.startup.modee": "x"}, "unknown-option", "did you mean `scan.startup.mode`?"),
     ],
 )  # fmt: skip

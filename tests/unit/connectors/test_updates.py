@@ -130,7 +130,7 @@ def test_all_changes_go_to_a_table_that_takes_all() -> None:
         (UPSERT_KAFKA, (), "missing-primary-key"),
         ({**UPSERT_KAFKA, "value.format": "debezium-json"}, ("a",), "format-of-changes"),
         ({**UPSERT_KAFKA, "topic": "a;b"}, ("a",), "one-topic"),
-        ({**UPSERT_KAFKA, "value.format": "avro"}, ("a",), "unknown-format"),
+        ({**UPSERT_KAFKA, "value.format": "protobuf"}, ("a",), "unknown-format"),
         ({**UPSERT_KAFKA, "scan.startup.mode": "earliest-offset"}, ("a",), "unknown-option"),
         ({**UPSERT_KAFKA, "key.fields": "a"}, ("a",), "unknown-option"),
         ({**UPSERT_KAFKA, "key.fields-prefix": "k_"}, ("a",), "wrong-option-value"),

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.nodes import Sink, Table, TableColumn
-from everfold.secrets import HIDDEN, is_secret
+from everfold.secrets import HIDDEN, is_secret, without_secrets
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.lenses import bind_topic_query
 from everfold.sql.binder.lenses.functions import AGGREGATES, ON_TABLES, is_aggregated
@@ -26,7 +26,7 @@ from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
 from everfold.sql.dialects.render import render
 from everfold.sql.planner import Session, Submit
 from everfold.sql.script import parse_script
-from everfold.sql.statements import CreateView, Insert, Query, StatementSet
+from everfold.sql.statements import CreateTable, CreateTopic, CreateView, Insert, Query, StatementSet
 from everfold.types import DataType, IntegerType, RowType
 
 _TIMESTAMP = f"{META}.timestamp"
@@ -63,6 +63,10 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
             case CreateView(query=TopicQuery() as query):
                 body = writer.query(query, table=_is_table(writer, query), columns=None)
                 writer.statements.append(f"CREATE TEMPORARY VIEW {_quoted(statement.name[-1])} AS\n{body}")
+            case CreateTable() if not isinstance(statement, CreateTopic):
+                # It is in Flink's words already.
+                place = statement.span
+                writer.statements.append(without_secrets(place.text[place.start : place.end]))
             case Insert():
                 writer.statements.append(writer.insert(statement, submits))
             case StatementSet(inserts=inserts):
