@@ -214,6 +214,7 @@ def test_aggregates_over_changes_are_computed_of_the_rows_below(run: Run, tmp_pa
     }
 
 
+@pytest.mark.slow
 def test_operators_that_change_places_keep_their_state(run: Run, tmp_path: Path) -> None:
     sides = [
         "SELECT 's' AS what, k, SUM(x) AS v FROM t GROUP BY k",
@@ -232,6 +233,7 @@ def test_operators_that_change_places_keep_their_state(run: Run, tmp_path: Path)
         assert now == {"s": sum(values)} | ({"m": max(values)} if max(values) > max(values[:-1]) else {})
 
 
+@pytest.mark.slow
 def test_an_insert_that_goes_leaves_the_others_theirs(run: Run, tmp_path: Path) -> None:
     tables = "".join(
         f"CREATE TABLE {name} (k STRING, v BIGINT) WITH ('connector' = 'filesystem', 'path' = '{name}', 'format' = 'json');\n"

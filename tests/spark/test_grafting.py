@@ -41,6 +41,7 @@ def test_a_group_beside_one_that_goes_on(run: Run, tmp_path: Path) -> None:
     assert go(together) == {("SUM", "a"): 9, ("SUM", "b"): 13, ("MAX", "b"): 4}
 
 
+@pytest.mark.slow
 def test_a_group_above_windows_that_go_on(run: Run, tmp_path: Path) -> None:
     windows = f"SELECT window_start, window_end, k, SUM(x) AS s {MINUTES}"
     query = f"{RULES}SELECT k, COUNT(*) AS n, SUM(s) AS s FROM ({windows}) GROUP BY k;"
@@ -63,6 +64,7 @@ OTHER = (
 )
 
 
+@pytest.mark.slow
 def test_an_insert_that_comes_in_front_of_another(run: Run, tmp_path: Path) -> None:
     sums, counts = f"INSERT INTO sums SELECT k, SUM(x) {MINUTES};", f"INSERT INTO counts SELECT k, COUNT(*) {MINUTES};"
     most = f"INSERT INTO most SELECT k, MAX(x) {MINUTES.replace('TABLE t', 'TABLE u')};"
@@ -105,6 +107,7 @@ def test_an_insert_that_comes_in_front_of_another(run: Run, tmp_path: Path) -> N
     assert written("counts") == [("b", 1)]
 
 
+@pytest.mark.slow
 def test_a_rollback_over_a_new_operator(run: Run, tmp_path: Path) -> None:
     sums, counts = "SELECT k, SUM(x) AS v FROM t GROUP BY k", "SELECT k, COUNT(*) AS v FROM t GROUP BY k, x"
     both = f"SELECT 'n' AS what, * FROM ({counts}) UNION ALL SELECT 's' AS what, * FROM ({sums})"
@@ -128,6 +131,7 @@ def test_a_rollback_over_a_new_operator(run: Run, tmp_path: Path) -> None:
     assert seen(f"{RULES}{both};") == [("n", "b", 2), ("n", "c", 1), ("s", "b", 11), ("s", "c", 1)]
 
 
+@pytest.mark.slow
 def test_nothing_of_another_operator_stays_in_a_new_one(run: Run, spark: SparkSession, tmp_path: Path) -> None:
     old = "SELECT k, SUM(x) AS v FROM t GROUP BY k"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
@@ -164,6 +168,7 @@ def test_a_group_above_groups_begins_with_what_they_have(run: Run, tmp_path: Pat
     assert held() == {8: 2, 6: 2}
 
 
+@pytest.mark.slow
 def test_an_insert_without_operators_in_front_of_one_that_goes_on(run: Run, tmp_path: Path) -> None:
     sums, copies = f"INSERT INTO sums SELECT k, SUM(x) {MINUTES};", "INSERT INTO counts SELECT k, x FROM t;"
 
@@ -187,6 +192,7 @@ def test_an_insert_without_operators_in_front_of_one_that_goes_on(run: Run, tmp_
     assert rows == {"sums": [("a", 6), ("b", 9)], "counts": [("a", 1), ("a", 5), ("b", 9)]}
 
 
+@pytest.mark.slow
 def test_a_reset_to_other_operators(run: Run, tmp_path: Path) -> None:
     sums, counts = f"SELECT k, SUM(x) AS v {MINUTES}", "SELECT k, COUNT(*) AS v FROM t GROUP BY k"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])

@@ -162,6 +162,7 @@ def trips() -> Iterator[tuple[Any, ...]]:
         )
 
 
+@pytest.mark.slow
 def test_storage_formats(job: Job) -> None:
     job.topic("trips", trips())
     declared = """
@@ -258,6 +259,7 @@ def test_windows_and_what_leaves(job: Job) -> None:
     assert {each.partition for each in job.records("windows")} <= {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_a_changed_query_goes_on_with_its_state(job: Job, spark: SparkSession, tmp_path: Path) -> None:
     """An aggregate that is added is computed over all that the job has read; a job whose groups change is refused."""
     topic = job.topic("gaming-sessions", list(sessions())[:4])

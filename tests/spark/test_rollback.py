@@ -315,6 +315,7 @@ def test_in_python_too_and_twice_only_when_that_is_accepted(
 # --- a topic ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_topic_is_read_from_where_the_job_began(run: Run, kafka_broker: KafkaBroker) -> None:
     topic = f"rebuild-{time.time_ns()}"

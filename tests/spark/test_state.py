@@ -73,6 +73,7 @@ def tables(found: Done, operator: str = "w1") -> dict[str, list[dict[str, Any]]]
     return {table["table"]: table["rows"] for table in operators[operator]["tables"]}
 
 
+@pytest.mark.slow
 def test_groups_of_a_query_that_has_changed(run: Run, state: State, tmp_path: Path) -> None:
     put("1", ("a", 1, "00:00:01"), ("b", 9, "00:00:02"))
     put("2", ("a", 5, "00:00:03"), ("a", 5, "00:00:03"))
