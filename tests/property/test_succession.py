@@ -166,6 +166,25 @@ def test_an_open_session_is_filled_from_its_first_row_on(call: str) -> None:
         hold_filled(before, after, rows(seed))
 
 
+def test_the_past_below_and_rows_given_again_above() -> None:
+    """A call that begins below gets its past, and one that begins above it the rows as they are, and then what the past makes of them."""
+    before = planned("SELECT m, COUNT(*) AS n FROM (SELECT a, MAX(b) AS m FROM MyTable GROUP BY a) GROUP BY m")
+    after = planned(
+        "SELECT m, COUNT(*) AS n, SUM(s) AS s, MIN(s) AS l, COUNT(DISTINCT s) AS d "
+        "FROM (SELECT a, MAX(b) AS m, SUM(c) AS s FROM MyTable GROUP BY a) GROUP BY m"
+    )
+    extended = Session().settings.with_option("everfold.compat.rules", "extended")
+    for seed in range(3):
+        first, second = rows(seed)[:30], rows(seed)[30:]
+        running, whole = Seen(before), Seen(after)
+        running.feed(first)
+        filled = running.pipeline.changed(after, 1, extended, batch(after, first), refresh=True)
+        changed = Seen(after, filled)
+        changed.feed(second, last=True)
+        whole.feed(first + second, last=True)
+        assert changed.now == whole.now
+
+
 # --- random queries ---------------------------------------------------------------------------------------------------
 
 CALLS = (
@@ -279,6 +298,18 @@ def test_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
 def test_many_random_changes_at_work(fifth: int, pair: tuple[str, str], seed: int) -> None:
     """Five times a hundred, for as many workers."""
     _hold(pair, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pairs(), st.integers(0, 99))
+def test_many_random_changes_by_the_extended_rules(pair: tuple[str, str], seed: int) -> None:
+    try:
+        before, after = map(planned, pair)
+    except SqlError:
+        event("refused SQL")
+        return
+    event(hold(before, after, rows(seed), Terms(extended=True)).verdict.value)
 
 
 def _hold(pair: tuple[str, str], seed: int) -> None:

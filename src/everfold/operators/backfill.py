@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 from everfold.errors import Span, StateError
 from everfold.operators.contract import NO_WATERMARK, Operator
+from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, references
 from everfold.plan.nodes import (
     Filter,
@@ -56,8 +57,9 @@ class Fillable(Operator, Protocol):
 
 
 def beginning(node: Plan, version: int) -> Aggregating | None:
-    """The node with those of its calls that begin with a version of the query; None without any. StateError `no-backfill` if they cannot get their past."""
-    if not isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):
+    """The node with those of its calls that begin with a version of the query; None without any, and over rows that change, which are given again as they are (`again`). StateError
+    `no-backfill` if they cannot get their past."""
+    if not isinstance(node, GroupAggregate | WindowAggregate | OverAggregate) or is_updating(node.input):
         return None
     calls = tuple(call for call in node.calls if call.since == version)
     if not calls:
