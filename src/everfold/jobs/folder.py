@@ -31,6 +31,7 @@ from everfold.compat.keeping import from_json, to_json
 from everfold.connectors.again import Past
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
+from everfold.files import write_atomically
 from everfold.jobs.change import (
     Decide,
     OnChange,
@@ -62,17 +63,6 @@ MANIFEST_FORMAT = 3
 _JVM_LOCK_PATIENCE_S = 10.0
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Puts a file in place in one step: readers see the old text or the new one, also after a crash."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with open(part, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(part, path)
 
 
 def fingerprint(roots: Sequence[Root], zone: str) -> str:
@@ -408,6 +398,11 @@ class JobFolder:
         except (OSError, UnicodeDecodeError) as error:
             raise _damaged(f"`{self.manifest_path}` is no manifest: {error}") from error
         return Manifest.parse(text, self.manifest_path)
+
+    def before(self, manifest: Manifest) -> Version | None:
+        """The version that a manifest is to take the place of; None if it is settled already."""
+        known = self.manifest()
+        return None if known is None or known.current == manifest.current else known.version
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Puts a manifest in place."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from everfold.connectors.again import Past
 from everfold.connectors.kafka.client import log
+from everfold.files import write_atomically
 
 _AT_ONCE = 10_000
 _WAIT_S = 0.1
@@ -52,14 +52,10 @@ class Note:
     def write(self, path: Path) -> None:
         """Puts it in a file, in one step. OSError."""
         schema = pa.schema([pa.field("key", pa.int64())], {"format": "1", "ends": json.dumps(self.ends)})
-        part = path.with_name(f".{path.name}.new")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "wb") as file:
-            with pa.ipc.new_file(file, schema) as out:
-                out.write_table(pa.table([pa.array(sorted(self.keys), pa.int64())], schema))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        page = pa.BufferOutputStream()
+        with pa.ipc.new_file(page, schema) as out:
+            out.write_table(pa.table([pa.array(sorted(self.keys), pa.int64())], schema))
+        write_atomically(path, page.getvalue().to_pybytes())
 
     @classmethod
     def read(cls, path: Path) -> Note:

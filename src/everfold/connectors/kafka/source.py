@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +27,7 @@ from everfold.connectors.left_out import count_bad
 from everfold.connectors.timeless import PLACE, find_timeless
 from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
+from everfold.files import write_atomically
 from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table, TableColumn
 from everfold.types import physical
@@ -309,7 +309,7 @@ class KafkaSource(Source):
         ends = self._end_offsets(partitions)
         assert ends is not None
         if path is not None:
-            _keep(path, _json(ends))
+            write_atomically(path, _json(ends))
         return ends
 
     def splits(self, context: SourceContext) -> tuple[str, ...]:
@@ -415,13 +415,3 @@ def _before(ends: Offsets) -> str:
     """Spark SQL: whether a record lies before the end of its partition; a partition that came later is none of the table's."""
     pairs = ", ".join(f"{quoted(f'{topic}/{at}')}, {end}L" for topic, of in ends.items() for at, end in of.items())
     return f"coalesce(offset < try_element_at(map({pairs}), concat(topic, '/', partition)), false)"
-
-
-def _keep(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".tmp")
-    with open(fresh, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
