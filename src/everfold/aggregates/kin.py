@@ -6,7 +6,7 @@ argument is how many there are, which all of them keep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 
 _MOMENTS = frozenset({"VAR_POP", "VAR_SAMP", "VARIANCE", "STDDEV_POP", "STDDEV_SAMP", "STDDEV"})
@@ -38,6 +38,11 @@ def synonyms(column: str) -> tuple[str, ...]:
     slot, _, since = rest.partition(" ")
     function = text.partition("(")[0]
     return tuple(f"{other}|{named}{since and f' {since}'}" for other, named in _kept(text, function, slot))
+
+
+def stored_as(column: str, there: Collection[str]) -> list[str]:
+    """Which columns of a page have a slot, by the name that the page would call it: its own, then synonyms."""
+    return [each for each in (column, *synonyms(column)) if each in there]
 
 
 def _kept(text: str, function: str, slot: str) -> Iterator[tuple[str, str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everfold.aggregates.registry import lookup
 from everfold.compat.shape import CallShape, OperatorShape
+from everfold.compat.slices import is_ordered
 
 
 def recountable(call: CallShape, operator: OperatorShape, below: Sequence[OperatorShape]) -> bool:
@@ -13,8 +13,9 @@ def recountable(call: CallShape, operator: OperatorShape, below: Sequence[Operat
 
     So each of them must have its whole result in its state, and forget nothing; the operator must read nothing else; and the order in which rows came must not matter.
     """
-    entry = None if call.python else lookup(call.function)
-    if entry is None or entry.ordered or operator.kind != "GroupAggregate" or operator.emission or operator.kept.ttl_ms:
+    if call.python or is_ordered(call.function):
+        return False
+    if operator.kind != "GroupAggregate" or operator.emission or operator.kept.ttl_ms:
         return False
     return operator.input.updating and not operator.input.tables and all(map(has_its_result, below))
 

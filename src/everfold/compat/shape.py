@@ -6,7 +6,7 @@ where a plan cannot. Texts for people (`label`, `name`) and places do not compar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -43,6 +43,7 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     children,
     is_stateful,
+    last_operators,
     streamed,
     tables_of,
 )
@@ -172,7 +173,7 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
         "kind": type(node).__name__,
         "input": _input(_below_windows(node) if isinstance(node, OverAggregate) else node.input),
         "scans": tuple(sorted({table.name for table in tables_of(streamed(node))})),
-        "below": tuple(places[id(each)] for each in _next(node.input)),
+        "below": tuple(places[id(each)] for each in last_operators(node.input)),
         "kept": kept_of(node),
         "span": node.span,
     }
@@ -302,15 +303,6 @@ def _calls(calls: Iterable[AggCall], node: GroupAggregate | WindowAggregate | Ov
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------
-
-
-def _next(plan: Plan) -> Iterator[StatefulNode]:
-    """The first operators below, the plan itself among them."""
-    if is_stateful(plan):
-        yield plan
-        return
-    for child in children(plan)[: 1 if isinstance(plan, Join) else None]:
-        yield from _next(child)
 
 
 def _input(plan: Plan) -> InputShape:

@@ -16,13 +16,12 @@ from everfold.plan.changelog import AGAIN, KIND, ORDER, RowKind, is_updating
 from everfold.plan.nodes import (
     ChangelogNormalize,
     GroupAggregate,
-    Join,
     Plan,
     Rank,
     Root,
     StatefulNode,
-    children,
     is_stateful,
+    last_operators,
     streamed,
 )
 from everfold.state.heads import is_begun
@@ -69,15 +68,6 @@ def repeating(root: Root, version: int, *, refresh: bool, fresh: Collection[int]
             yield from (each for each in last_operators(node.input) if id(each) not in fresh)
     if refresh:
         yield from (node for node in last_operators(root.input) if repeats(node))
-
-
-def last_operators(plan: Plan) -> Iterator[StatefulNode]:
-    """The operators whose rows are a plan's, as far as they come from operators: the plan itself if it is one."""
-    if is_stateful(plan):
-        yield plan
-        return
-    for child in children(plan)[: 1 if isinstance(plan, Join) else None]:
-        yield from last_operators(child)
 
 
 def is_repeating(operator: Operator) -> TypeGuard[Repeating]:

@@ -13,7 +13,7 @@ import polars as pl
 from everfold.aggregates import lists
 from everfold.aggregates.calls import over_distinct
 from everfold.aggregates.folding import Fold
-from everfold.aggregates.kin import synonyms
+from everfold.aggregates.kin import stored_as
 from everfold.aggregates.registry import Aggregate, Distinct, Signature, Slot, lookup
 from everfold.compat.shape import CallShape
 from everfold.errors import StateError
@@ -49,7 +49,7 @@ def completed(rows: pl.DataFrame, calls: Iterable[CallShape]) -> pl.DataFrame:
         since = f" since {call.since}" if call.since else ""
         for slot in slot_types(call):
             known = f"{call.text}|{slot}{since}"
-            found = [each for each in (known, *synonyms(known)) if each in rows.columns]
+            found = stored_as(known, rows.columns)
             if found and found != [known]:
                 made.append(pl.coalesce(found).alias(known))
     return rows.with_columns(made)

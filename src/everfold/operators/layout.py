@@ -22,7 +22,7 @@ from everfold.aggregates.calls import (
     signature_of,
 )
 from everfold.aggregates.folding import Fold
-from everfold.aggregates.kin import synonyms
+from everfold.aggregates.kin import stored_as
 from everfold.aggregates.registry import Slot
 from everfold.errors import StateError, UnsupportedFeature
 from everfold.operators.contract import InputColumn
@@ -78,7 +78,7 @@ class Layout:
         columns: list[pl.Expr] = [pl.col(name) for name in kept]
         for name, known in self.page_names.items():
             if name in self.slot_types:
-                found = [each for each in (known, *synonyms(known)) if each in there]
+                found = stored_as(known, there)
                 column = pl.coalesce(found) if found else pl.lit(None, dtype=self.slot_types[name])
             elif known in there:
                 column = pl.col(known)

@@ -188,15 +188,16 @@ class WindowOperator:
         """Slices and totals. What an older query kept by smaller slices, or as the total of a window that grew, is put into the slices that it makes up."""
         slices = Runs.decode(store, self._epoch, "slices", head.get("slices"))
         totals = Runs.decode(store, self._epoch, "totals", head.get("totals"))
-        moved = [(slices, at, slice_end(self._window, at - 1)) for at in sorted(slices.index)]
+        width, offset = self._window.slice_ms, self._window.offset_ms
+        smaller = [at for at in slices.index if (at - offset) % width]
+        moved = [(slices, at, slice_end(self._window, at)) for at in sorted(smaller)]
         if not isinstance(self._window, Cumulate):
             moved += [(totals, start, slice_end(self._window, start)) for start in totals.index]
         for table, before, now in moved:
-            if table is totals or before != now:
-                for page in table.read(before):
-                    slices.append(now, page)
-                table.drop(before)
-                slices.compact(now, self._folded_page)
+            for page in table.read(before):
+                slices.append(now, page)
+            table.drop(before)
+            slices.compact(now, self._folded_page)
         return slices, totals
 
     def _folded_page(self, pages: list[pl.DataFrame]) -> pl.DataFrame:

@@ -638,6 +638,15 @@ def tables_of(nodes: Iterable[Plan]) -> list[Table]:
     return [node.table for node in nodes if isinstance(node, Scan)]
 
 
+def last_operators(plan: Plan) -> Iterator[StatefulNode]:
+    """The operators whose rows are a plan's, as far as they come from operators: the plan itself if it is one."""
+    if is_stateful(plan):
+        yield plan
+        return
+    for child in children(plan)[: 1 if isinstance(plan, Join) else None]:
+        yield from last_operators(child)
+
+
 def repeated(name: str, seen: dict[str, int]) -> str:
     """What a table is called where it is read: by its name, with a number from the second time on. seen: how often each was read so far, which is counted."""
     nth = seen.get(name, 0)

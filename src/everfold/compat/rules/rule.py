@@ -82,7 +82,8 @@ class Change:
     @property
     def recounted(self) -> tuple[CallShape, ...]:
         """Calls that only the new one has, and that can be computed of the rows of the operators below, where that counts."""
-        calls = (call for call in self.new.calls if call not in self.old.calls and call not in self.derived)
+        known = {*self.old.calls, *self.derived}
+        calls = (call for call in self.new.calls if call not in known)
         return tuple(call for call in calls if self.terms.extended and recountable(call, self.new, self.below))
 
     @property
@@ -94,7 +95,8 @@ class Change:
     @property
     def added(self) -> tuple[CallShape, ...]:
         """Calls of the new one for which there is none."""
-        return tuple(call for call in self.new.calls if call not in self.kept)
+        kept = self.kept
+        return tuple(call for call in self.new.calls if call not in kept)
 
     @property
     def dropped(self) -> tuple[CallShape, ...]:
