@@ -79,6 +79,19 @@ STAGES: dict[str, Callable[[Path], bool]] = {
 }
 
 
+def killed_and_run_again(stage: str, how: str, folder: Path) -> bool:
+    """Runs the changed job until it is at a stage, kills it, and runs it again to its end; whether there was something to kill."""
+    job = start(folder, "--on-change", how)
+    while job.poll() is None and not STAGES[stage](folder):
+        time.sleep(0.002)
+    killed = job.poll() is None
+    os.killpg(job.pid, signal.SIGKILL) if killed else None
+    job.wait()
+    ended(start(folder, "--on-change", how), folder)
+    assert versions(folder) == 2
+    return killed
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
@@ -92,14 +105,7 @@ def test_a_change_that_is_killed(stage: str, tmp_path: Path) -> None:
     for number in range(FILES // 2, FILES):
         put(tmp_path, number)
     (tmp_path / "job.sql").write_text(NEW)
-    job = start(tmp_path, "--on-change", "backfill")
-    while job.poll() is None and not STAGES[stage](tmp_path):
-        time.sleep(0.002)
-    killed = job.poll() is None
-    os.killpg(job.pid, signal.SIGKILL) if killed else None
-    job.wait()
-    ended(start(tmp_path, "--on-change", "backfill"), tmp_path)
-    assert versions(tmp_path) == 2
+    killed = killed_and_run_again(stage, "backfill", tmp_path)
     # Killed or not, what came out is what DuckDB counts in the raw files; what has come out before the change lacks the new columns.
     expected = reference(tmp_path)
     found = shown(tmp_path)
@@ -125,14 +131,7 @@ def test_an_operator_that_comes_and_is_killed(stage: str, tmp_path: Path) -> Non
     for number in range(FILES // 2, FILES):
         put(tmp_path, number)
     (tmp_path / "job.sql").write_text(BESIDE)
-    job = start(tmp_path, "--on-change", "accept")
-    while job.poll() is None and not STAGES[stage](tmp_path):
-        time.sleep(0.002)
-    killed = job.poll() is None
-    os.killpg(job.pid, signal.SIGKILL) if killed else None
-    job.wait()
-    ended(start(tmp_path, "--on-change", "accept"), tmp_path)
-    assert versions(tmp_path) == 2
+    killed = killed_and_run_again(stage, "accept", tmp_path)
     expected, found = reference(tmp_path), shown(tmp_path)
     assert len(found) == len({(row["window_start"], row["page"]) for row in found})
     assert all(row["n"] == expected[row["window_start"], row["page"]][0] for row in found)

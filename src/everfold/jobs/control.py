@@ -83,7 +83,8 @@ class Control:
 
     def awaiting(self, past: Path) -> list[Path]:
         """The files of a past that no batch has taken yet."""
-        return [file for file in sorted(past.glob("part-*")) if _past_name(past, file) not in self._taken]
+        taken = self._taken
+        return [file for file in sorted(past.glob("part-*")) if _past_name(past, file) not in taken]
 
     @property
     def _taken(self) -> set[str]:

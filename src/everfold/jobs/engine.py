@@ -28,9 +28,9 @@ from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.stored_pages import reading_session
 from everfold.jobs.stream_job import StreamJob
-from everfold.operators.again import last_operators, repeats
+from everfold.operators.again import repeats
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Collect, Root, Sink, Table
+from everfold.plan.nodes import Collect, Root, Sink, Table, last_operators
 from everfold.plan.rewrites import tables_read
 from everfold.spark.batch import is_constant
 from everfold.spark.buckets import bucket_ids
@@ -49,24 +49,17 @@ _NO_CONSENT = Consent()
 _IGNORED = "taken back, but never there"
 
 
-def _announce(folder: JobFolder, manifest: Manifest, consent: Consent) -> None:
+def _announce(manifest: Manifest, consent: Consent) -> None:
     """Before a job begins anew: says what becomes of its tables. StateError `sink-duplicates`."""
-    known = folder.manifest()
-    if known is None or known.current == manifest.current or not manifest.version.rebuilt:
-        return
     notes = manifest.version.sinks or ()
     for line in told(notes, lambda again: again.when_anew):
         consent.note(line)
     check_duplicates(notes, accepted=consent.duplicates)
 
 
-def _say_what_stays(folder: JobFolder, manifest: Manifest, roots: Sequence[Root], consent: Consent) -> None:
-    """Of a changed job that goes on with its state: says which rows of its tables stay as the old query gave them."""
-    known = folder.manifest()
-    version = manifest.version
-    if known is None or known.current == manifest.current or version.rebuilt or version.state_epoch == version.number:
-        return
-    names = zip(operators_of(roots), version.operators, strict=True)
+def _say_what_stays(manifest: Manifest, roots: Sequence[Root], consent: Consent) -> None:
+    """Before a changed job goes on with its state: says which rows of its tables stay as the old query gave them."""
+    names = zip(operators_of(roots), manifest.version.operators, strict=True)
     fresh = {id(node) for node, name in names if name in manifest.fresh}
     for root in roots:
         name = f"`{root.table.name}`" if isinstance(root, Sink) else "the result"
@@ -210,8 +203,11 @@ class Engine:
                     refresh=consent.refresh,
                 )
                 partitions = manifest.partitions
-                _announce(folder, manifest, consent)
-                _say_what_stays(folder, manifest, roots, consent)
+                version, last = manifest.version, folder.before(manifest)
+                if last is not None and version.rebuilt:
+                    _announce(manifest, consent)
+                elif last is not None and version.state_epoch != version.number:
+                    _say_what_stays(manifest, roots, consent)
             spark = own_session(self.spark(folder.log_file), partitions)
             folder.lock_in_jvm(spark)
             targets += [
@@ -234,10 +230,9 @@ class Engine:
                     drop_null_rowtime=settings.null_rowtime == "drop",
                     log_file=folder.log_file,
                 )
-            known = folder.manifest()
-            if manifest.version.backfilled and known is not None and known.current != manifest.current:
+            if last is not None and manifest.version.backfilled:
                 past = Sources(spark, base_folder, settings, folder.path, self.externals)
-                checkpoint = folder.checkpoint(known.current)
+                checkpoint = folder.checkpoint(last.epoch)
                 self._backfill(spark, folder, manifest, checkpoint, roots, past, settings.local_time_zone, consent.note)
             folder.settle(manifest)
             earlier = [folder.checkpoint(each.epoch) for each in manifest.versions if each.epoch < manifest.origin]

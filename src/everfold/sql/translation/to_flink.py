@@ -65,8 +65,7 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
                 writer.statements.append(f"CREATE TEMPORARY VIEW {_quoted(statement.name[-1])} AS\n{body}")
             case CreateTable() if not isinstance(statement, CreateTopic):
                 # It is in Flink's words already.
-                place = statement.span
-                writer.statements.append(without_secrets(place.text[place.start : place.end]))
+                writer.statements.append(without_secrets(statement.sql))
             case Insert():
                 writer.statements.append(writer.insert(statement, submits))
             case StatementSet(inserts=inserts):

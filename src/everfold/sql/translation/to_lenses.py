@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import is_updating
+from everfold.secrets import without_secrets
 from everfold.sql.binder.names import is_aggregate
 from everfold.sql.catalog import CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY
@@ -38,7 +39,7 @@ def to_lenses(text: str, source: str, session: Session) -> tuple[str, tuple[Subm
         if not isinstance(done, Submit):
             if isinstance(statement, CreateView):
                 raise _unsaid("a view")
-            kept.append(statement.sql)
+            kept.append(without_secrets(statement.sql))
             continue
         submits.append(done)
         inserts += [_insert(each, session) for each in _inserts(statement)]
