@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker import KafkaBroker, Received
+from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from spark.running import Done, Run, runner
 
+from everfold.cli.main import everfold
 from everfold.connectors.registry import connected
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
+from everfold.jobs.going_back import Consent
 from everfold.jobs.progress import Progress
 from everfold.sql.planner import Session, Submit
 
@@ -259,13 +262,15 @@ def test_windows_and_what_leaves(job: Job) -> None:
     assert {each.partition for each in job.records("windows")} <= {0, 1, 2}
 
 
-@pytest.mark.slow
-def test_a_changed_query_goes_on_with_its_state(job: Job, spark: SparkSession, tmp_path: Path) -> None:
-    """An aggregate that is added is computed over all that the job has read; a job whose groups change is refused."""
-    topic = job.topic("gaming-sessions", list(sessions())[:4])
+class Going:
+    """A job without an end, whose query changes."""
 
-    def run(query: str, records: int, how: OnChange) -> None:
-        """Takes in so many records."""
+    def __init__(self, job: Job, spark: SparkSession, folder: Path) -> None:
+        self.job, self.folder, self._spark = job, folder, spark
+        self.said: list[str] = []
+
+    def take(self, query: str, records: int, how: OnChange = OnChange.REFUSE, **consent: bool) -> None:
+        """Runs the query until it has taken in so many records; what is said of its tables goes to `said`."""
         taken = [0]
 
         def progress(now: Progress) -> None:
@@ -273,35 +278,69 @@ def test_a_changed_query_goes_on_with_its_state(job: Job, spark: SparkSession, t
 
         options = {
             "everfold.dialect": "lenses",
-            "defaults.topic.properties.bootstrap.servers": job.broker.bootstrap_servers,
+            "defaults.topic.properties.bootstrap.servers": self.job.broker.bootstrap_servers,
             "defaults.topic.autocreate": "true",
         }
         until = time.monotonic() + 120
         session = Session(options, connected=connected)
-        (submit,) = [each for each in session.run((GAMING + query).replace("{}", job.prefix)) if isinstance(each, Submit)]  # fmt: skip
-        Engine(session=spark).run(
+        (submit,) = [each for each in session.run((GAMING + query).replace("{}", self.job.prefix)) if isinstance(each, Submit)]  # fmt: skip
+        self.said = []
+        Engine(session=self._spark).run(
             submit.roots,
             settings=submit.settings,
-            base_folder=tmp_path,
-            state_dir=tmp_path / "job",
+            base_folder=self.folder,
+            state_dir=self.folder / "job",
             suspend=True,
             progress=progress,
             stopping=lambda: taken[0] >= records or time.monotonic() > until,
             decide=lambda _: how,
+            consent=Consent(**consent, note=self.said.append),
         )
 
+    def totals(self) -> dict[str, int]:
+        """What the topic of totals holds."""
+        latest = self.job.latest("totals").items()
+        return {key.decode(): json.loads(value)["total"] for key, value in latest if key is not None and value is not None}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_changed_query_goes_on_with_its_state(job: Job, spark: SparkSession, tmp_path: Path) -> None:
+    """An aggregate that is added is computed over all that the job has read; a job whose groups change is refused."""
+    topic = job.topic("gaming-sessions", list(sessions())[:4])
+    going = Going(job, spark, tmp_path)
     before = "INSERT INTO {}.totals SELECT STREAM SUM(points) AS total FROM {}.gaming-sessions GROUP BY country AS c"
     after = before.replace("SUM(points) AS total", "COLLECT(points, 9) AS each, SUM(points) AS total")
-    run(before, 4, OnChange.REFUSE)
+    going.take(before, 4)
     job.broker.produce(topic, list(sessions())[4:])
     with pytest.raises(StateError, match="incompatible"):
-        run(after.replace("country", "points"), 3, OnChange.ACCEPT)
+        going.take(after.replace("country", "points"), 3, OnChange.ACCEPT)
     with pytest.raises(StateError, match="COLLECT_LIST"):
-        run(after, 3, OnChange.REFUSE)
-    run(after, 3, OnChange.BACKFILL)
+        going.take(after, 3)
+    going.take(after, 3, OnChange.BACKFILL)
     found = {json.loads(key)["c"]: json.loads(value) for key, value in job.latest("totals").items()}
     assert found == {
         "uk": {"each": [50, 90, 70, 82], "total": 292},
         "usa": {"each": [50, 30], "total": 80},
         "spain": {"each": [90], "total": 90},
     }
+
+
+@pytest.mark.slow
+def test_a_refresh_a_rollback_and_a_rebuild(job: Job, spark: SparkSession, tmp_path: Path) -> None:
+    """A new HAVING takes back what it leaves out; the older query gives that again; a new beginning leaves keys that do not come again."""
+    topic = job.topic("gaming-sessions", sessions())
+    going = Going(job, spark, tmp_path)
+    query = "INSERT INTO {}.totals SELECT STREAM SUM(points) AS total FROM {}.gaming-sessions GROUP BY country"
+    going.take(query, 7)
+    assert going.totals() == {key: total for key, (total, _) in STREAM.items()}
+    job.broker.produce(topic, [("ann", '{"points":1,"country":"uk"}', 0, 8000)])
+    going.take(query + " HAVING total > 85", 1, refresh=True)
+    assert going.totals() == {"uk": 293, "spain": 90}
+    done = CliRunner().invoke(everfold, ["rollback", str(tmp_path / "job"), "0"])
+    assert done.exit_code == 0, done.output
+    job.broker.produce(topic, [("ann", '{"points":2,"country":"spain"}', 0, 9000)])
+    going.take(query, 2, refresh=True)
+    assert going.totals() == {"uk": 293, "usa": 80, "spain": 92}
+    going.take(query.replace("GROUP", "WHERE country <> 'usa' GROUP"), 9, OnChange.REBUILD, prune=True)
+    assert going.totals() == {"uk": 293, "spain": 92}
+    assert any("totals" in line for line in going.said), going.said

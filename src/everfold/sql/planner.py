@@ -16,7 +16,7 @@ from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.python_aggregates import check_streamed
 from everfold.plan.rewrites import rewrite, tables_read
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
-from everfold.sql.binder.lenses import bind_topic, bind_topic_insert
+from everfold.sql.binder.lenses import bind_topic, bind_topic_insert, check_in_time
 from everfold.sql.catalog import Catalog, Connected, local_name, unconnected
 from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.python_modules import load
@@ -217,6 +217,7 @@ class Session:
         if statement.key is None:
             return Show(columns=("key", "value"), rows=show.options(self.settings))
         assert statement.value is not None
+        check_in_time(statement.key, self.catalog, statement.key_span)
         value = self._resolve(statement.value, statement.value_span)
         self.catalog.set_option(statement.key, value, statement.key_span, statement.value_span)
         return Done(message=f"Option {statement.key} set.")

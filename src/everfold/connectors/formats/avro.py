@@ -1,7 +1,7 @@
 """Format `avro`: one bare record of Avro's binary encoding, without a schema beside it: the table's columns are the schema.
 
-The schema is Flink's: a column that may be NULL is a union of `null` and its type, in that order; DATE, TIME, TIMESTAMP and DECIMAL are Avro's logical
-types, a ROW is a record, a MAP has STRING keys. TIMESTAMP of up to three digits counts milliseconds, of up to six microseconds; both since 1970.
+The schema is Flink's: a column that may be NULL is a union of `null` and its type, in that order; DATE, TIME, TIMESTAMP and DECIMAL have the bytes of Avro's
+logical types, a ROW is a record, a MAP has STRING keys. TIMESTAMP of up to three digits counts milliseconds, of up to six microseconds; both since 1970.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from everfold.errors import Span, SqlError
 from everfold.plan.nodes import Table
 from everfold.sql.binder.ddl import bind_create_table
 from everfold.sql.catalog import Catalog, CatalogTable
@@ -28,3 +29,12 @@ def configured(table: Table, catalog: Catalog) -> Table:
     if _BROKERS in options:
         options["connector"] = _CONNECTOR
     return catalog.connected(replace(table, options=tuple(sorted({**dict(table.options), **options}.items()))))
+
+
+def check_in_time(key: str, catalog: Catalog, span: Span | None) -> None:
+    """SqlError `late-option` for an option of one topic that is declared or made already: it would have no effect."""
+    late = next((entry.name for entry in catalog.entries() if key.startswith(f"topic.{entry.name}.")), None)
+    if late is not None:
+        raise SqlError.of(
+            "late-option", f"`{key}` would have no effect: `{late}` is there already", span, "set it before the topic"
+        )
