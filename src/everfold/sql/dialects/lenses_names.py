@@ -19,6 +19,12 @@ _BEGINS_A_NAME = (TokenType.VAR, TokenType.NUMBER, TokenType.INTERVAL)
 _EXAMPLE = "write a whole number and one of ms, s, m, h, d, as `10m`"
 
 
+def duration_text(ms: int) -> str:
+    """A duration as it is written, in the greatest unit of which it is a whole number: `90m`."""
+    unit = next(unit for unit in reversed(_MS) if ms % _MS[unit] == 0)
+    return f"{ms // _MS[unit]}{unit}"
+
+
 class Names(Expressions):
     """The grammar of names and durations, and of expressions over a source.
 

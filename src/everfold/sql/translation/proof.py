@@ -8,6 +8,7 @@ from dataclasses import replace
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Plan, Root, Scan, Sink, Table, children, with_children
+from everfold.plan.rewrites import rewrite
 from everfold.secrets import is_secret
 
 _NAMES = ("connector", "topic")
@@ -24,6 +25,8 @@ def prove(one: Sequence[Root], other: Sequence[Root]) -> None:
 
 
 def _bare(root: Root) -> Root:
+    # A job reads the columns that any of its queries uses; each query is compared by those of its own.
+    (root,) = rewrite((root,))
     if isinstance(root, Sink):
         table = _topic(root.table)
         # What its rows are when it is read is nothing to a query that writes it; that a key must not be NULL is the PRIMARY KEY's to say.
