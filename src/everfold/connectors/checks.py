@@ -43,4 +43,4 @@ def check_tables(
     for said in notes:
         note(said)
     if wrong:
-        raise type(wrong[0])(*(found for error in wrong for found in error.diagnostics))
+        raise type(wrong[0])(*dict.fromkeys(found for error in wrong for found in error.diagnostics))

@@ -35,6 +35,9 @@ def connector(name: str) -> Connector:
     return made
 
 
+_TOPIC_HELP = "say where its brokers are: SET defaults.topic.properties.bootstrap.servers = 'host:9092' before it; or declare it in Flink's dialect"
+
+
 def connector_of(table: Table) -> Connector:
     """The connector of a table; SqlError `missing-option` if it names none, `unknown-connector` if nobody knows it."""
     name = table.connector
@@ -43,7 +46,9 @@ def connector_of(table: Table) -> Connector:
             "missing-option",
             f"table `{table.name}` has no connector",
             table.span,
-            f"add WITH ('connector' = '…'): one of {', '.join(names())}",
+            _TOPIC_HELP
+            if "value.format" in dict(table.options)
+            else f"add WITH ('connector' = '…'): one of {', '.join(names())}",
         )
     if name not in _WHERE:
         raise SqlError.of(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from everfold.connectors.contract import BatchId, OptionValues, SinkContext, SourceContext
-from everfold.connectors.kafka.client import TIMEOUT_S, kafka_error, own_settings
+from everfold.connectors.kafka.client import TIMEOUT_S, kafka_error, log, own_settings
 from everfold.connectors.kafka.connector import topics
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.kafka.source import KafkaSource
@@ -82,7 +82,8 @@ def make_topic(table: Table, said: OptionValues, options: OptionValues) -> None:
     }
     [topic] = topics(options)
     try:
-        client = AdminClient({key: value for key, value in own_settings(options).items() if key != "isolation.level"})
+        settings = {key: value for key, value in own_settings(options).items() if key != "isolation.level"}
+        client = AdminClient({**settings, "logger": log})
         made = NewTopic(topic, counts["partitions"], counts["replication"], config=config)
         client.create_topics([made], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[topic].result()
     except KafkaException as wrong:

@@ -1,0 +1,37 @@
+"""Topics that Lenses SQL makes, and brokers that do not answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everfold.connectors.contract import LocalSink, SinkContext
+from everfold.connectors.kafka import topic_records
+from everfold.connectors.registry import connected, connector_of
+from everfold.errors import ConnectorError
+from everfold.plan.nodes import Sink
+from everfold.sql.planner import Session, Submit
+
+OPTIONS = {
+    "everfold.dialect": "lenses",
+    "defaults.topic.autocreate": "true",
+    "defaults.topic.properties.bootstrap.servers": "localhost:1",
+}
+SQL = """
+CREATE TABLE sessions(_key STRING, country STRING) FORMAT (STRING, JSON);
+INSERT INTO counts SELECT STREAM COUNT(*) AS n FROM sessions GROUP BY country;
+"""
+
+
+def test_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """What the client itself has to say of it is for the log, and not for the terminal."""
+    monkeypatch.setattr(topic_records, "TIMEOUT_S", 0.5)
+    [submit] = [each for each in Session(OPTIONS, connected=connected).run(SQL) if isinstance(each, Submit)]
+    [root] = submit.roots
+    assert isinstance(root, Sink)
+    sink = connector_of(root.table).sink(SinkContext(name="s", base_folder=Path(), table=root.table))
+    assert isinstance(sink, LocalSink)
+    with pytest.raises(ConnectorError, match="no Kafka broker answers at localhost:1"):
+        sink.prepare()
+    assert capfd.readouterr().err == ""
