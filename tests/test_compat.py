@@ -82,6 +82,22 @@ def test_a_query_that_has_not_changed_keeps_all(change: Change) -> None:
         assert all(each.status is Status.KEPT for each in found.columns)
 
 
+def test_an_aggregate_is_named_with_its_constants() -> None:
+    """Else what is new and what is gone would have one name."""
+    old, new = (
+        f"SELECT k, LISTAGG(x, '{sign}'), {collected}, COUNT(*) FROM t GROUP BY k"
+        for sign, collected in ((",", "ARRAY_AGG(x)"), (";", "ARRAY_AGG(x IGNORE NULLS)"))
+    )
+    [operator] = judged(old, new, "flink")[0].operators
+    said = [(each.message.partition(" is ")[0], each.code) for each in operator.findings]
+    assert said == [
+        ("LISTAGG(x, ';')", "AGG006"),
+        ("ARRAY_AGG(x IGNORE NULLS)", "AGG006"),
+        ("LISTAGG(x, ',')", "AGG007"),
+        ("ARRAY_AGG(x)", "AGG007"),
+    ]
+
+
 def test_a_judgement_takes_no_time_to_speak_of() -> None:
     """How long it takes, as a command too: `benchmarks/check_times.py`."""
     took = []

@@ -206,12 +206,21 @@ def _order(keys: Iterable[SortKey], names: tuple[str, ...]) -> str:
     return _names(expr_sql(key.expression, names) + (" DESC" if key.descending else "") for key in keys)
 
 
+_NULLS = {"RESPECT": "", "IGNORE": " IGNORE NULLS", "NULL": " NULL ON NULL", "ABSENT": " ABSENT ON NULL"}
+_WITH_NULLS = ("ARRAY_AGG", "JSON_ARRAYAGG", "JSON_OBJECTAGG")
+"""Aggregates whose constant is a clause, and how that is written."""
+
+
 def call_sql(call: AggCall, names: tuple[str, ...]) -> str:
     """An aggregate call for people: near to SQL."""
-    args = _names(expr_sql(arg, names) for arg in call.args) if call.args else "*"
+    values = [*call.args, *call.constants]
+    clause = ""
+    if call.function in _WITH_NULLS and call.constants:
+        values, clause = [*call.args], _NULLS[str(call.constants[0].value)]
+    args = _names(expr_sql(value, names) for value in values) or "*"
     distinct = "DISTINCT " if call.distinct else ""
     condition = f" FILTER (WHERE {expr_sql(call.filter, names)})" if call.filter is not None else ""
-    return f"{call.function}({distinct}{args}){condition}"
+    return f"{call.function}({distinct}{args}{clause}){condition}"
 
 
 def window_text(window: Window) -> str:

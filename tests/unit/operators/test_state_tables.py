@@ -147,7 +147,7 @@ def test_slices_are_put_together_from_all_batches(buckets: int) -> None:
     assert found.keys() == {"slices"}
     header, rows = found["slices"]
     sums = ("SUM(v) sum", "SUM(v) nonnull")
-    assert header == ("slice_start", "slice_end", "k", *sums, "LISTAGG(k)", "COUNT(DISTINCT v)", "COLLECT(v)")
+    assert header == ("slice_start", "slice_end", "k", *sums, "LISTAGG(k, '')", "COUNT(DISTINCT v)", "COLLECT(v)")
     first, second = (at(0), at(60)), (at(60), at(120))
 
     def bag(*values: int) -> list[dict[str, int]]:

@@ -82,8 +82,9 @@ def make_topic(table: Table, said: OptionValues, options: OptionValues) -> None:
     }
     [topic] = topics(options)
     try:
-        settings = {key: value for key, value in own_settings(options).items() if key != "isolation.level"}
-        client = AdminClient({**settings, "logger": log})
+        settings: dict[str, Any] = {**own_settings(options), "logger": log}
+        del settings["isolation.level"]
+        client = AdminClient(settings)
         made = NewTopic(topic, counts["partitions"], counts["replication"], config=config)
         client.create_topics([made], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[topic].result()
     except KafkaException as wrong:

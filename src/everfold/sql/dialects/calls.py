@@ -105,8 +105,18 @@ class Calls(Types):
         if self.one_of("DISTINCT", "ALL") == "DISTINCT":
             made.set("distinct", True)
         made.set("expressions", [] if self.key() == ")" else self.listed(self._argument))
+        if name == "ARRAY_AGG":
+            self._nulls(made)
         if self.key() == "ORDER":
             made.set("order", self.order_by().expressions)
+
+    def _nulls(self, made: FunctionCall) -> bool:
+        """IGNORE NULLS or RESPECT NULLS, if that is what comes."""
+        if self.key() not in ("IGNORE", "RESPECT") or self.key(1) != "NULLS":
+            return False
+        made.set("nulls", self.key())
+        self.at += 2
+        return True
 
     def _argument(self) -> exp.Expression:
         first = self.at
@@ -140,10 +150,9 @@ class Calls(Types):
 
     def _modifiers(self, made: FunctionCall) -> None:
         while True:
-            if self.key() in ("IGNORE", "RESPECT") and self.key(1) == "NULLS":
-                made.set("nulls", self.key())
-                self.at += 2
-            elif self.accept("WITHIN", "GROUP", "("):
+            if self._nulls(made):
+                continue
+            if self.accept("WITHIN", "GROUP", "("):
                 made.set("order", self.order_by().expressions)
                 self.expect(")")
             elif self.accept("FILTER", "(", "WHERE"):
