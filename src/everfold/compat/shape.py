@@ -47,6 +47,7 @@ from everfold.plan.nodes import (
     streamed,
     tables_of,
 )
+from everfold.plan.readable import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +158,9 @@ def shape_of(root: Root) -> QueryShape:
 
 def _shown(text: str, operators: Sequence[OperatorShape]) -> str:
     """What a column without a name is, for people."""
+    text = readable(text)
     for call in sorted((call for each in operators for call in each.calls), key=lambda each: -len(each.text)):
-        text = text.replace(call.text, call.label)
+        text = text.replace(readable(call.text), call.label)
     for table in {table for each in operators for table in each.scans}:
         text = text.replace(f"{table}.", "")
     return text

@@ -301,7 +301,7 @@ def _per(keys: tuple[Expr, ...]) -> str:
 
 # --- expressions ------------------------------------------------------------------------------------------------------
 
-_INFIX = frozenset(
+INFIX = frozenset(
     {"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "AND", "OR", "||", "LIKE", "IS DISTINCT FROM"}
 )
 
@@ -321,7 +321,7 @@ def expr_sql(expr: Expr, names: tuple[str, ...]) -> str:
             return f"{expr_sql(operand, names)}.{name.value}"
         case Call(function="ITEM", args=(operand, index)):
             return f"{expr_sql(operand, names)}[{expr_sql(index, names)}]"
-        case Call(args=(left, right)) if expr.function in _INFIX:
+        case Call(args=(left, right)) if expr.function in INFIX:
             return f"{_operand(left, names)} {expr.function} {_operand(right, names)}"
         case Call(args=(operand,)) if expr.function.startswith("IS "):
             return f"{_operand(operand, names)} {expr.function}"
@@ -332,7 +332,7 @@ def expr_sql(expr: Expr, names: tuple[str, ...]) -> str:
 def _operand(expr: Expr, names: tuple[str, ...]) -> str:
     text = expr_sql(expr, names)
     return (
-        f"({text})" if isinstance(expr, Call) and (expr.function in _INFIX or expr.function.startswith("IS ")) else text
+        f"({text})" if isinstance(expr, Call) and (expr.function in INFIX or expr.function.startswith("IS ")) else text
     )
 
 

@@ -13,6 +13,7 @@ from everfold.compat.shape import CallShape, OperatorShape
 from everfold.compat.slices import made_of_kept_slices
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
+from everfold.plan.readable import readable
 from everfold.sql.settings import Settings
 
 
@@ -153,4 +154,4 @@ def other_rows(change: Change) -> Iterator[Said]:
 
 def sentence_of(texts: tuple[str, ...]) -> str:
     """Canonical texts for a sentence."""
-    return ", ".join(f"`{text}`" for text in texts) if texts else "nothing"
+    return ", ".join(f"`{readable(text)}`" for text in texts) if texts else "nothing"

@@ -64,12 +64,12 @@ def computed_between(change: Change) -> Iterator[Said]:
     for call in change.new.calls:
         for text in call.computed:
             if text not in old:
-                yield Said(f"`{text}` is computed between the window and its groups", call.span)
+                yield Said(f"{sentence_of((text,))} is computed between the window and its groups", call.span)
     new = {text for call in change.new.calls for text in call.computed}
     for call in change.old.calls:
         for text in call.computed:
             if text not in new:
-                yield Said(f"`{text}` was computed between the window and its groups", change.new.span)
+                yield Said(f"{sentence_of((text,))} was computed between the window and its groups", change.new.span)
 
 
 @rule("WIN005", Verdict.INCOMPATIBLE)

@@ -1,0 +1,110 @@
+"""Canonical texts for people: what `canonical.py` writes, near to SQL."""
+
+from __future__ import annotations
+
+import re
+from ast import literal_eval
+
+from everfold.plan.explain import INFIX, duration
+
+_STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_TYPE = re.compile(r":[A-Z][A-Z_ ]*$")
+_LITERAL = re.compile(r"(?P<value>\S+):(?P<type>[A-Z][A-Z_ ]*(?:\([\d, ]*\)[A-Z_ ]*)*)$")
+_INTERVAL = re.compile(r"(-?\d+):INTERVAL (YEAR|MONTH)?.*$")
+_WORDS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
+
+
+def readable(text: str) -> str:
+    """The text near to SQL: `+(t.x, 1:INT)` is `t.x + 1`. One that cannot be read, as it holds names with odd signs, stays as it is."""
+    reader = _Reader(text)
+    said, _ = reader.expression(outermost=True)
+    return said if reader.at == len(text) and not reader.lost else text
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text, self.at, self.lost = text, 0, False
+
+    def expression(self, *, outermost: bool = False) -> tuple[str, bool]:
+        """What stands up to the next comma or closing parenthesis, and whether an operator is what it is made of."""
+        said, infix = "", False
+        while self.at < len(self.text):
+            sign = self.text[self.at]
+            string = _STRING.match(self.text, self.at)
+            if sign in ",)" and not outermost:
+                break
+            if string is not None:
+                self.at = string.end()
+                said += "'" + literal_eval(string.group()).replace("'", "''") + "'"
+            elif sign == "(" and _TYPE.search(said):
+                end = self.text.find(")", self.at) + 1
+                self.lost |= not end
+                said += self.text[self.at : end]
+                self.at = end or len(self.text)
+            elif sign == "(":
+                said, infix = _called(said, self._arguments())
+            else:
+                said += sign
+                self.at += 1
+        return _plain(said), infix
+
+    def _arguments(self) -> list[tuple[str, bool]]:
+        found: list[tuple[str, bool]] = []
+        self.at += 1
+        while self.at < len(self.text) and self.text[self.at] != ")":
+            found.append(self.expression())
+            if self.text.startswith(", ", self.at):
+                self.at += 2
+        self.lost |= self.at >= len(self.text)
+        self.at += 1
+        return found
+
+
+def _called(before: str, arguments: list[tuple[str, bool]]) -> tuple[str, bool]:
+    """A function with its arguments; what stands before its name stays there."""
+    said = [text for text, _ in arguments]
+    operands = [f"({text})" if infix else text for text, infix in arguments]
+    for operator in INFIX:
+        if len(said) == 2 and (before == operator or before.endswith(f" {operator}")):
+            return f"{before.removesuffix(operator)}{operands[0]} {operator} {operands[1]}", True
+    function = before.rpartition(" ")[2]
+    rest = before.removesuffix(function)
+    match function, said:
+        case "SHIFT", [_, by]:
+            sign, amount = ("-", by[1:]) if by.startswith("-") else ("+", by)
+            return f"{rest}{operands[0]} {sign} {amount}", True
+        case "FIELD", [value, name]:
+            return f"{rest}{value}.{name[1:-1]}", False
+        case "ITEM", [value, index]:
+            return f"{rest}{value}[{index}]", False
+        case "COUNT", []:
+            return f"{before}(*)", False
+        case "IN", [_, *values]:
+            return f"{rest}{operands[0]} IN ({', '.join(values)})", True
+        case "NOT", [condition] if condition.endswith(" IS NULL"):
+            return f"{rest}{condition.removesuffix('NULL')}NOT NULL", True
+        case "NOT", [condition]:
+            return f"{before} {operands[0]}", True
+        case "CASE", [*_, otherwise]:
+            cases = "".join(f" WHEN {said[at]} THEN {said[at + 1]}" for at in range(0, len(said) - 1, 2))
+            return f"{before}{cases}{'' if otherwise == 'NULL' else f' ELSE {otherwise}'} END", False
+        case "", [condition] if before.endswith(" FILTER "):
+            return f"{before}(WHERE {condition})", False
+    postfix = re.search(r"(?:^| )(IS [A-Z ]+)$", before)
+    if postfix is not None and len(said) == 1:
+        return f"{before.removesuffix(postfix.group(1))}{operands[0]} {postfix.group(1)}", True
+    return f"{before}({', '.join(said)})", False
+
+
+def _plain(text: str) -> str:
+    """A literal without its type."""
+    interval = _INTERVAL.match(text)
+    if interval is not None:
+        amount = int(interval.group(1))
+        length = f"{abs(amount)} MONTH" if interval.group(2) else duration(abs(amount))
+        return f"{'-' if amount < 0 else ''}INTERVAL {length}"
+    literal = _LITERAL.search(text)
+    if literal is None:
+        return text
+    value = literal.group("value")
+    return text[: literal.start()] + _WORDS.get(value, value)
