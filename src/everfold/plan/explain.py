@@ -220,7 +220,8 @@ def call_sql(call: AggCall, names: tuple[str, ...]) -> str:
     args = _names(expr_sql(value, names) for value in values) or "*"
     distinct = "DISTINCT " if call.distinct else ""
     condition = f" FILTER (WHERE {expr_sql(call.filter, names)})" if call.filter is not None else ""
-    return f"{call.function}({distinct}{args}{clause}){condition}"
+    function = call.function.strip("`") if call.python is not None else call.function
+    return f"{function}({distinct}{args}{clause}){condition}"
 
 
 def window_text(window: Window) -> str:

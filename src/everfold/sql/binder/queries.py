@@ -114,6 +114,8 @@ def _sorted(relation: Relation, node: exp.Expression, context: Context) -> Relat
             else:
                 keys.append(sort_key(each, ExpressionBinder(relation, context, "ORDER BY").bind(each.this)))
     problems.check()
+    if not keys:
+        return relation
     return relation.over(Sort(input=relation.plan, keys=tuple(keys), span=context.span(order)))
 
 

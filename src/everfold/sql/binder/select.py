@@ -389,14 +389,17 @@ def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Ex
 
 
 def ordered(order: exp.Order, context: Context) -> list[exp.Ordered]:
-    """The keys of ORDER BY, which a stream takes with a LIMIT only."""
+    """The keys of ORDER BY, which a stream takes with a LIMIT only: else none, in a script that is only judged."""
     if context.streaming and order.parent is not None and order.parent.args.get("limit") is None:
-        raise context.unsupported(
-            "streaming-order-by",
-            "ORDER BY is not supported in streaming: the rows never are all there",
-            order,
-            "add LIMIT n: the first n rows can be followed, or run in batch",
+        context.refuse(
+            context.unsupported(
+                "streaming-order-by",
+                "ORDER BY is not supported in streaming: the rows never are all there",
+                order,
+                "add LIMIT n: the first n rows can be followed, or run in batch",
+            )
         )
+        return []
     found: list[exp.Ordered] = order.expressions
     return found
 
@@ -484,4 +487,4 @@ def _ordered_outside(plan: Plan, items: Sequence[_Item], select: _Select) -> Pla
                 "not-in-select", "ORDER BY of a SELECT DISTINCT takes columns of the SELECT list only", each
             )
         keys.append(sort_key(each, outputs[at]))
-    return Sort(input=plan, keys=tuple(keys), span=context.span(order))
+    return Sort(input=plan, keys=tuple(keys), span=context.span(order)) if keys else plan
