@@ -67,7 +67,7 @@ class Diagnostic:
             lines += self._excerpt(self.span)
         lines += [f"  = note: {note}" for note in self.notes]
         if self.help:
-            lines.append(f"  = help: {self.help}")
+            lines.append("  = help: " + self.help.replace("\n", "\n          "))
         return "\n".join(lines)
 
     @property

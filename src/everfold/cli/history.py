@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from everfold.jobs.folder import Version
+    from everfold.jobs.folder import Manifest, Version
 
 
 def history(folder: Path, format_: Literal["text", "json"]) -> None:
@@ -17,11 +17,11 @@ def history(folder: Path, format_: Literal["text", "json"]) -> None:
 
     manifest = manifest_of(folder)
     if format_ == "json":
-        found = [_facts(each, current=each == manifest.version) for each in manifest.versions]
+        found = [_facts(each, manifest) for each in manifest.versions]
         sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=2) + "\n")
         return
     for at, version in enumerate(manifest.versions):
-        facts = _facts(version, current=version == manifest.version)
+        facts = _facts(version, manifest)
         mark = " (current)" if facts["current"] else ""
         sys.stdout.write(
             f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{_how(version)}\n"
@@ -30,7 +30,8 @@ def history(folder: Path, format_: Literal["text", "json"]) -> None:
             sys.stdout.write(f"  {operator['operator']}\n")
             for call in operator["aggregates"]:
                 since = f"since version {call['since']}" if call["since"] else "since the beginning"
-                sys.stdout.write(f"    {call['aggregate']}: {since}\n")
+                past = " and backfilled" if call["backfilled"] else ""
+                sys.stdout.write(f"    {call['aggregate']}: {since}{past}\n")
 
 
 def _how(version: Version) -> str:
@@ -39,18 +40,22 @@ def _how(version: Version) -> str:
     return ", rebuilt from the beginning of the input" if version.rebuilt else ""
 
 
-def _facts(version: Version, *, current: bool) -> dict[str, Any]:
+def _facts(version: Version, manifest: Manifest) -> dict[str, Any]:
+    filled = {each.number for each in manifest.versions if each.backfilled}
     operators = [
         {
             "operator": operator.label,
-            "aggregates": [{"aggregate": call.label, "since": call.since} for call in operator.calls],
+            "aggregates": [
+                {"aggregate": call.label, "since": call.since, "backfilled": call.since in filled}
+                for call in operator.calls
+            ],
         }
         for shape in version.known
         for operator in shape.operators
     ]
     return {
         "version": version.number,
-        "current": current,
+        "current": version == manifest.version,
         "created": version.created,
         "back_to": version.back_to,
         "rebuilt": version.rebuilt,

@@ -40,10 +40,16 @@ class OnChange(StrEnum):
 
 
 Decide: TypeAlias = Callable[[Judgement], OnChange]
-_REBUILD = "run it with --on-change rebuild, which gives the state up and reads the input from its beginning"
-_OTHERS = "give it a --state folder of its own; or run the old query again"
-_WAYS = f"{_REBUILD}; or with --on-change reset, which goes on where the job was; or {_OTHERS}"
-_NO_PLACE = f"{_REBUILD}; or {_OTHERS}"
+_WAYS = {
+    "--on-change accept": "goes on; what is new starts now",
+    "--on-change backfill": "goes on; what is new is computed from the beginning of the input",
+    "--on-change rebuild": "gives the state up, and reads the input from its beginning",
+    "--on-change reset": "gives the state up, and goes on in the input where the job was",
+    "--state FOLDER": "another folder is another job, beside this one",
+    "the old query": "goes on as if nothing had been",
+}
+_WITH_STATE = ("--on-change accept", "--on-change backfill")
+_IN_PLACE = (*_WITH_STATE, "--on-change reset")
 _OPERATOR_ID = re.compile(r'("operatorId":)\d+')
 _SCHEMA_PATH = re.compile(r'"[^"]*?/state/\d+/_stateSchema')
 
@@ -68,16 +74,20 @@ def decided(
         return how
     match judgement.verdict:
         case Verdict.INCOMPATIBLE:
-            raise _refused("incompatible-change", f"{said} is of no use to the new one", judgement, _WAYS)
+            raise _refused("incompatible-change", f"{said} is of no use to the new one", judgement, _ways(_WITH_STATE))
         case Verdict.UNKNOWN:
-            raise _refused("unknown-change", f"{said} may mean something else to the new one", judgement, _WAYS)
+            meaning = f"{said} may mean something else to the new one"
+            raise _refused("unknown-change", meaning, judgement, _ways(_WITH_STATE))
         case Verdict.PARTIALLY if how is OnChange.REFUSE:
-            way = (
-                "accept that with --on-change accept, or with --on-change backfill, which computes what is new from the beginning; or "
-                + _WAYS
-            )
-            raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, way)
+            raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, _ways())
     return OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else how
+
+
+def _ways(without: Collection[str] = ()) -> str:
+    """The ways out, one a line."""
+    found = {way: what for way, what in _WAYS.items() if way not in without}
+    wide = max(map(len, found))
+    return "\n".join(["there are these ways:", *(f"  {way:{wide}}  {what}" for way, what in found.items())])
 
 
 def _refused(code: str, message: str, judgement: Judgement, help_: str) -> StateError:
@@ -89,7 +99,7 @@ def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool) -> No
     what = f"the new query has an operator more than the job in `{folder}`"
     if not operators:
         none = f"{what}, which has none: it has no state that another could lie beside"
-        raise StateError.of("reshaped-query", none, help=_NO_PLACE)
+        raise StateError.of("reshaped-query", none, help=_ways(_IN_PLACE))
     if not noted:
         way = "run the old query once more, and then change it"
         unnoted = f"{what}, of which an earlier everfold did not note what it reads"

@@ -175,6 +175,10 @@ def test_a_job_by_its_folder_and_its_history() -> None:
     assert "error[no-version]: the job has no version 7" in everfold("diff", "job", "0", "7").stderr
     found = json.loads(everfold("history", "job", "--format", "json").stdout)
     assert [(each["version"], each["current"]) for each in found] == [(0, False), (1, True)]
+    manifest = json.loads(Path("job/manifest.json").read_text())
+    manifest["versions"][1] |= {"history": 0, "filled": True}
+    Path("job/manifest.json").write_text(json.dumps(manifest))
+    assert "    COUNT(*): since version 1 and backfilled" in everfold("history", "job").stdout.splitlines()
 
 
 @pytest.mark.parametrize("code", [each.code for each in all_rules()])
