@@ -166,12 +166,28 @@ def test_an_open_session_is_filled_from_its_first_row_on(call: str) -> None:
         hold_filled(before, after, rows(seed))
 
 
+def test_what_is_filled_in_is_given_also_where_it_is_nothing() -> None:
+    """The rows of a group had no such column so far: 0 is something else, and an array without values, too."""
+    before, after = (
+        planned(f"SELECT a, COUNT(*) AS n{more} FROM MyTable GROUP BY a") for more in ("", ", COUNT(b) AS m")
+    )
+    past = [{**row, "a": at % 2, "b": None} for at, row in enumerate(rows(0))]
+    running = Seen(before)
+    running.feed(past)
+    changed = Seen(after, running.pipeline.changed(after, 1, history=batch(after, past)))
+    changed.feed(past[:7])
+    assert {key[0]: (row["n"], row["m"]) for key, row in changed.by_key.items()} == {"0": (34, 0), "1": (33, 0)}
+    first = Seen(after, running.pipeline.changed(after, 1, history=batch(after, past)))
+    first.feed([{**past[0], "a": 5}])
+    assert {key[0]: row["m"] for key, row in first.by_key.items()} == {"0": 0, "1": 0, "5": 0}
+
+
 def test_the_past_below_and_rows_given_again_above() -> None:
     """A call that begins below gets its past, and one that begins above it the rows as they are, and then what the past makes of them."""
     before = planned("SELECT m, COUNT(*) AS n FROM (SELECT a, MAX(b) AS m FROM MyTable GROUP BY a) GROUP BY m")
     after = planned(
-        "SELECT m, COUNT(*) AS n, SUM(s) AS s, MIN(s) AS l, COUNT(DISTINCT s) AS d "
-        "FROM (SELECT a, MAX(b) AS m, SUM(c) AS s FROM MyTable GROUP BY a) GROUP BY m"
+        "SELECT m, COUNT(*) AS n, SUM(s) AS s, MIN(s) AS l, COUNT(DISTINCT s) AS d, MIN(t) AS t, COUNT(t) AS e "
+        "FROM (SELECT a, MAX(b) AS m, SUM(c) AS s, COUNT(c) AS t FROM MyTable GROUP BY a) GROUP BY m"
     )
     extended = Session().settings.with_option("everfold.compat.rules", "extended")
     for seed in range(3):

@@ -103,7 +103,7 @@ def begun(
     if repeat and is_repeating(operator) and is_begun(store, epoch):
         found.append(operator.current(store))
     if past and is_fillable(operator):
-        found.append(operator.fill(store, past))
+        found.append(operator.fill(store, past, repeated=bool(found)))
     if not given:
         return Begun(found)
     if not is_begun(store, epoch):

@@ -52,8 +52,11 @@ class Fillable(Operator, Protocol):
     def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
         """A task's rows of the past, as `prepare` gets them, as columns of pages. since: the least of what the buckets have `reached`."""
 
-    def fill(self, store: Store, histories: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Merges what `history` made into what the bucket's state has, adding nothing that it has not; the rows that change by that, as `Step.rows`."""
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
+        """Merges what `history` made into what the bucket's state has, adding nothing that it has not; the rows that change by that, as `Step.rows`.
+
+        repeated: whether rows have been given again just now, with what is new; else those that are out lack it.
+        """
 
 
 def beginning(node: Plan, version: int) -> Aggregating | None:

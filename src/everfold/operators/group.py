@@ -10,7 +10,7 @@ Source: the seed on group aggregation; flink 2.3 through `tests/cases/group`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -150,13 +150,15 @@ class GroupOperator:
         merged = fold_slots(pl.concat(parts, how="diagonal"), ["g"], self._layout.folds).sort("g")
         return groups.drop(self._layout.slots, strict=False).hstack(merged.drop("g"))
 
-    def _kept(self, merged: pl.DataFrame, old: pl.DataFrame, state: _State) -> pl.DataFrame:
-        """Writes groups into the state; the changes of their results."""
+    def _kept(
+        self, merged: pl.DataFrame, old: pl.DataFrame, state: _State, missing: Collection[int] = ()
+    ) -> pl.DataFrame:
+        """Writes groups into the state; the changes of their results. missing: places of calls that the results given so far do not have."""
         folds = self._layout.folds
         merged = compacted(settle(merged, folds, whole=True), folds)
         has = pl.col("n") > 0 if self.updating else pl.lit(True)
         state.write_groups(merged, old, has)
-        return self._changed(merged, old, has)
+        return self._changed(merged, old, has, missing)
 
     def _touched(self, rows: pl.DataFrame) -> pl.DataFrame:
         """One row a touched group, in the order of their first rows."""
@@ -189,8 +191,9 @@ class GroupOperator:
         """One row a group: `hash`, `seq`, keys, slots."""
         return self._layout.to_page(self.prepare(rows), ["hash", "seq"])
 
-    def fill(self, store: Store, histories: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Merges histories into the groups that are there, which are touched no later than they were; the changes of their results."""
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
+        """Merges histories into the groups that are there, which are touched no later than they were; the changes of their results, whose new columns are NULL before
+        if they have not been given yet."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
@@ -205,7 +208,9 @@ class GroupOperator:
             return no_changes(self.schema)
         before = pl.col("seq") + NO_WATERMARK + 1
         groups, old, parts = self._side_by_side(groups.with_columns(before), old)
-        rows = self._kept(self._merged(groups, parts), old, state)
+        begun = max(call.since for call in self._node.calls)
+        missing = () if repeated else [at for at, call in enumerate(self._node.calls) if call.since == begun]
+        rows = self._kept(self._merged(groups, parts), old, state, missing)
         write_head(store, self._epoch, head | state.encode())
         return rows
 
@@ -270,8 +275,10 @@ class GroupOperator:
 
     # --- output -------------------------------------------------------------------------------------------------------
 
-    def _changed(self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr) -> pl.DataFrame:
-        """The changes of the groups' results."""
+    def _changed(
+        self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr, missing: Collection[int] = ()
+    ) -> pl.DataFrame:
+        """The changes of the groups' results, older ones with NULL in the places that they do not have."""
         layout = self._layout
         new_names = [physical(len(layout.keys) + at) for at in range(len(layout.calls))]
         old_names = [f"old_{name}" for name in new_names]
@@ -279,6 +286,7 @@ class GroupOperator:
         alive, before = merged.filter(has), old.filter("had")
         rows = rows.join(self._results(alive, new_names), on="g", how="left", maintain_order="left")
         rows = rows.join(self._results(before, old_names), on="g", how="left", maintain_order="left")
+        rows = rows.with_columns(pl.lit(None, dtype=rows.schema[old_names[at]]).alias(old_names[at]) for at in missing)
         keys = [physical(at) for at in range(len(layout.keys))]
         return changes(rows, [*keys, *new_names], [*keys, *old_names], had=pl.col("had"), has=pl.col("has"))
 

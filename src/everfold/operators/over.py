@@ -144,7 +144,7 @@ class OverOperator:
             out = out.filter(pl.col(_TIME) >= since - reach_ms(frame))
         return self._layout.to_page(pl.concat([out.select(rows.columns), waiting]), ["hash", "seq", _TIME])
 
-    def fill(self, store: Store, histories: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
         """Gives the rows that wait, and what is kept of those that are out, the slots of histories. A row is found by its partition, its time, and which it is of
         those by arrival. No rows: they come when time has passed them."""
         head = read_head(store, self._epoch)

@@ -197,7 +197,7 @@ class SessionOperator(_Sessions):
         folded = settle(folded, self._layout.folds, whole=False)
         return self._layout.to_page(folded, ["hash", "start", *["seq"] * self.ordered])
 
-    def fill(self, store: Store, histories: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
         """Adds histories to the sessions that are open, as further rows of them. No rows: they come when their sessions are complete."""
         head = read_head(store, self._epoch)
         table = Runs.decode(store, self._epoch, "sessions", head.get("sessions"))

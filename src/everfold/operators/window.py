@@ -106,7 +106,7 @@ class WindowOperator:
         found = self.prepare(rows).filter(self._last_end() > since)
         return self._layout.to_page(found, ["hash", "slice", *["seq"] * self.ordered])
 
-    def fill(self, store: Store, histories: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
         """Adds histories to the windows and keys that are there. No rows: they come when their windows are complete."""
         head = read_head(store, self._epoch)
         since = self.reached(head)
