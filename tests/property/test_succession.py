@@ -122,6 +122,10 @@ EXTENDED = {
         "SELECT m, COUNT(*), MIN(n), SUM(DISTINCT n) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
         "SELECT m, MAX(n), COUNT(DISTINCT n), MIN(n) FILTER (WHERE a > 2) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
     ),
+    "a table of values more over changes": (
+        "SELECT a, SUM(b), SUM(DISTINCT c), MAX(b) FROM (SELECT a, d, SUM(b) AS b, MAX(c) AS c FROM MyTable GROUP BY a, d) GROUP BY a",
+        "SELECT a, SUM(DISTINCT c), MIN(b), COUNT(DISTINCT b) FROM (SELECT a, d, SUM(b) AS b, MAX(c) AS c FROM MyTable GROUP BY a, d) GROUP BY a",
+    ),
     "aggregates over the first rows": (
         "SELECT c, COUNT(*) FROM (SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY d ORDER BY b DESC, c) AS r FROM MyTable WHERE b > 0) WHERE r <= 2) GROUP BY c",
         "SELECT c, COUNT(*), SUM(b), MAX(d) FROM (SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY d ORDER BY b DESC, c) AS r FROM MyTable WHERE b > 0) WHERE r <= 2) GROUP BY c",

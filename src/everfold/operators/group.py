@@ -231,17 +231,30 @@ class GroupOperator:
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         state = _State(self, store, head, clock.now_ms, None)
-        begun = max(call.since for call in self._node.calls)
-        kept = {fold for fold, call in zip(self._layout.calls, self._node.calls, strict=True) if call.since < begun}
-        slots = [slot for at in kept for slot in self._layout.folds[at].slots]
-        counts = [count.name for table in self._tables for count in table.counts if count.since < begun]
-        rows = pl.concat(prepared, how="diagonal")
-        nothing = [pl.lit(None, dtype=rows.schema[slot]).alias(slot) for slot in slots if slot in rows.columns]
-        none = [pl.lit(0, dtype=pl.Int64).alias(name) for name in ("n", *counts) if name in rows.columns]
+        rows = self._for_begun(pl.concat(prepared, how="diagonal"))
         before = pl.col("seq") + NO_WATERMARK + 1
-        found = self._taken(rows.with_columns(*nothing, *none, before).sort("seq"), state)
+        found = self._taken(rows.with_columns(before).sort("seq"), state)
         write_head(store, self._epoch, head | state.encode())
         return found
+
+    def _for_begun(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Prepared rows that say something to the calls that began last only, and add no row to a group."""
+        begun = max(call.since for call in self._node.calls)
+        calls = zip(self._layout.calls, self._node.calls, strict=True)
+        slots = {slot for at, call in calls if call.since < begun for slot in self._layout.folds[at].slots}
+        known: dict[str, list[int]] = {}
+        for at, table in enumerate(self._tables, 1):
+            for count in table.counts:
+                known.setdefault(count.name, []).extend([at] * (count.since < begun))
+        return rows.with_columns(
+            *(pl.lit(None, dtype=rows.schema[slot]).alias(slot) for slot in slots & set(rows.columns)),
+            *(
+                pl.when(pl.col(_TABLE).is_in(tables)).then(0).otherwise(pl.col(name)).alias(name)
+                for name, tables in known.items()
+                if name in rows.columns
+            ),
+            pl.lit(0, dtype=pl.Int64).alias("n"),
+        )
 
     # --- calls that keep values ---------------------------------------------------------------------------------------
 
