@@ -151,11 +151,10 @@ EXTENDED = {
 def test_more_than_the_reference_keeps(name: str) -> None:
     before, after = map(planned, EXTENDED[name])
     strict = hold(before, after, rows(0)).verdict
-    for seed in range(1, 3):
-        found = hold(before, after, rows(seed), Terms(extended=True)).verdict
-        assert found.reuses
-        assert found is not strict
-        assert Verdict.worst([found, strict]) is strict
+    found = hold(before, after, rows(1), Terms(extended=True)).verdict
+    assert found.reuses
+    assert found is not strict
+    assert Verdict.worst([found, strict]) is strict
 
 
 @pytest.mark.parametrize("call", ["SUM(b)", "ARRAY_AGG(c)", "FIRST_VALUE(c)"])

@@ -195,6 +195,7 @@ def test_the_whole_result_is_given_again(run: Run, tmp_path: Path) -> None:
     assert now(answered(run(f"{group} HAVING SUM(x) < 8;"))) == {"b": {"k": "b", "s": 4, "n": 2}}
 
 
+@pytest.mark.slow
 def test_aggregates_over_changes_are_computed_of_the_rows_below(run: Run, tmp_path: Path) -> None:
     extended = "SET 'everfold.compat.rules' = 'extended';\n"
     inner = "FROM (SELECT k, MAX(x) AS m FROM t GROUP BY k) GROUP BY m % 2"

@@ -43,6 +43,7 @@ def test_from_files_in_batch(spark: SparkSession, place: Path, name: str) -> Non
     assert flights.rows(result.to_arrow()) == flights.answers(name, DAYS)
 
 
+@pytest.mark.slow
 def test_from_kafka_to_kafka(
     spark: SparkSession, tmp_path: Path, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

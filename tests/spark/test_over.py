@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from property.test_over import PARTITIONS, STREAMING, Row, by_id, query_of, streamed, streams
+from property.test_over import STREAMING, Row, by_id, query_of, streamed, streams
 
 from everfold.spark.session import own_session
 
@@ -37,7 +37,9 @@ def spark_sql(frame: tuple[bool, int | None, int | None], partition: str) -> str
     return f"SELECT id, {', '.join(f'{call} OVER w' for call in CALLS.values())} FROM e WINDOW w AS {window}"
 
 
-@pytest.mark.parametrize("partition", list(PARTITIONS), ids=["by key", "all"])
+@pytest.mark.parametrize(
+    "partition", ["PARTITION BY k ", pytest.param("", marks=pytest.mark.slow)], ids=["by key", "all"]
+)
 @pytest.mark.parametrize("frame", list(STREAMING))
 def test_a_stream_is_sparks_own_window_functions(frame: str, partition: str, spark: SparkSession) -> None:
     session = own_session(spark, 1)

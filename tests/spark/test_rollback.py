@@ -226,7 +226,12 @@ class Keyed:
         return {key: json.loads(value)["a"] for key, value in newest.items() if value is not None}
 
 
-@pytest.fixture(params=["jdbc", pytest.param("upsert-kafka", marks=[pytest.mark.kafka, pytest.mark.slow])])
+@pytest.fixture(
+    params=[
+        pytest.param("jdbc", marks=pytest.mark.slow),
+        pytest.param("upsert-kafka", marks=[pytest.mark.kafka, pytest.mark.slow]),
+    ]
+)
 def keyed(request: pytest.FixtureRequest) -> Keyed:
     return Keyed(request.param, request)
 

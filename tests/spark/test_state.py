@@ -135,6 +135,7 @@ def test_groups_of_a_query_that_has_changed(run: Run, state: State, tmp_path: Pa
     assert tables(state("--format", "json")) == {"groups": [{"x": 3, "COUNT(*)": 1}]}
 
 
+@pytest.mark.slow
 def test_open_windows_and_rows_that_wait(run: Run, state: State) -> None:
     put("1", ("a", 1, "00:00:10"), ("b", 9, "00:00:20"), ("a", 2, "00:00:30"))
     put("2", ("a", 4, "00:01:10"), ("b", 3, "00:00:50"))
