@@ -375,7 +375,8 @@ class _Batch:
         rows, given = _prepared(self.duck, node, below, operator), None
         if operator.updating:
             rows, given = parted(rows, "kind")
-        prepared = _dealt(operator.prepare(rows), buckets)
+        # No rows are not prepared, as a task of Spark prepares none: of a global group they would make one of nothing.
+        prepared = _dealt(operator.prepare(rows), buckets) if rows.height else []
         counted = _dealt(operator.prepare(given), buckets) if given is not None and given.height else []
         metas = [Meta(self.duck.now_ms, below.watermarks, self.flush)]
         changed: list[pl.DataFrame] = []
@@ -384,7 +385,7 @@ class _Batch:
             past = [stage.past[at]] if stage.past is not None else []
             first = begun(operator, store, 0, repeat=stage.repeat, past=past, given=counted[at : at + 1])
             changed += first.changes
-            steps.append(operator.step(store, [*first.rows, prepared[at]], metas))
+            steps.append(operator.step(store, [*first.rows, *prepared[at : at + 1]], metas))
         stage.past, stage.repeat = None, False
         stage.stats = [step.stats for step in steps]
         rows = pl.concat([*changed, *(step.rows for step in steps)])
@@ -409,10 +410,13 @@ def _prepared(duck: Duck, node: StatefulNode, below: _Stream, operator: Operator
         made.append(f"{text} AS {each.name}")
     if operator.updating:
         made.append(f"{KIND} AS kind")
-    inner = f"SELECT {', '.join(made)} FROM ({below.relation})"
     keys = operator.hash_columns
-    hashed = _hash(*keys) if keys else "CAST(0 AS BIGINT)"
-    table = duck.run(f"SELECT {hashed} AS hash, * FROM ({inner})")
+    if made:
+        hashed = _hash(*keys) if keys else "CAST(0 AS BIGINT)"
+        table = duck.run(f"SELECT {hashed} AS hash, * FROM (SELECT {', '.join(made)} FROM ({below.relation}))")
+    else:
+        # Only how many rows there are: COUNT(*) of all of them.
+        table = duck.run(f"SELECT CAST(0 AS BIGINT) AS hash FROM ({below.relation})")
     types = {each.name: each.type.arrow for each in operator.inputs} | {"kind": pa.int8()}
     fields = [pa.field(name, types.get(name, pa.int64())) for name in table.column_names]
     frame = pl.from_arrow(table.cast(pa.schema(fields)))
