@@ -26,6 +26,7 @@ from everfold.spark.exchange import FORWARDED, KEEP
 from everfold.spark.session import own_session
 from everfold.spark.stream import StreamLowering
 from everfold.sql.catalog import CatalogTable
+from everfold.sql.dialects.render import quoted_name
 from everfold.sql.planner import Done, Session, Show, Submit
 from everfold.sql.script import DIALECT_OPTION
 from everfold.sql.user_functions import Kind
@@ -185,11 +186,11 @@ class TableEnvironment:
         rowtime: the column that is the event time; watermark: its watermark expression in SQL (the column itself without one).
         Windows over a streaming DataFrame need them; a finished one does not.
         """
-        columns = [f"{_quoted(column.name)} {column.type.sql}" for column in table_of(name, frame).columns]
+        columns = [f"{quoted_name(column.name)} {column.type.sql}" for column in table_of(name, frame).columns]
         if rowtime is not None:
-            columns.append(f"WATERMARK FOR {_quoted(rowtime)} AS {watermark or _quoted(rowtime)}")
+            columns.append(f"WATERMARK FOR {quoted_name(rowtime)} AS {watermark or quoted_name(rowtime)}")
         self.drop_temporary_view(name)
-        for _ in self._session.run(f"CREATE TEMPORARY TABLE {_quoted(name)} ({', '.join(columns)})"):
+        for _ in self._session.run(f"CREATE TEMPORARY TABLE {quoted_name(name)} ({', '.join(columns)})"):
             pass
         entry = self._session.catalog.find((name,))
         assert isinstance(entry, CatalogTable)
@@ -339,10 +340,6 @@ class Query:
     def explain(self) -> str:
         """The plan: watermark, changelog mode and state of each operator."""
         return explain(self._root, streaming=self._action.settings.streaming)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _renamed(frame: DataFrame, schema: Schema, kind: Sequence[str]) -> DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from everfold.errors import Diagnostic, Span, SqlError
 from everfold.secrets import HIDDEN, is_secret
 from everfold.sql.catalog import CATALOG, DATABASE, Catalog, CatalogTable, CatalogView, Column, Entry
+from everfold.sql.dialects.render import quoted_name
 from everfold.sql.settings import Settings
 from everfold.types import (
     MAX_VARCHAR,
@@ -97,11 +98,7 @@ def show_create(entry: Entry, kind: str, span: Span | None) -> str:
 
 def _head(kind: str, entry: Entry) -> str:
     temporary = "TEMPORARY " if entry.temporary else ""
-    return f"CREATE {temporary}{kind} {_quoted(CATALOG)}.{_quoted(DATABASE)}.{_quoted(entry.name)}"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return f"CREATE {temporary}{kind} {quoted_name(CATALOG)}.{quoted_name(DATABASE)}.{quoted_name(entry.name)}"
 
 
 def _text(value: str) -> str:
@@ -109,7 +106,7 @@ def _text(value: str) -> str:
 
 
 def _view(view: CatalogView) -> str:
-    columns = ",\n".join(f"  {_quoted(name)}" for name in view.schema.names)
+    columns = ",\n".join(f"  {quoted_name(name)}" for name in view.schema.names)
     comment = f"\nCOMMENT {_text(view.comment)}" if view.comment else ""
     return f"{_head('VIEW', view)} (\n{columns}\n){comment}\nAS {view.text}"
 
@@ -117,16 +114,18 @@ def _view(view: CatalogView) -> str:
 def _table(table: CatalogTable) -> str:
     lines = [_column(column) for column in table.columns]
     if table.watermark is not None:
-        lines.append(f"WATERMARK FOR {_quoted(table.columns[table.watermark.column].name)} AS {table.watermark.text}")
+        lines.append(
+            f"WATERMARK FOR {quoted_name(table.columns[table.watermark.column].name)} AS {table.watermark.text}"
+        )
     keys = table.table.primary_key
     if keys:
         name = table.primary_key_name or "PK_" + "_".join(keys)
-        lines.append(f"CONSTRAINT {_quoted(name)} PRIMARY KEY ({', '.join(map(_quoted, keys))}) NOT ENFORCED")
+        lines.append(f"CONSTRAINT {quoted_name(name)} PRIMARY KEY ({', '.join(map(quoted_name, keys))}) NOT ENFORCED")
     parts = [_head("TABLE", table) + " (\n" + ",\n".join(f"  {line}" for line in lines) + "\n)"]
     if table.comment:
         parts.append(f"COMMENT {_text(table.comment)}")
     if table.table.partition_keys:
-        parts.append(f"PARTITIONED BY ({', '.join(map(_quoted, table.table.partition_keys))})")
+        parts.append(f"PARTITIONED BY ({', '.join(map(quoted_name, table.table.partition_keys))})")
     if table.table.options:
         shown = [f"  {_text(key)} = {_text(HIDDEN if is_secret(key) else value)}" for key, value in table.table.options]
         parts.append("WITH (\n" + ",\n".join(shown) + "\n)")
@@ -136,9 +135,9 @@ def _table(table: CatalogTable) -> str:
 def _column(column: Column) -> str:
     comment = f" COMMENT {_text(column.comment)}" if column.comment else ""
     if column.kind == "computed":
-        return f"{_quoted(column.name)} {column.extras}{comment}"
+        return f"{quoted_name(column.name)} {column.extras}{comment}"
     extras = f" {column.extras}" if column.extras else ""
-    return f"{_quoted(column.name)} {serialised(column.type)}{extras}{comment}"
+    return f"{quoted_name(column.name)} {serialised(column.type)}{extras}{comment}"
 
 
 def serialised(of: DataType) -> str:
@@ -157,7 +156,9 @@ def serialised(of: DataType) -> str:
         case ArrayType():
             shown = f"ARRAY<{serialised(of.element)}>"
         case RowType():
-            shown = "ROW<" + ", ".join(f"{_quoted(field.name)} {serialised(field.type)}" for field in of.fields) + ">"
+            shown = (
+                "ROW<" + ", ".join(f"{quoted_name(field.name)} {serialised(field.type)}" for field in of.fields) + ">"
+            )
         case _:
             shown = of.sql
     return shown if of.nullable else f"{shown} NOT NULL"

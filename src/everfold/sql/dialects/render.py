@@ -47,8 +47,13 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def quoted_name(name: str) -> str:
+    """A name as an identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _name(identifier: exp.Identifier) -> str:
-    return "`" + identifier.name.replace("`", "``") + "`"
+    return quoted_name(identifier.name)
 
 
 _SIGNS = {infix.node: (sign, infix.power) for sign, infix in INFIX.items() if sign != "!="}

@@ -23,7 +23,7 @@ from everfold.sql.catalog import CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, VALUE
 from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
-from everfold.sql.dialects.render import render
+from everfold.sql.dialects.render import quoted_name, render
 from everfold.sql.planner import Session, Submit
 from everfold.sql.script import parse_script
 from everfold.sql.statements import CreateTable, CreateTopic, CreateView, Insert, Query, StatementSet
@@ -62,7 +62,7 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
         match statement:
             case CreateView(query=TopicQuery() as query):
                 body = writer.query(query, table=_is_table(writer, query), columns=None)
-                writer.statements.append(f"CREATE TEMPORARY VIEW {_quoted(statement.name[-1])} AS\n{body}")
+                writer.statements.append(f"CREATE TEMPORARY VIEW {quoted_name(statement.name[-1])} AS\n{body}")
             case CreateTable() if not isinstance(statement, CreateTopic):
                 # It is in Flink's words already.
                 writer.statements.append(without_secrets(statement.sql))
@@ -126,19 +126,21 @@ class _Writer:
         table = entry.table
         lines = [self._column(column, reading, table) for column in table.columns]
         if reading.windowed:
-            lines.append(f"WATERMARK FOR {_quoted(_TIMESTAMP)} AS {_quoted(_TIMESTAMP)} - INTERVAL '0.001' SECOND")
+            lines.append(
+                f"WATERMARK FOR {quoted_name(_TIMESTAMP)} AS {quoted_name(_TIMESTAMP)} - INTERVAL '0.001' SECOND"
+            )
         if reading.table:
-            lines.append(f"PRIMARY KEY ({_quoted(KEY)}) NOT ENFORCED")
+            lines.append(f"PRIMARY KEY ({quoted_name(KEY)}) NOT ENFORCED")
         options = {"connector": "topic", **({"topic": table.name} if name != table.name else {}), **dict(table.options)}
         said = [f"'{key}' = '{HIDDEN if is_secret(key) else value}'" for key, value in options.items()]
-        return f"CREATE TABLE {_quoted(name)} (\n  {_lines(lines)}\n) WITH (\n  {_lines(said)}\n)"
+        return f"CREATE TABLE {quoted_name(name)} (\n  {_lines(lines)}\n) WITH (\n  {_lines(said)}\n)"
 
     @staticmethod
     def _column(column: TableColumn, reading: _Reading, table: Table) -> str:
         if column.name == _TIMESTAMP and reading.time is not None:
-            return f"{_quoted(column.name)} AS {reading.time}"
+            return f"{quoted_name(column.name)} AS {reading.time}"
         extras = f" METADATA FROM '{column.metadata_key}' VIRTUAL" if column.metadata_key is not None else ""
-        return f"{_quoted(column.name)} {serialised(column.type)}{extras}"
+        return f"{quoted_name(column.name)} {serialised(column.type)}{extras}"
 
     # --- queries ------------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class _Writer:
         target = self.named(_Reading(name, bool(sink.table.primary_key))) if of_topic else name
         taken = [column.name for column in sink.table.columns if not column.virtual]
         body = self.query(query, table=_is_table(self, query), columns=taken)
-        return f"INSERT INTO {_quoted(target)} {body}"
+        return f"INSERT INTO {quoted_name(target)} {body}"
 
     def query(self, node: TopicQuery, *, table: bool, columns: list[str] | None) -> str:
         """A SELECT. columns: those of the table that it goes into, None for all; their names then stand before it."""
@@ -168,7 +170,7 @@ class _Writer:
             if name in items and (columns is None or name in columns) and (columns is None or not _is_meta(name))
         ]
         source = self._source(node)
-        text = "SELECT " + ", ".join(f"{items[name]} AS {_quoted(name)}" for name in names) + f"\nFROM {source}"
+        text = "SELECT " + ", ".join(f"{items[name]} AS {quoted_name(name)}" for name in names) + f"\nFROM {source}"
         if node.args.get("where") is not None:
             text += f"\nWHERE {self._said(node.args['where'], node)}"
         if aggregation:
@@ -176,15 +178,15 @@ class _Writer:
             text += "\nGROUP BY " + ", ".join([*keys, *self._window(node)])
         if node.args.get("having") is not None:
             text += f"\nHAVING {self._having(node)}"
-        before = "" if columns is None else "(" + ", ".join(map(_quoted, names)) + ")\n"
+        before = "" if columns is None else "(" + ", ".join(map(quoted_name, names)) + ")\n"
         return before + text
 
     def _projected(self, node: TopicQuery, names: list[str]) -> dict[str, str]:
         """The columns of each record; those that no item makes are the source's."""
-        items = {name: _quoted(name) for name in names if is_facet(name)}
+        items = {name: quoted_name(name) for name in names if is_facet(name)}
         for each in node.expressions:
             if isinstance(each.this, exp.Star):
-                items |= {name: _quoted(name) for name in names}
+                items |= {name: quoted_name(name) for name in names}
             else:
                 items[_target(each)] = self._said(each.this, node)
         return items
@@ -212,17 +214,17 @@ class _Writer:
             wanted = node.kind == "TABLE"
             if found is None or node.window is not None or node.args.get("eventtime") or (wanted and not found.table):
                 raise _unsaid(f"another reading of the query `{name}`: a time, or its records as a table")
-            return _quoted(name)
+            return quoted_name(name)
         assert entry is not None
         if KEY not in entry.table.schema.names:
             raise _unsaid(f"`{name}`, which is no topic")
         eventtime = node.args.get("eventtime")
         time = None if eventtime is None else self._time(eventtime, node, entry)
-        return _quoted(self.named(_Reading(name, node.kind == "TABLE", time, node.window is not None)))
+        return quoted_name(self.named(_Reading(name, node.kind == "TABLE", time, node.window is not None)))
 
     def _time(self, path: ColumnPath, node: TopicQuery, entry: CatalogTable) -> str:
         text = self._said(path, node)
-        column = next((each for each in entry.table.columns if _quoted(each.name) == text), None)
+        column = next((each for each in entry.table.columns if quoted_name(each.name) == text), None)
         if column is None:
             raise _unsaid(f"EVENTTIME BY {text}, which is no column")
         if isinstance(column.type, IntegerType):
@@ -238,7 +240,7 @@ class _Writer:
     def _window_args(node: TopicQuery) -> str:
         assert node.window is not None
         sizes = [f"INTERVAL '{each.ms / 1000:.3f}' SECOND({len(str(each.ms // 1000))})" for each in node.window.sizes]
-        return ", ".join([_quoted(_TIMESTAMP), *reversed(sizes)])
+        return ", ".join([quoted_name(_TIMESTAMP), *reversed(sizes)])
 
     # --- expressions --------------------------------------------------------------------------------------------------
 
@@ -319,10 +321,6 @@ def _is_meta(name: str) -> bool:
 
 def _lines(parts: list[str]) -> str:
     return ",\n  ".join(parts)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _unsaid(what: str) -> SqlError:

@@ -20,7 +20,7 @@ from everfold.sql.dialects.lenses import KEY, META
 from everfold.sql.dialects.lenses_names import duration_text
 from everfold.sql.dialects.literals import interval_value
 from everfold.sql.dialects.nodes import ColumnPath, FlinkCast, FunctionCall, IntervalLiteral
-from everfold.sql.dialects.render import render
+from everfold.sql.dialects.render import quoted_name, render
 from everfold.sql.planner import Session, Submit
 from everfold.sql.script import parse_script
 from everfold.sql.settings import Settings
@@ -51,7 +51,7 @@ def to_lenses(text: str, source: str, session: Session) -> tuple[str, tuple[Subm
         elif isinstance(statement, CreateView):
             name = statement.name[-1]
             body = _Select(statement.query, session).said(session.catalog.get((name,)).schema.names)
-            queries.append(f"WITH {_quoted(name)} AS (\n{body}\n)")
+            queries.append(f"WITH {quoted_name(name)} AS (\n{body}\n)")
         else:
             kept.append(without_secrets(statement.sql))
     if any(_keeps_all(node) for each in submits for root in each.roots for node in walk_plan(root.input)):
@@ -84,7 +84,7 @@ def _insert(statement: Insert, session: Session) -> str:
     assert isinstance(into, CatalogTable)
     columns = statement.columns or tuple(column.name for column in into.columns if column.kind == "physical")
     body = _Select(statement.query, session).said(columns, keyed=KEY in into.schema.names)
-    return f"INSERT INTO {_quoted(statement.target[-1])}\n{body}"
+    return f"INSERT INTO {quoted_name(statement.target[-1])}\n{body}"
 
 
 # --- queries ----------------------------------------------------------------------------------------------------------
@@ -126,21 +126,23 @@ class _Select:
         implied = {KEY} if group else {name for name, item in made.items() if is_facet(name) and _names(item) == [name]}
         if window is not None:
             implied |= set(WINDOW_BOUNDS)
-        shown = [f"{self._text(item)} AS {_quoted(name)}" for name, item in made.items() if name not in implied]
+        shown = [f"{self._text(item)} AS {quoted_name(name)}" for name, item in made.items() if name not in implied]
         return "\n".join([f"SELECT {self.kind}{', '.join(shown)}", *self._clauses(keys, labels, window, made)])
 
     def _clauses(
         self, keys: list[str], labels: list[str | None], window: FunctionCall | None, made: Mapping[str, exp.Expression]
     ) -> Iterator[str]:
         args = self.query.args
-        yield f"FROM {_quoted(self.table)}" + (f" AS {_quoted(self.alias)}" if self.alias else "")
+        yield f"FROM {quoted_name(self.table)}" + (f" AS {quoted_name(self.alias)}" if self.alias else "")
         if args.get("where") is not None:
             yield f"WHERE {self._text(args['where'].this)}"
         if window is not None:
             yield _window_by(window, self.settings)
         if keys:
             named = zip(keys, labels, strict=True)
-            yield "GROUP BY " + ", ".join(key if name is None else f"{key} AS {_quoted(name)}" for key, name in named)
+            yield "GROUP BY " + ", ".join(
+                key if name is None else f"{key} AS {quoted_name(name)}" for key, name in named
+            )
         if args.get("having") is not None:
             yield f"HAVING {_having(args['having'].this, {item: name for name, item in made.items()})}"
 
@@ -223,10 +225,6 @@ def _names(node: exp.Expression) -> list[str]:
 
 def _parts(*names: str) -> list[exp.Identifier]:
     return [exp.Identifier(this=name, quoted=True) for name in names]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _unsaid(what: str) -> SqlError:
