@@ -20,6 +20,7 @@ from everfold.compat import REFERENCE, Judgement, QueryShape, Terms, Verdict, ju
 from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
+from everfold.files import write_atomically
 from everfold.jobs.linking import link
 from everfold.jobs.soundness import newest, positions, unfinished
 from everfold.operators.backfill import NEW_OPERATOR, beginning, unfillable
@@ -244,7 +245,5 @@ def joined(checkpoint: Path, pairs: Mapping[str, str], kept: Path) -> None:
 
 def _replace(file: Path, text: str) -> None:
     """Writes a file anew: it may be one with another checkpoint's. Its checksum is not its own any more."""
-    fresh = file.with_name(f".{file.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    os.replace(fresh, file)
+    write_atomically(file, text)
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)

@@ -34,6 +34,7 @@ from everfold.connectors.formats.values import quoted
 from everfold.connectors.formats.writing import sql_plain
 from everfold.connectors.troubles import os_trouble, trouble
 from everfold.errors import ConnectorError, StateError
+from everfold.files import write_atomically
 from everfold.types import DataType, TimeType, physical
 
 if TYPE_CHECKING:
@@ -289,13 +290,8 @@ def _record(path: Path) -> dict[str, Any]:
 
 
 def _write_atomically(path: Path, record: dict[str, Any]) -> None:
-    """Either the old content or the new one, whatever happens."""
-    fresh = path.with_name(f"{path.name}.fresh")
-    with open(fresh, "w") as file:
-        json.dump(record, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
+    """Either the old content or the new one, whatever happens, and it stays."""
+    write_atomically(path, json.dumps(record))
     _sync_folder(path.parent)
 
 
