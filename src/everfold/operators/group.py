@@ -208,7 +208,7 @@ class GroupOperator:
             return no_changes(self.schema)
         before = pl.col("seq") + NO_WATERMARK + 1
         groups, old, parts = self._side_by_side(groups.with_columns(before), old)
-        begun = max(call.since for call in self._node.calls)
+        begun = self._begun
         missing = () if repeated else [at for at, call in enumerate(self._node.calls) if call.since == begun]
         rows = self._kept(self._merged(groups, parts), old, state, missing)
         write_head(store, self._epoch, head | state.encode())
@@ -237,10 +237,14 @@ class GroupOperator:
         write_head(store, self._epoch, head | state.encode())
         return found
 
+    @property
+    def _begun(self) -> int:
+        """The version with which the newest calls began."""
+        return max(call.since for call in self._node.calls)
+
     def _for_begun(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Prepared rows that say something to the calls that began last only, and add no row to a group."""
-        begun = max(call.since for call in self._node.calls)
-        calls = zip(self._layout.calls, self._node.calls, strict=True)
+        begun, calls = self._begun, zip(self._layout.calls, self._node.calls, strict=True)
         slots = {slot for at, call in calls if call.since < begun for slot in self._layout.folds[at].slots}
         known: dict[str, list[int]] = {}
         for at, table in enumerate(self._tables, 1):

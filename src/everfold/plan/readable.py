@@ -9,7 +9,7 @@ from everfold.plan.explain import INFIX, duration
 
 _STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _TYPE = re.compile(r":[A-Z][A-Z_ ]*$")
-_LITERAL = re.compile(r"(?P<value>\S+):(?P<type>[A-Z][A-Z_ ]*(?:\([\d, ]*\)[A-Z_ ]*)*)$")
+_LITERAL = re.compile(r"(\S+):(?:[A-Z][A-Z_ ]*(?:\([\d, ]*\)[A-Z_ ]*)*)$")
 _INTERVAL = re.compile(r"(-?\d+):INTERVAL (YEAR|MONTH)?.*$")
 _WORDS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
 
@@ -106,5 +106,5 @@ def _plain(text: str) -> str:
     literal = _LITERAL.search(text)
     if literal is None:
         return text
-    value = literal.group("value")
+    value = literal.group(1)
     return text[: literal.start()] + _WORDS.get(value, value)
