@@ -71,7 +71,7 @@ def pairs(draw: st.DrawFn) -> tuple[str, str]:
     return query(names, **like), query(list(edited), **changed)
 
 
-@settings(max_examples=4, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pairs(), st.integers(0, 99))
 def test_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
     _hold(pair, seed)
