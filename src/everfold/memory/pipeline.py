@@ -389,7 +389,7 @@ class _Batch:
         stage.past, stage.repeat = None, False
         stage.stats = [step.stats for step in steps]
         rows = pl.concat([*changed, *(step.rows for step in steps)])
-        if is_updating(node) and ORDER in rows.columns:
+        if ORDER in rows.columns:
             rows = rows.sort(ORDER, maintain_order=True)
         table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
         hidden = (KIND,) if is_updating(node) else ()

@@ -11,6 +11,6 @@ NUMBER = "number"
 
 
 def numbered(prepared: Sequence[pl.DataFrame], first: int) -> pl.DataFrame:
-    """The rows of a batch's tasks, one at least, in the order of their `seq`, and instead of that with `number`, counted on from `first`."""
-    rows = pl.concat(prepared).sort("seq").drop("seq")
+    """The rows of a batch's tasks, one at least, in the order of their `seq`, those of one `seq` as they are, and instead of that with `number`, counted on from `first`."""
+    rows = pl.concat(prepared).sort("seq", maintain_order=True).drop("seq")
     return rows.with_columns(pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias(NUMBER))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.errors import UnsupportedFeature
-from everfold.operators.contract import ClockSpec, Operator
+from everfold.operators.contract import TABLES, ClockSpec, Operator
 from everfold.plan.nodes import (
     ChangelogNormalize,
     GroupAggregate,
@@ -21,11 +21,16 @@ from everfold.plan.nodes import (
 from everfold.plan.windows import Session
 
 
-def clock_of(node: StatefulNode, splits: Sequence[str], idle_timeout_ms: int | None) -> ClockSpec:
-    """The clock of a stateful node. splits: of the rows that it takes."""
+def clock_of(
+    node: StatefulNode, splits: Sequence[str], idle_timeout_ms: int | None, inputs: tuple[str, ...] = (TABLES,)
+) -> ClockSpec:
+    """The clock of a stateful node. splits: of the rows that it takes. inputs: see `ClockSpec`."""
     on_arrival = runs_on_arrival(node)
     return ClockSpec(
-        splits=() if on_arrival else tuple(splits), idle_timeout_ms=idle_timeout_ms, processing_time=on_arrival
+        splits=() if on_arrival else tuple(splits),
+        idle_timeout_ms=idle_timeout_ms,
+        processing_time=on_arrival,
+        inputs=inputs,
     )
 
 

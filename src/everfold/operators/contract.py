@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 NO_WATERMARK = -(1 << 62)
 """A watermark before all time."""
 END_OF_TIME = 1 << 62
+TABLES = ""
+"""The input of an operator that reads tables itself, among the names of the operators below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,13 @@ class Meta:
 
     now_ms: processing time of the batch, the same when the batch is run again. watermarks: the greatest watermark seen by split of
     the input in this batch (a Kafka partition, a file source; for a later operator: the watermark of the operator before, by its
-    name). flush: emit what is open, the input has ended.
+    name). flush: the tables that are read have ended. ended: operators below that have given all they had.
     """
 
     now_ms: int
     watermarks: dict[str, int] = field(default_factory=dict)
     flush: bool = False
+    ended: Sequence[str] = ()
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -50,12 +53,14 @@ class Meta:
     def joined(cls, metas: Iterable[Meta]) -> Meta:
         """One meta row out of those that the tasks of a batch sent."""
         watermarks: dict[str, int] = {}
+        ended: set[str] = set()
         now_ms, flush = NO_WATERMARK, False
         for meta in metas:
             now_ms, flush = max(now_ms, meta.now_ms), flush or meta.flush
+            ended.update(meta.ended)
             for split, at in meta.watermarks.items():
                 watermarks[split] = max(watermarks.get(split, NO_WATERMARK), at)
-        return cls(now_ms, watermarks, flush)
+        return cls(now_ms, watermarks, flush, tuple(sorted(ended)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +99,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockSpec:
-    """What the operator's watermark is made of: the splits it must have heard of before time can move, and the idle timeout."""
+    """What the operator's watermark is made of: the splits it must have heard of before time can move, and the idle timeout; and the inputs
+    that must have ended before the operator flushes: operators below, TABLES for what it reads itself."""
 
     splits: tuple[str, ...]
     idle_timeout_ms: int | None = None
     processing_time: bool = False
+    inputs: tuple[str, ...] = (TABLES,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +155,8 @@ class Operator(Protocol):
 
     @property
     def ordered(self) -> bool:
-        """Whether it must know the order in which rows came: then `prepare` gets `seq` BIGINT, ascending, unique in the batch."""
+        """Whether it must know the order in which rows came: then `prepare` gets `seq` BIGINT, ascending; rows
+        of an operator below have its `__order` there, and so may share it."""
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Makes a task's rows fewer. `rows` has `hash` BIGINT and the columns of `inputs`; so has the result a column `hash`."""

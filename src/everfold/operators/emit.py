@@ -63,8 +63,7 @@ class EmitOperator:
         waits_since: dict[int, int] = {int(end): at for end, at in head.get("since", {}).items()}
         since = closed_until(clock.watermark, self._node.window.zone)
         live = clock.advance(metas)
-        flush = any(meta.flush for meta in metas)
-        upto = END_OF_TIME if flush else closed_until(clock.watermark, self._node.window.zone)
+        upto = END_OF_TIME if clock.flush else closed_until(clock.watermark, self._node.window.zone)
 
         rows, arrived = self._arrived(prepared, head)
         ends = set(rows[_END].unique().to_list())

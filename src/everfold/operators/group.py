@@ -95,7 +95,7 @@ class GroupOperator:
         state = _State(self, store, head, clock.now_ms, closed)
         frames = [kept for frame in prepared if (kept := self._not_late(frame, closed, state)).height]
         if frames:
-            rows = self._taken(pl.concat(frames, how="diagonal").sort("seq"), state)
+            rows = self._taken(pl.concat(frames, how="diagonal").sort("seq", maintain_order=True), state)
         else:
             rows = no_changes(self.schema)
         head = {"clock": clock.encode(), **state.encode()}

@@ -84,7 +84,7 @@ class NormalizeOperator:
         self, table: KeyedTable, frames: Sequence[pl.DataFrame], now_ms: int, expired: int | None
     ) -> pl.DataFrame:
         if frames:
-            rows = self._last(pl.concat(frames).sort("seq"))
+            rows = self._last(pl.concat(frames).sort("seq", maintain_order=True))
             named = {key: known for key, known in self._page_names.items() if key in self.hash_columns}
             wanted = rows.select(pl.col("hash").alias("h"), *(pl.col(key).alias(name) for key, name in named.items()))
             rows = self._with_old(rows, self._from_page(table.find(wanted, expired_before=expired)))

@@ -93,8 +93,7 @@ class OverOperator:
         clock = Clock.decode(self._clock, head.get("clock"))
         since = max(clock.watermark, clock.closed)
         live = clock.advance(metas)
-        flush = any(meta.flush for meta in metas)
-        upto = END_OF_TIME if flush else clock.watermark
+        upto = END_OF_TIME if clock.flush else clock.watermark
 
         waiting = Runs.decode(store, self._epoch, "waiting", head.get("waiting"))
         past = _Past(self, store, head, clock.now_ms)
@@ -105,8 +104,8 @@ class OverOperator:
         else:
             rows, late = past.not_late(rows, since)
             due = self._due(rows, waiting, since, upto)
-        out = self._computed(due, past, since if flush else upto)
-        if flush and due.height:
+        out = self._computed(due, past, since if clock.flush else upto)
+        if clock.flush and due.height:
             clock.close(int(due[_TIME].max()))  # type: ignore[arg-type]
 
         head = {
@@ -114,7 +113,7 @@ class OverOperator:
             "waiting": waiting.encode(),
             "arrived": head.get("arrived", 0) + sum(frame.height for frame in prepared),
             "late": head.get("late", 0) + late,
-            **past.encode(since if flush else upto),
+            **past.encode(since if clock.flush else upto),
         }
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, head["late"], waiting.rows + past.rows)

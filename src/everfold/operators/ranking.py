@@ -46,7 +46,7 @@ class RankedRows:
 
     def in_order(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows by the order, equal ones by arrival. `rows`: with `number`."""
-        return rows.sort(self._by, descending=self._descending, nulls_last=self._nulls_last)
+        return rows.sort(self._by, descending=self._descending, nulls_last=self._nulls_last, maintain_order=True)
 
     def to_page(self, rows: pl.DataFrame, fixed: Sequence[str | pl.Expr], names: Sequence[str]) -> pl.DataFrame:
         """Some columns of rows as pages name them, behind others that go as they are."""

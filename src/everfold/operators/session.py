@@ -99,8 +99,7 @@ class _Sessions(ABC):
 
         since = self._complete(clock)
         live = clock.advance(metas)
-        flush = any(meta.flush for meta in metas)
-        upto = END_OF_TIME if flush and self._lateness_ms is None else self._complete(clock)
+        upto = END_OF_TIME if clock.flush and self._lateness_ms is None else self._complete(clock)
 
         items = self._new(prepared)
         touched = {part for part, end in earliest.items() if end <= upto}
@@ -133,7 +132,7 @@ class _Sessions(ABC):
             for (part,), page in placed.partition_by("part", as_dict=True).items():
                 table.append(part, self._to_page(page))
                 earliest[part] = int(page["end"].min())  # type: ignore[arg-type]
-        if flush and done.height:
+        if clock.flush and done.height:
             clock.close(int(done["end"].max()))  # type: ignore[arg-type]
 
         head = {
@@ -181,7 +180,7 @@ class SessionOperator(_Sessions):
         rows = _numbered(rows, self._keys)
         facts = [*self._facts(), pl.len().cast(pl.Int64).alias("n")]
         if self.ordered:
-            rows, facts = rows.sort("seq"), [*facts, pl.col("seq").min()]
+            rows, facts = rows.sort("seq", maintain_order=True), [*facts, pl.col("seq").min()]
         folded = settle(fold_rows(rows, ["session"], self._layout.folds, facts), self._layout.folds, whole=False)
         return folded.select("hash", *self._keys, "start", "end", "n", *self._slots, *["seq"] * self.ordered)
 
@@ -224,7 +223,7 @@ class SessionOperator(_Sessions):
     def _new(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         frames = [frame for frame in prepared if frame.height]
         if self.ordered and frames:
-            return super()._new([pl.concat(frames).sort("seq")])
+            return super()._new([pl.concat(frames).sort("seq", maintain_order=True)])
         return super()._new(frames)
 
     def _joined(self, items: pl.DataFrame) -> pl.DataFrame:

@@ -82,12 +82,11 @@ class WindowOperator:
         rows, late = self._accepted(prepared, since)
         late += head.get("late", 0)
         live = clock.advance(metas)
-        flush = any(meta.flush for meta in metas)
-        upto = END_OF_TIME if flush else self._complete(clock)
+        upto = END_OF_TIME if clock.flush else self._complete(clock)
 
         rows = self._keep(rows, slices, upto)
         results = self._fire(rows, slices, totals, since, upto)
-        if flush and results.height:
+        if clock.flush and results.height:
             clock.close(int(results["end"].max()))  # type: ignore[arg-type]
 
         head = {"clock": clock.encode(), "slices": slices.encode(), "totals": totals.encode(), "late": late}
@@ -147,7 +146,7 @@ class WindowOperator:
         if not frames:
             return layout.empty({"slice": pl.Int64()}), 0
         rows, late = pl.concat(frames) if len(frames) > 1 else frames[0], 0
-        rows = (rows.sort("seq") if self.ordered else rows).select(columns)
+        rows = (rows.sort("seq", maintain_order=True) if self.ordered else rows).select(columns)
         if since != NO_WATERMARK and rows["slice"].min() <= since:  # type: ignore[operator]
             if self._node.time is TimeKind.PROCTIME:
                 pass  # a clock that stepped back: nothing is late, the rows count in the window that is open

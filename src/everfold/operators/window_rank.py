@@ -57,8 +57,7 @@ class WindowRankOperator:
         runs = Runs.decode(store, self._epoch, "rows", head.get("rows"))
         since = self._ended(clock)
         live = clock.advance(metas)
-        flush = any(meta.flush for meta in metas)
-        upto = END_OF_TIME if flush else self._ended(clock)
+        upto = END_OF_TIME if clock.flush else self._ended(clock)
 
         arrived, late = head.get("arrived", 0), head.get("late", 0)
         frames = [frame for frame in prepared if frame.height]
@@ -75,7 +74,7 @@ class WindowRankOperator:
             due += map(self._from_page, runs.read(end))
             runs.drop(end)
         ended = self._first(pl.concat(due, how="diagonal"))
-        if flush and ended.height:
+        if clock.flush and ended.height:
             clock.close(int(ended[_END].max()))  # type: ignore[arg-type]
 
         head = {"clock": clock.encode(), "rows": runs.encode(), "arrived": arrived, "late": late}

@@ -2,11 +2,12 @@
 
 On the wire a row is (bucket BIGINT, payload BINARY); the payload's first byte says what it is: rows as an Arrow IPC stream, a meta
 row for every bucket, a bucket's report on its way to the sink, the past that its new aggregates are given, the word that it gives its rows again, or
-rows that the operator before has given again.
+rows that the operator before has given again. On the way in, rows stand behind the arrival number of the first of their chunk.
 """
 
 from __future__ import annotations
 
+import struct
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from everfold.operators.again import parted
 from everfold.operators.contract import Meta, Operator
-from everfold.plan.changelog import KIND
+from everfold.plan.changelog import KIND, ORDER
 from everfold.spark.crossing import crossing
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
     "__meta",
     "hash",
 )
-"""Hidden columns of a stream of rows.
+"""Hidden columns of a stream of rows, beside `__order` of what an operator gave.
 
 __split STRING: what the row's watermark is kept by. __watermark BIGINT: the watermark that the row speaks for, ms. __keep BOOLEAN:
 FALSE for a row that a WHERE excluded, which only moves time. __now BIGINT: the batch's processing time, ms. __control STRING: what a
@@ -44,6 +45,7 @@ FLUSH, TICK, RECALL, GIVE_AGAIN = "flush", "tick", "past", "again"
 _CHUNK_ROWS = 2_000_000
 TASK_SHIFT = 40
 """Arrival numbers: the task, then the row within it. No task has so many rows in a batch."""
+_PLACED = struct.Struct("<cq")
 
 
 def to_ipc(frame: pl.DataFrame) -> bytes:
@@ -53,6 +55,11 @@ def to_ipc(frame: pl.DataFrame) -> bytes:
     stream = BytesIO()
     frame.write_ipc_stream(stream)
     return stream.getvalue()
+
+
+def in_order_of_tasks(blobs: Iterable[bytes]) -> list[pl.DataFrame]:
+    """The frames of a bucket's blobs of rows: one task's after another's, whichever came first."""
+    return [from_ipc(memoryview(blob)[_PLACED.size :]) for blob in sorted(blobs, key=_PLACED.unpack_from)]
 
 
 def from_ipc(blob: memoryview | bytes) -> pl.DataFrame:
@@ -92,7 +99,11 @@ class Pack:
         meta, stats = self._meta(rows)
         data = rows
         if self.operator.ordered:
-            data = data.with_columns(pl.int_range(seq, seq + data.height).alias("seq"))
+            arrival = pl.int_range(seq, seq + data.height)
+            # The buckets of the operator below come one after another: only what they say tells which row was first.
+            ordered = ORDER in data.columns
+            data = data.with_columns((pl.coalesce(ORDER, arrival) if ordered else arrival).alias("seq"))
+            data = data.sort("seq", maintain_order=True) if ordered else data
         if KEEP in rows.columns:
             data = data.filter(pl.col(KEEP))
         elif rows[CONTROL].null_count() < rows.height:
@@ -101,7 +112,7 @@ class Pack:
         if self.operator.updating:
             data, given = parted(data.rename({KIND: "kind"}), "kind")
             wire += self._prepared(given, GIVEN)
-        return meta, stats, wire + self._prepared(data, ROWS)
+        return meta, stats, wire + self._prepared(data, _PLACED.pack(ROWS, seq))
 
     def _prepared(self, rows: pl.DataFrame, what: bytes) -> list[tuple[int, bytes]]:
         if rows.is_empty():

@@ -75,7 +75,7 @@ class BucketProcessor(StatefulProcessor):
         from everfold.operators.again import begun
         from everfold.operators.contract import Meta
         from everfold.spark.crossing import crossing
-        from everfold.spark.exchange import GIVEN, META, PAST, REPEAT, ROWS, STATS, from_ipc, to_ipc
+        from everfold.spark.exchange import GIVEN, META, PAST, REPEAT, ROWS, STATS, from_ipc, in_order_of_tasks, to_ipc
 
         if self._mark is not None:
             self._compare_mark(self._mark)
@@ -83,13 +83,13 @@ class BucketProcessor(StatefulProcessor):
             self._operator = pickle.loads(self._pickled)
         if self._epoch:
             self._store.begin(self._epoch)
-        prepared, metas = [], []
+        blobs, metas = [], []
         past, given, repeat = [], [], False
         for row in rows:
             blob = bytes(row.payload)
             kind = blob[:1]
             if kind == ROWS:
-                prepared.append(from_ipc(blob[1:]))
+                blobs.append(blob)
             elif kind == META:
                 metas.append(Meta.decode(blob[1:]))
             elif kind == PAST:
@@ -101,6 +101,7 @@ class BucketProcessor(StatefulProcessor):
             else:
                 assert kind == STATS
                 yield Row(payload=bytearray(blob))
+        prepared = in_order_of_tasks(blobs)
         with crossing():
             first = begun(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)
             step = self._operator.step(self._store, [*first.rows, *prepared], metas)

@@ -14,7 +14,7 @@ from everfold.connectors.left_out import count_timeless
 from everfold.connectors.timeless import PLACE, raise_timeless
 from everfold.errors import UnsupportedFeature
 from everfold.operators.build import clock_of, operator_of
-from everfold.operators.contract import Operator
+from everfold.operators.contract import TABLES, Operator
 from everfold.plan.changelog import AGAIN, GONE, KIND, ORDER, ChangelogMode, RowKind, changelog_of, is_updating
 from everfold.plan.expressions import inputs_of
 from everfold.plan.nodes import (
@@ -74,7 +74,7 @@ class SourceStream:
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A lowered plan. `splits`: what its watermark is the minimum of; `guarded`: some rows are not to be computed with;
-    `forwards`: meta rows of an operator are among them; `changes`: rows have a kind."""
+    `forwards`: meta rows of an operator are among them; `changes`: rows have a kind; `inputs`: the operators that they come from, TABLES for tables."""
 
     frame: DataFrame
     schema: Schema
@@ -82,6 +82,7 @@ class Stream:
     guarded: bool = False
     forwards: bool = False
     changes: bool = False
+    inputs: tuple[str, ...] = (TABLES,)
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -251,7 +252,8 @@ class StreamLowering:
             first = first.union(each)
         splits = tuple(split for each in streams for split in each.splits)
         guarded, forwards = any(each.guarded for each in streams), any(each.forwards for each in streams)
-        return Stream(first, node.schema, splits, guarded, forwards, changes)
+        inputs = tuple(dict.fromkeys(name for each in streams for name in each.inputs))
+        return Stream(first, node.schema, splits, guarded, forwards, changes, inputs)
 
     def _for_union(self, stream: Stream, changes: bool) -> DataFrame:
         """The stream with its only split's name on each row (in a union NULL would not say whose it is), and with kinds."""
@@ -280,7 +282,7 @@ class StreamLowering:
         below = self.lower(node.input)
         name = self.names.get(id(node), f"w{len(self.operators) + 1}")
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
-        clock = clock_of(node, below.splits, self.idle_timeout_ms)
+        clock = clock_of(node, below.splits, self.idle_timeout_ms, below.inputs)
         operator = operator_of(node, name, clock, self.epoch, updating=below.changes)
         self.operators.append(node)
         split = below.splits[0] if len(below.splits) == 1 else ""
@@ -303,7 +305,7 @@ class StreamLowering:
             _NO_PLACE,
             *([KIND] if changes else []),
         ]
-        return Stream(frame.selectExpr(*columns), operator.schema, (name,), True, True, changes)
+        return Stream(frame.selectExpr(*columns), operator.schema, (name,), True, True, changes, (name,))
 
     def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
         keys = operator.hash_columns
@@ -315,6 +317,8 @@ class StreamLowering:
             nothing[KEEP] = f"FALSE AS {KEEP}"
         if below.forwards:
             nothing[FORWARDED] = _NO_META
+            if operator.ordered:
+                nothing[ORDER] = _NO_ORDER
         if operator.updating:
             nothing[KIND] = f"CAST(NULL AS TINYINT) AS {KIND}"
         hidden = tuple(nothing)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from everfold.operators.clock import Clock
-from everfold.operators.contract import NO_WATERMARK, ClockSpec, Meta
+from everfold.operators.contract import NO_WATERMARK, TABLES, ClockSpec, Meta
 
 
 def advanced(clock: Clock, *batches: tuple[int, dict[str, int]]) -> list[int]:
@@ -42,7 +42,7 @@ def test_time_stands_still_when_all_are_idle() -> None:
     assert clock.advance([Meta(200)]) is False
     assert clock.watermark == 5
     assert clock.forwarded("w1", False, [Meta(200)]).watermarks == {}
-    assert clock.forwarded("w1", True, [Meta(200, {}, True)]) == Meta(200, {"w1": 5}, True)
+    assert clock.forwarded("w1", True, [Meta(200)]) == Meta(200, {"w1": 5})
 
 
 def test_nothing_is_told_before_the_first_watermark() -> None:
@@ -52,6 +52,25 @@ def test_nothing_is_told_before_the_first_watermark() -> None:
 
 def test_processing_time() -> None:
     assert advanced(Clock(ClockSpec(splits=(), processing_time=True)), (100, {}), (90, {}), (101, {})) == [99, 99, 100]
+
+
+def test_an_operator_flushes_when_the_last_of_its_inputs_has_ended() -> None:
+    spec = ClockSpec(splits=(), inputs=(TABLES, "w1", "w2"))
+    clock = Clock(spec)
+    flushed = []
+    for meta in (Meta(0, ended=["w2", "w9"]), Meta(1, flush=True), Meta(2, flush=True), Meta(3, ended=["w1"]), Meta(4)):
+        clock = Clock.decode(spec, json.loads(json.dumps(clock.encode())))
+        clock.advance([Meta(meta.now_ms), meta])
+        flushed.append(clock.flush)
+        assert clock.forwarded("w3", True, [meta]).ended == ("w3",) * clock.flush
+    assert flushed == [False, False, False, True, False]
+
+
+def test_an_operator_above_another_does_not_flush_by_itself() -> None:
+    # Both hear that the tables have ended, this one perhaps a batch earlier than the one below.
+    clock = Clock(ClockSpec(splits=("w1",), inputs=("w1",)))
+    clock.advance([Meta(0, flush=True)])
+    assert not clock.flush
 
 
 def test_state_comes_back() -> None:

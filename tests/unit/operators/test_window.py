@@ -99,7 +99,7 @@ def test_a_flush_emits_the_rows_of_its_own_batch() -> None:
     runner = Runner(aggregate_of(Hop(slide_ms=5, size_ms=10)))
     assert plain(runner.batch([[(3, "a", 1)]], flush=True)) == [("a", -5, 5, 1, 1, 1), ("a", 0, 10, 1, 1, 1)]
     assert runner.meta is not None
-    assert runner.meta.flush
+    assert runner.meta.ended == ("w1",)
 
 
 def test_time_without_rows_fires() -> None:
