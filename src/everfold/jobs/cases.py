@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from everfold.connectors.contract import History
+from everfold.connectors.timeless import PLACE
+from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External
 from everfold.memory.part import Part, Ran
@@ -43,17 +46,19 @@ class SparkEngine:
         number = 0
         _drop(feed, 0, parts[0].beside)
         for part in parts:
+            done = number
             for batch in part.batches:
                 _drop(feed, number, _whole(batch, part.root))
                 number += 1
             received: list[pa.Table] = []
-            finished = self._engine_for(part.root, feed).run(
+            finished = self._engine_for(part.root, feed, done=done).run(
                 [part.root],
                 settings=part.settings,
                 base_folder=feed,
                 state_dir=job,
                 suspend=part is not parts[-1],
                 receive=received.append,
+                decide=lambda _, part=part: OnChange(part.on_change),  # type: ignore[misc]
             )
             late_rows = finished.late_rows
             tables.append(_joined(received, part.root))
@@ -86,7 +91,8 @@ class SparkEngine:
         feed.mkdir(parents=True)
         return job, feed
 
-    def _engine_for(self, root: Collect, feed: Path, *, streaming: bool = True) -> Engine:
+    def _engine_for(self, root: Collect, feed: Path, *, streaming: bool = True, done: int = 0) -> Engine:
+        """done: how many batches the job has read."""
         if self._engine is None:
             conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
             from pyspark.sql import SparkSession
@@ -95,34 +101,55 @@ class SparkEngine:
             self._engine = Engine(master=self.master, conf=conf, log_file=self._work / "spark.log", session=active)
         flowing = {table.name for table in tables_of(streamed(root.input))}
         tables = {table.name for table in tables_of(walk_plan(root.input))}
-        self._engine.externals = {
-            name: External(_Reader(feed / name, streaming and name in flowing), bounded=True) for name in tables
-        }
+        readers = {name: _Reader(feed / name, streaming and name in flowing, done) for name in tables}
+        self._engine.externals = {name: External(each, True, each.past) for name, each in readers.items()}
         return self._engine
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads the folder that a table is fed from."""
+    """Reads the folder that a table is fed from, of which so many batches are done."""
 
     folder: Path
     streaming: bool
+    done: int
 
     def __call__(self, spark: SparkSession, name: str, table: Table) -> DataFrame:
-        from pyspark.sql.functions import expr
-
         self.folder.mkdir(parents=True, exist_ok=True)
-        columns = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(table.columns)]
-        changing = table.changelog is not ChangelogMode.INSERT_ONLY
-        schema = ", ".join([*columns, f"{KIND} TINYINT"] if changing else columns)
+        schema = self._schema(table)
         if self.streaming:
             reader = spark.readStream.name(name).schema(schema).option("maxFilesPerTrigger", 1)
-            frame = reader.parquet(str(self.folder))
-        else:
-            frame = spark.read.schema(schema).parquet(str(self.folder))
-        # Rows that do not say what they are are new ones.
+            return self._with_kinds(reader.parquet(str(self.folder)), table)
+        return self._with_kinds(spark.read.schema(schema).parquet(str(self.folder)), table)
+
+    def past(self, spark: SparkSession, table: Table) -> History:
+        """The batches that are done."""
+        files = [str(path) for number in range(self.done) if (path := _file(self.folder, number)).exists()]
+        frame = spark.read.schema(self._schema(table)).parquet(*files)
+        frame = self._with_kinds(frame.selectExpr("*", f"_metadata.file_name AS {PLACE}"), table)
+        return History(frame, {Path(path).name: at for at, path in enumerate(files)})
+
+    @staticmethod
+    def _schema(table: Table) -> str:
+        columns = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(table.columns)]
+        return ", ".join([*columns, f"{KIND} TINYINT"] if _is_changing(table) else columns)
+
+    @staticmethod
+    def _with_kinds(frame: DataFrame, table: Table) -> DataFrame:
+        """Rows that do not say what they are are new ones."""
+        from pyspark.sql.functions import expr
+
         inserts = f"CAST({RowKind.INSERT.value} AS TINYINT)"
-        return frame.withColumn(KIND, expr(f"coalesce({KIND}, {inserts})")) if changing else frame
+        return frame.withColumn(KIND, expr(f"coalesce({KIND}, {inserts})")) if _is_changing(table) else frame
+
+
+def _is_changing(table: Table) -> bool:
+    return table.changelog is not ChangelogMode.INSERT_ONLY
+
+
+def _file(folder: Path, number: int) -> Path:
+    """Where a batch of a table lies."""
+    return folder / f"{number:05}.parquet"
 
 
 def _whole(batch: Mapping[str, pa.Table], root: Collect) -> dict[str, pa.Table]:
@@ -141,7 +168,7 @@ def _drop(feed: Path, number: int, batch: Mapping[str, pa.Table]) -> None:
     for name, rows in batch.items():
         folder = feed / name
         folder.mkdir(parents=True, exist_ok=True)
-        place, hidden = folder / f"{number:05}.parquet", folder / f".{number:05}"
+        place, hidden = _file(folder, number), folder / f".{number:05}"
         pq.write_table(rows, hidden)
         # Spark reads files in the order of their times.
         at = time.time() - 86_400 + number

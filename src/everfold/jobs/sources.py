@@ -34,10 +34,12 @@ _IDENTITY = (
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """A table whose rows the caller provides: `open` makes a DataFrame of the table's columns as `c0…`, under the source's name."""
+    """A table whose rows the caller provides: `open` makes a DataFrame of the table's columns as `c0…`, under the source's name; `past` what of it has been
+    read, where that can be read again."""
 
     open: Callable[[SparkSession, str, Table], DataFrame]
     bounded: bool
+    past: Callable[[SparkSession, Table], History] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,10 @@ class Sources:
 
     def history(self, table: Table, name: str, checkpoint: Path) -> tuple[History, str | None]:
         """What a job has read of a table that it opened under a name, up to the last batch that is done, and what of that is gone. StateError `no-past`."""
-        if table.name in self.externals:
+        external = self.externals.get(table.name)
+        if external is not None and external.past is not None:
+            return external.past(self.spark, table), None
+        if external is not None:
             what = f"table `{table.name}`: what was read of a DataFrame cannot be read again"
             raise StateError.of("no-past", what, help="--on-change accept starts new aggregates now")
         context = self._context(table, f"{name}_{_identity(table, self.base_folder)}")

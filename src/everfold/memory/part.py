@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from everfold.plan.nodes import Collect
 
@@ -16,18 +16,22 @@ if TYPE_CHECKING:
 Rows = Mapping[str, "pa.Table"]
 """The rows of a micro-batch by table: physical and metadata columns `c0`, `c1`, …, and `__kind` where they are changes."""
 
+OnChange: TypeAlias = Literal["refuse", "accept", "backfill"]
+"""What is to become of the state when the query has changed and not all of it is of use: `--on-change` of a job."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A stretch of a job between two restarts: a query and the batches it is fed. A batch without rows is a batch too.
 
-    `beside`: the tables that joins read as a batch.
+    `beside`: the tables that joins read as a batch. `on_change`: see there.
     """
 
     root: Collect
     settings: Settings
     batches: tuple[Rows, ...]
     beside: Rows = field(default_factory=dict)
+    on_change: OnChange = "refuse"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import yaml
 
 from everfold.errors import Span, UsageError, nearest
+from everfold.memory.part import OnChange
 from everfold.testing.pipetable import PipeTable, PipeTableError, parse
 
 SUFFIX = ".case.yaml"
@@ -25,6 +26,7 @@ _SUITE_KEYS = ("tables", "rows", "options", "batches", "modes", "tolerance", "ca
 _OUTCOMES = ("expect", "changelog", "error", "not_yet")
 _STEP_KEYS = ("sql", "tables", "rows", "options", "batches", *_OUTCOMES)
 _CASE_KEYS = ("name", "modes", "tolerance", "steps", *_STEP_KEYS)
+_ON_CHANGE = "on_change"
 _MARKED = 60
 """At most so many characters of a line are marked in an error: rows can be long."""
 _CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
@@ -66,6 +68,7 @@ class Step:
 
     `batches` is "one", "row" or the numbers of rows a batch (the last batch takes what is left). At most one of `expect` and `error` is
     set, none in a step that only feeds; `written` is how the file writes `expect`. `not_yet` is the code of the error that a gap gives until it closes, by mode.
+    `on_change`: what becomes of the state where the query is not that of the step before.
     """
 
     line: int
@@ -80,6 +83,7 @@ class Step:
     changelog: bool = False
     error: ExpectedError | None = None
     not_yet: dict[Mode, str] = field(default_factory=dict)
+    on_change: OnChange = "refuse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +204,7 @@ class _Reader:
                 )
             steps = []
             for at, step in enumerate(self.sequence(own["steps"], "steps")):
-                steps.append(self.step(layers, self.mapping(step, _STEP_KEYS), step, first=at == 0))
+                steps.append(self.step(layers, self.mapping(step, (*_STEP_KEYS, _ON_CHANGE)), step, first=at == 0))
         else:
             steps = [self.step([suite], own, node, first=True)]
         if all(step.expect is None and step.error is None and not step.not_yet for step in steps):
@@ -247,6 +251,12 @@ class _Reader:
             made["error"] = self.expected_error(own["error"])
         if "not_yet" in own:
             made["not_yet"] = self.gaps(own["not_yet"])
+        if _ON_CHANGE in own:
+            if first:
+                raise self.error(
+                    own[_ON_CHANGE], f"`{_ON_CHANGE}` is for later steps: the first has no state to go on with"
+                )
+            made[_ON_CHANGE] = self.on_change(own[_ON_CHANGE])
         return Step(
             line=node.start_mark.line + 1,
             sql=self.text(sql),
@@ -282,6 +292,12 @@ class _Reader:
         if isinstance(value, list) and value and all(type(each) is int and each >= 0 for each in value):
             return tuple(value)
         raise self.error(node, "`batches` is `one`, `row` or a list of numbers of rows")
+
+    def on_change(self, node: yaml.Node) -> OnChange:
+        value = self.text(node).text
+        if value not in get_args(OnChange):
+            raise self.error(node, "`on_change` is `refuse`, `accept` or `backfill`")
+        return cast("OnChange", value)
 
     def modes(self, node: yaml.Node | None) -> tuple[Mode, ...]:
         if node is None:

@@ -9,11 +9,15 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from everfold.errors import UnsupportedFeature, UsageError
+from everfold.compat import Terms, Verdict, judge, shape_of
+from everfold.compat.report import as_text
+from everfold.errors import StateError, UsageError
 from everfold.memory.part import Part, Ran, Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from everfold.memory.pipeline import MemoryPipeline
 
 
 EngineName = Literal["memory", "spark"]
@@ -53,15 +57,13 @@ class MemoryEngine:
 
         first = parts[0]
         pipeline = MemoryPipeline(first.root, first.settings, buckets=_BUCKETS, beside=first.beside)
-        tables = []
+        tables, version = [], 1
         for at, part in enumerate(parts):
-            if at > 0:
-                if part.root != first.root:
-                    raise UnsupportedFeature.of(
-                        "changed-query",
-                        "the query of a step differs from the step before: state cannot be carried over yet",
-                    )
+            if at > 0 and part.root == parts[at - 1].root:
                 pipeline = pipeline.restarted()
+            elif at > 0:
+                version += 1
+                pipeline = _changed(pipeline, version, parts[: at + 1])
             emitted = [pipeline.feed(rows) for rows in part.batches]
             if part is parts[-1]:
                 emitted.append(pipeline.flush())
@@ -75,6 +77,18 @@ class MemoryEngine:
 
     def close(self) -> None:
         pass
+
+
+def _changed(pipeline: MemoryPipeline, version: int, parts: Sequence[Part]) -> MemoryPipeline:
+    """The pipeline of the last part, which goes on with the state of another query. parts: all so far. StateError as of a job."""
+    before, part = parts[-2:]
+    judgement = judge([shape_of(before.root)], [shape_of(part.root)], Terms.of(part.settings))
+    if judgement.verdict is Verdict.PARTIALLY and part.on_change == "refuse":
+        message = "the query has changed, and the state is of use to a part of the new one only"
+        help_ = "say `on_change: accept` or `on_change: backfill` in the step"
+        raise StateError.of("partial-change", f"{message}\n\n{as_text(judgement)}\n", help=help_)
+    history = joined([rows for each in parts[:-1] for rows in each.batches]) if part.on_change == "backfill" else None
+    return pipeline.changed(part.root, version, part.settings, history)
 
 
 def joined(batches: Sequence[Rows]) -> dict[str, pa.Table]:

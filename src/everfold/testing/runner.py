@@ -170,7 +170,13 @@ def _run_stream(
 
 
 def _part(bound: _Bound, batches: Sequence[Rows]) -> Part:
-    return Part(root=bound.root, settings=bound.settings, batches=tuple(batches), beside=bound.beside)
+    return Part(
+        root=bound.root,
+        settings=bound.settings,
+        batches=tuple(batches),
+        beside=bound.beside,
+        on_change=bound.step.on_change,
+    )
 
 
 def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:

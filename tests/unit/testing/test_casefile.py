@@ -53,7 +53,8 @@ cases:
       - expect: |
           k
           a
-      - rows:
+      - on_change: accept
+        rows:
           t: |
             k
             c
@@ -83,6 +84,7 @@ def test_layers_and_keys() -> None:
     assert one.rows["t"].table.cells() == [("a", "1")]
     assert two.rows["t"].table.cells() == [("c",)]
     assert two.sql.text == "SELECT k FROM t"
+    assert (one.on_change, two.on_change) == ("refuse", "accept")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,13 @@ def test_layers_and_keys() -> None:
             "    sql: SELECT k FROM t\n    expect: k\n",
             40,
             "expects something in each step",
+        ),
+        ("      - on_change: accept\n", "      - on_change: reset\n", 44, "is `refuse`, `accept` or `backfill`"),
+        (
+            "    steps:\n      - expect",
+            "    steps:\n      - on_change: accept\n        expect",
+            41,
+            "is for later steps",
         ),
         ("tables: |", "tables: [|", 2, "this is no YAML"),
     ],
