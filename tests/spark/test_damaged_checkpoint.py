@@ -83,3 +83,21 @@ def test_each_file_damaged_in_each_way(
     assert refused >= len(FILES)
     assert run().code == 0
     assert totals(folder) == WHOLE
+
+
+def test_killed_while_the_first_batch_was_being_planned(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(spark, monkeypatch, capsys)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sql").write_text(SCRIPT)
+    (tmp_path / "in").mkdir()
+    assert run("--suspend").code == 0
+    offsets = tmp_path / ".everfold" / "job" / "checkpoints" / "0" / "offsets"
+    assert not list(offsets.glob("[0-9]*"))
+    part = ".0.16575e12-bee4-47cf-8f4c-c59aa7079f54.tmp"
+    for name in (part, f".{part}.crc"):
+        (offsets / name).write_text("v2")
+    put(tmp_path, 0)
+    assert run().code == 0
+    assert totals(tmp_path) == WHOLE[:1]

@@ -20,6 +20,9 @@ from everfold.jobs.linking import link
 from everfold.jobs.soundness import is_sound, needed, newest, unfinished
 from everfold.spark.exchange import FLUSH, GIVE_AGAIN, RECALL, TICK
 
+_HALF_WRITTEN = ".*.tmp*"
+"""What Spark writes before it gives it its name, and the checksum of that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Control:
@@ -46,10 +49,15 @@ class Control:
     def repair(self) -> None:
         """Before a start: takes back control files that no planned batch has in it, so that none overtakes data.
 
-        A batch that a crash left planned runs again with the control files it was planned with; those stay.
-        Raises StateError `damaged-checkpoint`.
+        A batch that a crash left planned runs again with the control files it was planned with; those stay. What Spark had begun to write into its logs goes: a job
+        whose first batch was never planned would not start for it. Raises StateError `damaged-checkpoint`.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        for name in ("offsets", "commits"):
+            for part in (self.checkpoint / name).glob(_HALF_WRITTEN):
+                part.unlink()
+        if newest(self.checkpoint / "offsets") is None and any((self.checkpoint / "state").glob("*")):
+            raise damaged(self.checkpoint / "offsets")
         for file in needed(self.checkpoint):
             if not is_sound(file):
                 raise damaged(file)

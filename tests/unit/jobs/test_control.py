@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from everfold.errors import StateError
 from everfold.jobs.control import Control
 
 
@@ -45,6 +48,21 @@ def test_one_that_spark_never_saw_is_taken_back(tmp_path: Path) -> None:
     control.flush()
     control.repair()
     assert list((tmp_path / "control").iterdir()) == []
+
+
+def test_what_spark_had_begun_to_write_goes(tmp_path: Path) -> None:
+    control = control_of(tmp_path, planned=0, logged={})
+    part = ".8.16575e12-bee4-47cf-8f4c-c59aa7079f54.tmp"
+    for name in (part, f".{part}.crc"):
+        (tmp_path / "checkpoint" / "offsets" / name).write_text("v2\n{")
+    control.repair()
+    assert [each.name for each in (tmp_path / "checkpoint" / "offsets").iterdir()] == ["7"]
+
+
+def test_state_without_offsets_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint" / "state" / "0").mkdir(parents=True)
+    with pytest.raises(StateError, match="damaged-checkpoint"):
+        Control(tmp_path / "control", tmp_path / "checkpoint").repair()
 
 
 def test_a_new_job_has_nothing_to_repair(tmp_path: Path) -> None:
