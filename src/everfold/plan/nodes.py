@@ -14,7 +14,7 @@ from everfold.errors import Span, SqlError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.windows import Session, Window
-from everfold.types import BIGINT, TIMESTAMP3, DataType, Field, Schema, TimestampType
+from everfold.types import BIGINT, INT, TIMESTAMP3, DataType, Field, Schema, TimestampType
 from everfold.udf.function import PythonFunction
 
 
@@ -675,3 +675,6 @@ def is_stateful(node: Plan) -> TypeGuard[StatefulNode]:
 
 ROW_COUNT = BIGINT.as_nullable(False)
 """The type of COUNT."""
+_WHOLE = INT.as_nullable(False)
+ONE_ROW = Values(rows=((Literal(type=_WHOLE, value=0),),), fields=(Field(name="", type=_WHOLE),))
+"""One row of nothing to name."""

@@ -10,6 +10,7 @@ from sqlglot import exp
 from everfold.errors import Diagnostic, SqlError
 from everfold.plan.expressions import Call, Expr, InputRef, substitute, transform
 from everfold.plan.nodes import (
+    ONE_ROW,
     AggCall,
     Filter,
     GroupAggregate,
@@ -137,6 +138,8 @@ def group(
 def _plain(
     plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
 ) -> Grouped:
+    if not keys and not calls:
+        return Grouped(plan=ONE_ROW, keys=(), calls=())
     distinct_keys = tuple(dict.fromkeys(keys))
     ttl_ms = context.settings.state_ttl_ms or 0 if context.state_ttl_ms is None else context.state_ttl_ms
     made = GroupAggregate(input=plan, keys=distinct_keys, calls=tuple(calls), ttl_ms=ttl_ms, span=context.span(node))

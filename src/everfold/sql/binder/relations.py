@@ -9,11 +9,11 @@ from sqlglot import exp
 
 from everfold.errors import Diagnostic, SqlError
 from everfold.plan.expressions import Expr, references
-from everfold.plan.nodes import Filter, Join, JoinKind, Plan, Project, Table, Unnest, Values, time_attribute
+from everfold.plan.nodes import ONE_ROW, Filter, Join, JoinKind, Plan, Project, Table, Unnest, time_attribute
 from everfold.sql.binder.bounded import beside_stream, check_bounded
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
-from everfold.sql.binder.literals import truth, whole
+from everfold.sql.binder.literals import truth
 from everfold.sql.binder.scope import Relation, ScopeColumn
 from everfold.sql.binder.windows import bind_window_function
 from everfold.sql.catalog import CatalogView, local_name
@@ -28,8 +28,7 @@ def bind_from(node: exp.Select, context: Context) -> Relation:
     """The relation of FROM and its joins; without FROM one row of nothing to name."""
     source = node.args.get("from_")
     if source is None:
-        nothing = Values(rows=((whole(0),),), fields=(Field(name="", type=INT.as_nullable(False)),))
-        return Relation(plan=nothing, columns=())
+        return Relation(plan=ONE_ROW, columns=())
     relation = bind_item(source.this, context)
     for join in node.args.get("joins") or ():
         relation = _join(relation, join, context)
@@ -48,8 +47,7 @@ def bind_item(node: exp.Expression, context: Context) -> Relation:
         case exp.Values():
             relation = _query(node, context)
         case exp.Unnest():
-            one_row = Values(rows=((whole(0),),), fields=(Field(name="", type=INT.as_nullable(False)),))
-            return _unnest(Relation(plan=one_row, columns=()), node, context, outer=False)
+            return _unnest(Relation(plan=ONE_ROW, columns=()), node, context, outer=False)
         case exp.Lateral():
             raise context.unsupported("lateral", "LATERAL subqueries are not supported", node, "write a join")
         case TableFunction():
