@@ -74,15 +74,19 @@ class SourceStream:
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A lowered plan. `splits`: what its watermark is the minimum of; `guarded`: some rows are not to be computed with;
-    `forwards`: meta rows of an operator are among them; `changes`: rows have a kind; `inputs`: the operators that they come from, TABLES for tables."""
+    `changes`: rows have a kind; `inputs`: the operators that they come from, TABLES for tables."""
 
     frame: DataFrame
     schema: Schema
     splits: tuple[str, ...] = ()
     guarded: bool = False
-    forwards: bool = False
     changes: bool = False
     inputs: tuple[str, ...] = (TABLES,)
+
+    @property
+    def forwards(self) -> bool:
+        """Whether meta rows of an operator are among them."""
+        return self.inputs != (TABLES,)
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -251,9 +255,9 @@ class StreamLowering:
         for each in others:
             first = first.union(each)
         splits = tuple(split for each in streams for split in each.splits)
-        guarded, forwards = any(each.guarded for each in streams), any(each.forwards for each in streams)
+        guarded = any(each.guarded for each in streams)
         inputs = tuple(dict.fromkeys(name for each in streams for name in each.inputs))
-        return Stream(first, node.schema, splits, guarded, forwards, changes, inputs)
+        return Stream(first, node.schema, splits, guarded, changes, inputs)
 
     def _for_union(self, stream: Stream, changes: bool) -> DataFrame:
         """The stream with its only split's name on each row (in a union NULL would not say whose it is), and with kinds."""
@@ -305,7 +309,9 @@ class StreamLowering:
             _NO_PLACE,
             *([KIND] if changes else []),
         ]
-        return Stream(frame.selectExpr(*columns), operator.schema, (name,), True, True, changes, (name,))
+        return Stream(
+            frame.selectExpr(*columns), operator.schema, (name,), guarded=True, changes=changes, inputs=(name,)
+        )
 
     def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
         keys = operator.hash_columns
