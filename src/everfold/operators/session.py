@@ -29,7 +29,7 @@ from everfold.operators.runs import Runs
 from everfold.operators.zones import closed_until
 from everfold.plan.changelog import ORDER
 from everfold.plan.expressions import references
-from everfold.plan.nodes import WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session
 from everfold.state.heads import read_head, write_head
 from everfold.state.store import Store
@@ -102,6 +102,9 @@ class _Sessions(ABC):
         upto = END_OF_TIME if clock.flush and self._lateness_ms is None else self._complete(clock)
 
         items = self._new(prepared)
+        if self._node.time is TimeKind.PROCTIME and since != NO_WATERMARK:
+            # A clock that stepped back: no row is late, the rows count at the time that the clock had reached.
+            items = items.with_columns(pl.col("start").clip(since), pl.col("end").clip(since + self._gap_ms))
         touched = {part for part, end in earliest.items() if end <= upto}
         touched.update(items.select(_part(parts).unique()).to_series().to_list())
         old = [self._from_page(page) for part in touched for page in table.read(part)]

@@ -1,0 +1,60 @@
+"""Runs a job that is broken at a named call of a named function, and runs it again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HOOKS = Path(__file__).parent / "hooks"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Where a job is broken: before or after the n-th call of a function (`module:function`), counted over all processes."""
+
+    function: str
+    when: str
+    call: int = 1
+    action: str = "kill"
+
+
+class Plan:
+    """The fault of a folder's processes: see `hooks/sitecustomize.py`."""
+
+    def __init__(self, folder: Path, *functions: str) -> None:
+        self._file = folder / "fault"
+        self._functions = functions
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables of a process in which the functions can be broken."""
+        path = os.pathsep.join(filter(None, [str(HOOKS), os.environ.get("PYTHONPATH")]))
+        at = {"EVERFOLD_FAULT_AT": " ".join(self._functions), "EVERFOLD_FAULT_PLAN": str(self._file)}
+        return {**os.environ, "PYTHONPATH": path, **at}
+
+    def set(self, fault: Fault) -> None:
+        """Break the next process there."""
+        self.clear()
+        self._file.write_text(f"{fault.function} {fault.when} {fault.call} {fault.action}")
+
+    def clear(self) -> None:
+        """Break nothing."""
+        for suffix in ("", ".calls", ".done"):
+            Path(f"{self._file}{suffix}").unlink(missing_ok=True)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the fault has happened."""
+        return Path(f"{self._file}.done").exists()
+
+
+def start_job(folder: Path, plan: Plan, *options: str) -> subprocess.Popen[bytes]:
+    """Start `everfold run job.sql` in a process group of its own; its output is appended to `log.txt`."""
+    command = [sys.executable, "-m", "everfold", "run", "job.sql", "--state", "state", *options]
+    with (folder / "log.txt").open("ab") as out:
+        return subprocess.Popen(
+            command, cwd=folder, stdout=out, stderr=out, start_new_session=True, env=plan.environment
+        )
