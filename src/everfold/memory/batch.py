@@ -41,7 +41,7 @@ from everfold.plan.nodes import (
 from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
 from everfold.plan.windows import Session
 from everfold.sql.settings import Settings
-from everfold.types import TimestampType, physical
+from everfold.types import FloatingType, TimestampType, physical
 
 
 def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table], settings: Settings) -> str:
@@ -169,7 +169,9 @@ class _Query:
         return f"SELECT {', '.join([*columns, *parts])} FROM ({below})"
 
     def _key(self, key: Expr, columns: Sequence[str]) -> str:
-        return self.duck.text(key, columns)
+        """A grouping key; -0.0 and 0.0 are one key, shown as 0.0."""
+        text = self.duck.text(key, columns)
+        return f"({text} + CAST(0 AS {key.type.duckdb}))" if isinstance(key.type, FloatingType) else text
 
     def _grouped(self, below: str, calls: Sequence[AggCall], keys: int, more: Sequence[str]) -> str:
         """One row a group: keys, calls, and the columns `more` that are part of the key."""

@@ -1,0 +1,76 @@
+"""A pytest plugin that plants the defect named by EVERFOLD_PLANTED: see `test_laws_are_checked.py`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+
+from everfold.memory import pipeline
+from everfold.operators import clock, group, window
+from everfold.plan.changelog import KIND, RowKind
+
+
+def lose_a_row_per_batch(patch: pytest.MonkeyPatch) -> None:
+    feed = pipeline.MemoryPipeline.feed
+
+    def lossy(self: Any, rows: Any, now_ms: int | None = None) -> Any:
+        return feed(self, {name: table.slice(0, max(1, len(table) - 1)) for name, table in rows.items()}, now_ms)
+
+    patch.setattr(pipeline.MemoryPipeline, "feed", lossy)
+
+
+def retract_the_new_row(patch: pytest.MonkeyPatch) -> None:
+    changes = group.changes
+
+    def retract_wrongly(*arguments: Any, **named: Any) -> pl.DataFrame:
+        rows = changes(*arguments, **named)
+        back = pl.col(KIND) == RowKind.UPDATE_BEFORE.value
+        values = [name for name in rows.columns if not name.startswith("__")]
+        return rows.with_columns(
+            pl.when(back).then(pl.col(name).shift(-1)).otherwise(pl.col(name)).alias(name) for name in values
+        )
+
+    patch.setattr(group, "changes", retract_wrongly)
+
+
+def take_late_rows(patch: pytest.MonkeyPatch) -> None:
+    accepted = window.WindowOperator._accepted
+    patch.setattr(window.WindowOperator, "_accepted", lambda self, prepared, since: accepted(self, prepared, since - 1))
+
+
+def forget_the_watermark(patch: pytest.MonkeyPatch) -> None:
+    encode = clock.Clock.encode
+    lost = {"watermark": clock.NO_WATERMARK, "splits": {}}
+    patch.setattr(clock.Clock, "encode", lambda self: encode(self) | lost)
+
+
+def wait_for_idle_splits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(clock.Clock, "_idle", lambda self, seen: False)
+
+
+def round_averages_down(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pl.Expr, "truncdiv", pl.Expr.floordiv)
+
+
+DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    function.__name__: function
+    for function in (
+        lose_a_row_per_batch,
+        retract_the_new_row,
+        take_late_rows,
+        forget_the_watermark,
+        wait_for_idle_splits,
+        round_averages_down,
+    )
+}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def planted_defect() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        DEFECTS[os.environ["EVERFOLD_PLANTED"]](patch)
+        yield

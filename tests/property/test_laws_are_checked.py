@@ -1,0 +1,37 @@
+"""A law that nothing checks holds no one to it: with a defect planted in the engine, the test of the law fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+LAWS = {
+    "lose_a_row_per_batch": "property/test_memory.py::test_stream_is_batch",
+    "retract_the_new_row": "property/test_groups.py::test_after_every_batch_the_result_is_that_of_the_surviving_rows",
+    "take_late_rows": "property/test_windows.py::test_one_row_a_batch_is_flink_with_late_rows",
+    "forget_the_watermark": "property/test_windows.py::test_one_row_a_batch_is_flink_with_late_rows",
+    "wait_for_idle_splits": "unit/operators/test_clock.py",
+    "round_averages_down": "property/test_groups.py::test_every_function_follows_changes",
+}
+"""By planted defect (`planted.py`): the test that has to notice it."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defect", LAWS)
+def test_a_planted_defect_is_noticed(defect: str, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "EVERFOLD_PLANTED": defect,
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])),
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "property.planted", str(TESTS / LAWS[defect])]
+    done = subprocess.run(command, cwd=TESTS.parent, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 1, done.stdout
+    assert "1 failed" in done.stdout, done.stdout
+    assert "assert" in done.stdout.lower(), done.stdout
