@@ -1,0 +1,86 @@
+"""What a job and the processes below it hold: memory, open files, threads; read from /proc."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Seconds since the start; megabytes (pages that processes share count once); open files; threads."""
+
+    at_s: float
+    memory_mb: float
+    open_files: int
+    threads: int
+
+
+@dataclass
+class Sampler:
+    """Samples the process tree of a process every `every_s` seconds until it ends, or until `stop`."""
+
+    pid: int
+    every_s: float = 1.0
+    samples: list[Sample] = field(default_factory=list)
+
+    def __enter__(self) -> Sampler:
+        self._started, self._ended = time.monotonic(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def peak_mb(self) -> float:
+        """The most memory that was held at a time."""
+        return max(sample.memory_mb for sample in self.samples)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self.every_s):
+            pids = descendants(self.pid)
+            found = [each for each in map(_measure, pids) if each is not None]
+            if found:
+                memory, files, threads = (sum(column) for column in zip(*found, strict=True))
+                self.samples.append(Sample(time.monotonic() - self._started, memory, int(files), int(threads)))
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all below it."""
+    parents: dict[int, int] = {}
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parents[int(each.name)] = int((each / "stat").read_text().rpartition(")")[2].split()[1])
+    found, frontier = [pid], {pid}
+    while frontier:
+        frontier = {child for child, parent in parents.items() if parent in frontier}
+        found += frontier
+    return found
+
+
+def fit_growth(samples: Sequence[Sample], values: Sequence[float]) -> float:
+    """How much a straight line through the values grows from the first sample to the last, as a share of where it begins."""
+    times = [sample.at_s for sample in samples]
+    mean_time, mean = sum(times) / len(times), sum(values) / len(values)
+    slope = sum((at - mean_time) * (value - mean) for at, value in zip(times, values, strict=True)) / sum(
+        (at - mean_time) ** 2 for at in times
+    )
+    begin = mean + slope * (times[0] - mean_time)
+    return slope * (times[-1] - times[0]) / begin
+
+
+def _measure(pid: int) -> tuple[float, int, int] | None:
+    proc = Path("/proc") / str(pid)
+    try:
+        lines = (proc / "smaps_rollup").read_text().splitlines()
+        pss_kb = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        return pss_kb / 1024, len(list((proc / "fd").iterdir())), len(list((proc / "task").iterdir()))
+    except (OSError, StopIteration):
+        return None

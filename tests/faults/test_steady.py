@@ -1,0 +1,76 @@
+"""A job that runs on and on: memory, open files and threads do not grow, and every window that comes out is right."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from faults.sampling import Sampler, fit_growth
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+MINUTES = float(os.environ.get("EVERFOLD_STEADY_MINUTES", "10"))
+ROWS_PER_FILE, KEYS = 2000, 500
+SCRIPT = """
+CREATE TABLE click (clicked TIMESTAMP(3), page STRING, n INT, WATERMARK FOR clicked AS clicked)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'source.monitor-interval' = '200 ms');
+CREATE TABLE windows (window_start TIMESTAMP(3), clicks BIGINT, people BIGINT)
+WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
+CREATE TABLE nothing (page STRING, n BIGINT) WITH ('connector' = 'blackhole');
+EXECUTE STATEMENT SET BEGIN
+INSERT INTO windows SELECT window_start, COUNT(*), COUNT(DISTINCT page)
+FROM TUMBLE(TABLE click, DESCRIPTOR(clicked), INTERVAL '10' SECOND) GROUP BY window_start, window_end;
+INSERT INTO nothing SELECT page, SUM(CAST(n AS BIGINT)) FROM click GROUP BY page;
+END;
+"""
+
+
+def add_file(folder: Path, number: int) -> Counter[str]:
+    """A file with two seconds of event time; the clicks by window of ten seconds."""
+    seconds = [number * 2 + at * 2 // ROWS_PER_FILE for at in range(ROWS_PER_FILE)]
+    stamps = [time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(1_577_836_800 + second)) for second in seconds]
+    rows = ({"clicked": stamp, "page": f"p{at % KEYS}", "n": at} for at, stamp in enumerate(stamps))
+    hidden = folder / "in" / f".{number}.json"
+    hidden.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    hidden.rename(folder / "in" / f"{number}.json")
+    return Counter(stamp[:-1] + "0" for stamp in stamps)
+
+
+def test_nothing_grows(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "job.sql").write_text(SCRIPT)
+    command = [sys.executable, "-m", "everfold", "run", "job.sql", "--state", "state", "--master", "local[2]"]
+    expected: Counter[str] = Counter()
+    log = tmp_path / "log.txt"
+    with log.open("wb") as out:
+        job = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out, start_new_session=True)
+    ends_at, number = time.monotonic() + MINUTES * 60, 0
+    with Sampler(job.pid) as sampler:
+        while time.monotonic() < ends_at:
+            assert job.poll() is None, log.read_text()
+            expected += add_file(tmp_path, number)
+            number += 1
+            time.sleep(1.0)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=300) == 0, log.read_text()
+    files = [file for file in (tmp_path / "out").glob("part-*") if file.is_file()]
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    found = {row["window_start"].replace("T", " ")[:19]: (row["clicks"], row["people"]) for row in rows}
+    assert len(found) == len(rows) > 0
+    assert found == {start: (expected[start], KEYS) for start in found}
+    # The first third is left out: the JVM compiles, caches fill, and Spark keeps its last hundred batches.
+    steady = sampler.samples[len(sampler.samples) // 3 :]
+    growth = {
+        "memory": fit_growth(steady, [sample.memory_mb for sample in steady]),
+        "open files": fit_growth(steady, [sample.open_files for sample in steady]),
+        "threads": fit_growth(steady, [sample.threads for sample in steady]),
+    }
+    print(f"{len(sampler.samples)} samples, at most {sampler.peak_mb:,.0f} MB, growth {growth}")
+    assert max(growth.values()) < 0.1, growth
