@@ -10,11 +10,27 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from everfold.connectors.contract import KIND, BatchId, LocalSink, OptionValues, Past, Role, SinkContext, columns_of
+from everfold.connectors.contract import (
+    KIND,
+    Applied,
+    BatchId,
+    LocalSink,
+    OptionValues,
+    Past,
+    Role,
+    SinkContext,
+    columns_of,
+)
 from everfold.connectors.kafka.before import Before
 from everfold.connectors.kafka.client import Client, group_of, kafka_error, own_settings
 from everfold.connectors.kafka.connector import SERVERS, key_columns, key_format, topics, value_columns, value_format
-from everfold.connectors.kafka.transaction import OutgoingRecord, SinkFenced, TransactionalSink
+from everfold.connectors.kafka.transaction import (
+    OutgoingRecord,
+    SinkFenced,
+    TransactionalSink,
+    group_name,
+    read_applied,
+)
 from everfold.connectors.netting import last_by_key
 from everfold.connectors.troubles import os_trouble, trouble
 from everfold.errors import StateError
@@ -50,7 +66,13 @@ class KafkaSink(LocalSink):
     def write(self, rows: pa.Table, batch: BatchId) -> None:
         """Writes the batch, unless the topic has it."""
         with self._turn, self._guarded():
-            self._opened(batch).apply(batch.epoch, batch.batch, self._records(rows))
+            self._opened(batch).apply(batch.epoch, batch.batch, self._records(rows), batch.digest)
+
+    def last_applied(self, job: str, sink: str) -> Applied | None:
+        """Return what the committed mark says."""
+        with self._guarded():
+            group = group_name(self.options.text("sink.transactional-id-prefix"), job, sink)
+            return read_applied(self.options.text(SERVERS), topics(self.options)[0], group, own_settings(self.options))
 
     def look_back(self, past: Past) -> None:
         """Newer records of a key take the place of older ones. The keys that are there are noted before the first batch."""
@@ -106,7 +128,7 @@ class KafkaSink(LocalSink):
         if self._open is None:
             self._open = self._connected(batch)
             before = None if self._past is None else self._before(self._past)
-            if before is not None and self._open.applied.epoch < batch.epoch:
+            if before is not None and (self._open.applied is None or self._open.applied.epoch < batch.epoch):
                 before.begin()
         return self._open
 
