@@ -55,7 +55,12 @@ def table(kind: str, request: pytest.FixtureRequest) -> tuple[str, Callable[[], 
         topic = f"killed-{time.time_ns()}"
         broker.create_topic(topic)
         formats = {"key.format": "raw", "value.format": "json"} if upsert else {"format": "json"}
-        options = {"connector": kind, "topic": topic, "properties.bootstrap.servers": broker.bootstrap_servers, **formats}
+        options = {
+            "connector": kind,
+            "topic": topic,
+            "properties.bootstrap.servers": broker.bootstrap_servers,
+            **formats,
+        }
 
         def content() -> Rows:
             rows = [json.loads(each.value) for each in broker.consume(topic) if each.value is not None]

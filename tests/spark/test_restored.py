@@ -327,7 +327,8 @@ def test_a_missing_part_of_a_job_folder_is_refused(run: Run, request: pytest.Fix
         assert (done.code, error_of(done).partition("]")[0]) == (1, f"error[{code}"), (gone, done.err)
         assert job.content() == before
     restore("kept")
-    (checkpoint / "commits" / "2").unlink()  # one that Spark runs again
+    for name in ("2", ".2.crc"):  # of a batch that Spark runs again
+        (checkpoint / "commits" / name).unlink()
     job.well()
     assert job.content() == job.expected
 
