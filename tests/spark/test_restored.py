@@ -18,7 +18,6 @@ from postgres import Database
 from spark.running import Done, Run, runner
 
 from everfold.cli.main import everfold
-from everfold.jobs.routing import Router
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,8 +130,9 @@ def rollback(*options: str) -> Result:
 
 
 def restore(copy: str) -> None:
-    shutil.rmtree("state")
-    shutil.copytree(copy, "state")
+    """Puts a copy of the job folder in place. What Spark's threads of an earlier run still write goes to the folder that is moved away."""
+    Path("state").rename(f"left-{time.time_ns()}")
+    shutil.copytree(copy, "state", dirs_exist_ok=True)
 
 
 def parts(folder: str) -> dict[str, bytes]:
@@ -223,52 +223,30 @@ def test_a_backup_of_1_2_and_20_batches_ago_is_refused(
 @pytest.mark.slow
 @pytest.mark.parametrize("sink", [files, jdbc, kafka])
 def test_a_batch_that_read_other_input_is_refused(
-    run: Run, request: pytest.FixtureRequest, sink: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    run: Run, request: pytest.FixtureRequest, sink: Callable[..., Any]
 ) -> None:
-    """Two copies of a job plan the same number over other input, both before the table has it."""
+    """As of two copies of a job folder that have both run: the number is the same, and the file is not."""
     job = Job(run, *sink(request))
-    job.put(1)
+    job.put(2)
     job.well()
-    job.put(1)
-
-    def dies(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Router, "_id", dies)
-        job.run()
-    shutil.copytree("state", "planned")
-    file = max(Path("in").glob("*"))
-    file.rename("later")
-    restore("planned")
-    for log in ("offsets/1", "offsets/.1.crc"):
-        Path("state/checkpoints/0", log).unlink()
-    shutil.rmtree("state/checkpoints/0/sources")
-    shutil.copytree("planned/checkpoints/0/sources", "state/checkpoints/0/sources")
-    for log in Path("state/checkpoints/0/sources").glob("t_*/*1*"):
-        log.unlink()
-    Path("state/last_batch.json").write_text('{"epoch": 0, "batch": 0}')
-    job.rows = job.rows[:2]
-    job.put(1)
-    other = max(Path("in").glob("*"))
-    other.rename(other.with_name("other.json"))
-    job.well()
-    shutil.copytree("state", "other")
     before = job.content()
-    restore("planned")
-    Path("later").rename(file)
+    (log,) = Path("state/checkpoints/0/sources").glob("t_*/1")
+    log.write_text(log.read_text().replace("001.json", "other.json"))
+    log.with_name(".1.crc").unlink()
     done = job.run()
     assert done.code == 1
-    assert "its batch 1 read other input than batch 1 of the job's checkpoint" in error_of(done)
+    assert (
+        "table `o` is ahead of the job: its batch 1 read other input than batch 1 of the job's checkpoint"
+        in error_of(done)
+    )
     assert job.content() == before
-    restore("other")
-    file.unlink()
+    log.write_text(log.read_text().replace("other.json", "001.json"))
     job.well()
     assert job.content() == before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sink", [files, jdbc, jdbc_upsert, kafka, upsert_kafka])
+@pytest.mark.parametrize("sink", [files, jdbc_upsert, kafka])
 def test_a_backup_from_before_a_change_is_refused(
     run: Run, request: pytest.FixtureRequest, sink: Callable[..., Any]
 ) -> None:
@@ -351,7 +329,7 @@ def test_a_batch_is_not_run_in_the_folder_of_a_stream(run: Run, request: pytest.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sink", [files, jdbc])
+@pytest.mark.parametrize("sink", [files, jdbc, kafka])
 def test_a_second_job_with_the_same_query_is_reported(
     run: Run, request: pytest.FixtureRequest, sink: Callable[..., Any]
 ) -> None:

@@ -28,6 +28,8 @@ from everfold.connectors.kafka.transaction import (
     OutgoingRecord,
     SinkFenced,
     TransactionalSink,
+    Writer,
+    find_other_writer,
     group_name,
     read_applied,
 )
@@ -73,6 +75,20 @@ class KafkaSink(LocalSink):
         with self._guarded():
             group = group_name(self.options.text("sink.transactional-id-prefix"), job, sink)
             return read_applied(self.options.text(SERVERS), topics(self.options)[0], group, own_settings(self.options))
+
+    def written_by_others(self, job: str) -> str | None:
+        """Return the folder of another job by the committed marks. Newer records of a key take the place of older ones."""
+        if self.upsert or not self.context.query:
+            return None
+        prefix, query = self.options.text("sink.transactional-id-prefix"), self._writer.query
+        servers, (topic, *_) = self.options.text(SERVERS), topics(self.options)
+        with self._guarded():
+            return find_other_writer(servers, topic, prefix, job, query, own_settings(self.options))
+
+    @property
+    def _writer(self) -> Writer:
+        folder = self.context.job_folder
+        return Writer(self.context.query[:16], "" if folder is None else str(folder))
 
     def look_back(self, past: Past) -> None:
         """Newer records of a key take the place of older ones. The keys that are there are noted before the first batch."""
@@ -149,6 +165,7 @@ class KafkaSink(LocalSink):
             sink=batch.sink,
             options=own_settings(self.options),
             prefix=self.options.text("sink.transactional-id-prefix"),
+            writer=self._writer if self.context.query else None,
         )
 
     def _records(self, rows: pa.Table) -> Iterator[OutgoingRecord]:

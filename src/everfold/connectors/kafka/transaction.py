@@ -1,7 +1,7 @@
 """Writing a batch to Kafka exactly once, from the driver.
 
 A batch's records and the mark that says "this batch is in" are one Kafka transaction. The mark is the committed offset of a consumer
-group that nobody consumes with: `batch + 1` at partition 0 of the sink's topic, the epoch and the batch's digest in its metadata. After a crash the next
+group that nobody consumes with: `batch + 1` at partition 0 of the sink's topic, the epoch, the batch's digest and the writer in its metadata. After a crash the next
 producer of the same `transactional.id` fences the last one, which ends an open transaction, and then reads the mark: what it
 names is in the topic as a whole, everything behind it not at all. Readers need `isolation.level = read_committed`.
 
@@ -18,7 +18,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 from everfold.connectors.applied import Applied, BatchId, is_applied
 
@@ -32,6 +40,8 @@ REQUEST_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 5.0
 TOPIC_TIMEOUT_S = 3.0
 ANY_PARTITION = -1
+_METADATA_CHARACTERS = 1000
+"""Brokers take 4,096 bytes of it."""
 _OF_CONSUMERS = ("isolation.level",)
 """Properties that a producer does not have, and warns of."""
 
@@ -46,6 +56,13 @@ class OutgoingRecord(NamedTuple):
     partition: int | None = None
     timestamp_ms: int | None = None
     headers: Headers = ()
+
+
+class Writer(NamedTuple):
+    """Who writes: a hash of the query, without spaces, and the job's folder."""
+
+    query: str
+    folder: str
 
 
 class SinkFenced(Exception):
@@ -67,8 +84,9 @@ class TransactionalSink:
         sink: str,
         options: Mapping[str, str] | None = None,
         prefix: str = "everfold",
+        writer: Writer | None = None,
     ) -> None:
-        self._topic = topic
+        self._topic, self._writer = topic, writer
         self._job, self._sink = job, sink
         name = group_name(prefix, job, sink)
         said = {key: value for key, value in (options or {}).items() if key not in _OF_CONSUMERS}
@@ -187,7 +205,9 @@ class TransactionalSink:
 
     def _mark(self, mark: Applied) -> None:
         """Make the mark part of the open transaction."""
-        offset = TopicPartition(self._topic, 0, mark.batch + 1, f"{mark.epoch} {mark.digest}".rstrip())
+        writer = "" if self._writer is None else f" {self._writer.query} {self._writer.folder}"
+        metadata = f"{mark.epoch} {mark.digest}{writer}".rstrip()[:_METADATA_CHARACTERS]
+        offset = TopicPartition(self._topic, 0, mark.batch + 1, metadata)
         group = self._group.consumer_group_metadata()
         _retrying(lambda timeout: self._producer.send_offsets_to_transaction([offset], group, timeout))
 
@@ -218,8 +238,28 @@ def _read_mark(group: Consumer, topic: str) -> Applied | None:
         raise KafkaException(committed.error)
     if committed.offset < 0:
         return None
-    epoch, _, digest = (committed.metadata or "0").partition(" ")
+    epoch, digest, *_ = [*(committed.metadata or "0").split(" "), ""]
     return Applied(int(epoch), committed.offset - 1, digest)
+
+
+def find_other_writer(
+    bootstrap_servers: str, topic: str, prefix: str, job: str, query: str, options: Mapping[str, str]
+) -> str | None:
+    """Return the folder of another job that has written the result of the same query to a topic, by the marks; None for none, or if the brokers do not let us list them."""
+    admin = AdminClient({**options, "bootstrap.servers": bootstrap_servers}, logger=log)
+    with contextlib.suppress(KafkaException):
+        groups = admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result().valid
+        names = [each.group_id for each in groups if each.group_id.startswith(f"{prefix}.")]
+        for name in names:
+            if name.startswith(f"{prefix}.{job}."):
+                continue
+            asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0)])
+            (answer,) = admin.list_consumer_group_offsets([asked], request_timeout=REQUEST_TIMEOUT_S).values()
+            for each in answer.result().topic_partitions:
+                parts = (each.metadata or "").split(" ", 3)
+                if each.offset >= 0 and len(parts) == 4 and parts[2] == query:
+                    return str(parts[3])
+    return None
 
 
 def _retrying(step: Callable[[float], T]) -> T:
