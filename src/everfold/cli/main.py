@@ -282,9 +282,14 @@ def history(folder: Path, format_: Any) -> None:
 
 @everfold.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.argument("version", type=int)
+@click.argument("version", type=int, required=False)
+@click.option(
+    "--restored",
+    is_flag=True,
+    help="Instead of a version: FOLDER was restored from an older copy. Resume from its checkpoint, though the tables hold later batches.",
+)
 @_sink_duplicates
-def rollback(folder: Path, version: int, sink_duplicates: str) -> None:
+def rollback(folder: Path, version: int | None, restored: bool, sink_duplicates: str) -> None:
     """Take the job in FOLDER back to VERSION of its query: to the state that it had then, and to its place in the input.
 
     Says what becomes of its tables, and is quick: no Spark is started. The next `everfold run` with that version's script goes on from there.
@@ -293,9 +298,14 @@ def rollback(folder: Path, version: int, sink_duplicates: str) -> None:
     \b
     everfold history /var/lib/orders
     everfold rollback /var/lib/orders 0
+    everfold rollback /var/lib/orders --restored
     """
     from everfold.cli import rollback as command
 
+    if version is None and not restored:
+        raise click.MissingParameter(param_type="argument", param_hint="'VERSION'")
+    if version is not None and restored:
+        raise click.UsageError("--restored goes back to the current version: it takes no VERSION")
     command.rollback(folder, version, duplicates=sink_duplicates == "accept")
 
 

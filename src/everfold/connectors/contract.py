@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.again import Again, Past
+from everfold.connectors.applied import Applied, BatchId
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option
 from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature
 from everfold.plan.changelog import KIND, ChangelogMode
@@ -33,6 +34,7 @@ __all__ = [
     "KIND",
     "SPLIT",
     "Again",
+    "Applied",
     "BatchId",
     "ClusterSink",
     "Connector",
@@ -95,7 +97,8 @@ class SourceContext:
 class SinkContext:
     """Where a sink runs.
 
-    `name` is the sink's name within the job. Without a job folder nothing is remembered from one run to the next.
+    `name` is the sink's name within the job. Without a job folder nothing is remembered from one run to the next. query: a hash of what is written
+    into the table, empty if nobody needs to know.
     """
 
     name: str
@@ -104,21 +107,12 @@ class SinkContext:
     settings: Settings | None = None
     job_folder: Path | None = None
     spark: SparkSession | None = None
+    query: str = ""
 
     @property
     def records(self) -> Path | None:
         """The folder for what the sink has applied, None without a job folder."""
         return None if self.job_folder is None else self.job_folder / "sinks" / self.name
-
-
-@dataclass(frozen=True, slots=True)
-class BatchId:
-    """Names a batch for ever: Spark's batch numbers begin anew with each epoch of a job."""
-
-    job: str
-    sink: str
-    epoch: int
-    batch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +233,16 @@ class _Sink:
     def notes(self) -> tuple[str, ...]:
         """Sentences for the author of the table."""
         return self.options.notes
+
+    def last_applied(self, job: str, sink: str) -> Applied | None:
+        """Return the last batch of a job that the table holds, under the name that the sink had; None for none, or if the table keeps no record. Called
+        after `prepare`; changes nothing."""
+        return None
+
+    def written_by_others(self, job: str) -> str | None:
+        """Return the folder of another job that has written the rows of the same query into the table, where they add up; None for none, or if the table
+        keeps no record. Called after `prepare`; changes nothing."""
+        return None
 
     def look_back(self, past: Past) -> None:
         """Called after `prepare`, at every start of a job that has been another one: what batches have written that do not count any more

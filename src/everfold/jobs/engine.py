@@ -17,13 +17,15 @@ from everfold.connectors.registry import connector_of
 from everfold.jobs import Finished
 from everfold.jobs.backfill import Backfill
 from everfold.jobs.batch_job import run_batch
+from everfold.jobs.batch_log import last_batch
 from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.change import Decide, refuse
-from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.folder import JobFolder, Manifest, fingerprint
 from everfold.jobs.going_back import Consent, check_duplicates, sink_name, told
 from everfold.jobs.naming import operators_of
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Target
+from everfold.jobs.sink_checks import check_not_behind, note_other_jobs, refuse_batch
 from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.stored_pages import reading_session
@@ -187,6 +189,9 @@ class Engine:
         try:
             streaming = settings.streaming and not all(is_constant(root.input) for root in roots)
             partitions = self.partitions(settings)
+            if not streaming:
+                refuse_batch(folder.path)
+            is_new = streaming and folder.manifest() is None
             if streaming:
                 plan = "\n".join(explain(root) for root in roots)
                 buckets = self.buckets(partitions)
@@ -216,6 +221,10 @@ class Engine:
             sources = Sources(spark, base_folder, settings, folder.path, self.externals)
             for target in targets:
                 target.sink.prepare()
+            if streaming and not is_new:
+                check_not_behind(folder, manifest, targets)
+            if streaming and last_batch(folder.path) is None:
+                note_other_jobs(manifest, targets, consent.note)
             if not streaming:
                 epoch = time.time_ns()
                 job = folder.path.name
@@ -335,6 +344,7 @@ class Engine:
                 settings=settings,
                 job_folder=folder.path,
                 spark=spark,
+                query=fingerprint([root], settings.local_time_zone) if settings.streaming else "",
             )
             sink = connector_of(root.table).sink(context)
         return Target(name, sink, len(root.input.schema))

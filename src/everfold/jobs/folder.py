@@ -2,6 +2,7 @@
 
 manifest.json        every version of the query; names the current checkpoint, so a switch is one atomic write
 checkpoints/<epoch>/ Spark's checkpoint
+last_batch.json      epoch and number of the last batch that the sinks were given (`batch_log`)
 control/             control files: flush, tick, past
 backfill/<version>/  what the version's first batch is told of the past
 sinks/               what sinks have applied, and which keys there were when a version began
@@ -32,6 +33,8 @@ from everfold.connectors.again import Past
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
 from everfold.files import write_atomically
+from everfold.jobs.batch_log import NAME as LAST_BATCH
+from everfold.jobs.batch_log import check_complete, last_batch
 from everfold.jobs.change import (
     Decide,
     OnChange,
@@ -58,9 +61,11 @@ from everfold.secrets import without_secrets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MANIFEST_FORMAT = 3
-"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `filled`, `again` and `sources`. Earlier formats, without them, are read too."""
+MANIFEST_FORMAT = 4
+"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `filled`, `again` and `sources`; 4: with a checksum. Earlier formats, without them, are read too."""
+_CHECKED_SINCE = 4
 _JVM_LOCK_PATIENCE_S = 10.0
+_DIGITS_OF_TIME = 15
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
 
@@ -243,11 +248,26 @@ class Manifest:
                     f"`{path}` was written by a newer everfold (format {parsed['format']}, this one reads {MANIFEST_FORMAT})",
                     help="run it with that everfold, or start with a new --state folder",
                 )
-            found = _members(cls, parsed)
+            found = _members(cls, _checked(parsed))
             versions = tuple(_version(each) for each in found["versions"])
             return cls(**{**found, "versions": versions, "format": MANIFEST_FORMAT})
         except (ValueError, TypeError) as error:
             raise _damaged(f"`{path}` is no manifest: {error}") from error
+
+
+def checksum_of(members: dict[str, Any]) -> str:
+    """Return the checksum of a manifest, from its members in JSON."""
+    text = json.dumps({name: value for name, value in members.items() if name != "checksum"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _checked(parsed: Any) -> Any:
+    """Return the members of a manifest without its checksum. ValueError when that does not match; manifests of earlier formats have none."""
+    if not isinstance(parsed, dict) or ("checksum" not in parsed and parsed.get("format", 1) < _CHECKED_SINCE):
+        return parsed
+    if parsed.get("checksum") != checksum_of(parsed):
+        raise ValueError("its checksum does not match: it was damaged, or changed by hand")
+    return {name: value for name, value in parsed.items() if name != "checksum"}
 
 
 def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
@@ -392,12 +412,36 @@ class JobFolder:
         try:
             text = self.manifest_path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            if (self.path / "checkpoints").exists():
-                raise _damaged(f"`{self.manifest_path}` is missing, and the job's checkpoints are there") from None
+            left = next(self._left_behind(), None)
+            if left is not None:
+                raise _damaged(f"`{self.manifest_path}` is missing, and the job's `{left}` is there") from None
             return None
         except (OSError, UnicodeDecodeError) as error:
             raise _damaged(f"`{self.manifest_path}` is no manifest: {error}") from error
         return Manifest.parse(text, self.manifest_path)
+
+    def _left_behind(self) -> Iterator[str]:
+        """What only a streaming job that has started leaves in its folder. A batch in the folder leaves records of sinks too, under the time as its epoch."""
+        yield from (name for name in ("checkpoints", LAST_BATCH) if (self.path / name).exists())
+        for record in sorted((self.path / "sinks").glob("*/*-*.json")):
+            if record.name[0].isdigit() and len(record.name.partition("-")[0]) < _DIGITS_OF_TIME:
+                yield str(record.relative_to(self.path))
+
+    def check_complete(self, manifest: Manifest) -> None:
+        """Refuse a checkpoint that lacks batches which the job has run. Raises StateError `damaged-checkpoint`."""
+        check_complete(self.checkpoint(manifest.current), self._expected_batch(manifest))
+
+    def _expected_batch(self, manifest: Manifest) -> int:
+        """The last batch that the current checkpoint must have planned, -1 for none: that which the sinks were given last, in this epoch or in the one that it was copied from."""
+        ran, version = last_batch(self.path), manifest.version
+        if ran is not None and ran[0] == version.epoch:
+            return ran[1]
+        if version.back_after is not None:
+            return version.back_after
+        line = manifest.line(version)
+        if ran is not None and len(line) > 1 and ran[0] == line[1][0].epoch:
+            return ran[1]
+        return -1
 
     def before(self, manifest: Manifest) -> Version | None:
         """The version that a manifest is to take the place of; None if it is settled already."""
@@ -407,7 +451,9 @@ class JobFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """Puts a manifest in place."""
         with self._writing():
-            write_atomically(self.manifest_path, json.dumps(asdict(manifest), indent=2) + "\n")
+            members = json.loads(json.dumps(asdict(manifest)))
+            text = json.dumps({**members, "checksum": checksum_of(members)}, indent=2)
+            write_atomically(self.manifest_path, text + "\n")
 
     def open(
         self,
@@ -440,6 +486,7 @@ class JobFolder:
         elif known.version.fingerprint != mark or (refresh and not self._begins(known.version)):
             return self._changed(known, roots, zone, sql, plan, mark, terms, decide, refresh)
         else:
+            self.check_complete(known)
             sources = known.version.sources or source_notes(roots, known.version.operators)
             current = replace(known.version, sinks=sink_notes(roots), sources=sources)
             known = replace(
@@ -473,6 +520,7 @@ class JobFolder:
             made = going_on([], roots, 0)
             version = _new_version(number, epoch, mark, zone, sql, plan, made)
             return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
+        self.check_complete(known)
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
         if not reset and self._awaits(last):

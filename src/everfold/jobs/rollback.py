@@ -18,8 +18,9 @@ from everfold.jobs.going_back import check_duplicates, told
 from everfold.jobs.soundness import is_sound, needed, newest_batch
 
 
-def roll_back(path: Path, number: int, *, duplicates: bool, say: Callable[[str], None]) -> Version:
-    """Makes a version's query and state the job's current ones again, as a new version; that one.
+def roll_back(path: Path, number: int | None, *, duplicates: bool, say: Callable[[str], None]) -> Version:
+    """Makes a version's query and state the job's current ones again, as a new version; that one. number: None for the current version of a folder that was restored
+    from an older copy: what the tables hold of batches that its checkpoint does not know is of an epoch then that the job has left.
 
     duplicates: rows may be in a table twice. say: told what becomes of the job's tables, before anything is done. UsageError `no-job`, `no-version`,
     StateError `current-version`, `checkpoint-gone`, `damaged-checkpoint`, `sink-duplicates`, `job-is-running`, ConnectorError `disk-full` and its like.
@@ -29,11 +30,11 @@ def roll_back(path: Path, number: int, *, duplicates: bool, say: Callable[[str],
     folder.lock()
     try:
         manifest = manifest_of(path)
-        wanted = manifest.numbered(number)
-        if wanted == manifest.version:
+        wanted = manifest.version if number is None else manifest.numbered(number)
+        if number is not None and wanted == manifest.version:
             raise StateError.of("current-version", f"version {number} is the current one: there is nothing to do")
         checkpoint = folder.checkpoint(wanted.epoch)
-        _check_there(checkpoint, number)
+        _check_there(checkpoint, wanted.number)
         for line in consequences(manifest, wanted):
             say(line)
         check_duplicates(wanted.sinks, accepted=duplicates)

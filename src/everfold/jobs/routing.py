@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink
+from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.contract import Stats
 from everfold.plan.changelog import AGAIN, GONE, ORDER, RowKind
@@ -61,12 +62,12 @@ def tagged(streams: Sequence[Stream]) -> DataFrame:
 class Router:
     """The `foreachBatch` of a job.
 
-    `job` and `epoch` name the batch for the sinks. `progress` is called after each batch. `failure` holds what a sink raised: Spark
+    `job` and `log` name the batch for the sinks. `progress` is called after each batch. `failure` holds what a sink raised: Spark
     would only keep its text.
     """
 
     job: str
-    epoch: int
+    log: BatchLog
     targets: Sequence[Target]
     has_operators: bool
     progress: Callable[[Progress], None] | None = None
@@ -76,6 +77,7 @@ class Router:
     rows_out: int = 0
     batches: int = 0
     seen_batch: int = -1
+    digest: str = ""
     dropped: dict[str, int] = field(default_factory=dict)
     last_batch_at: float = field(default_factory=time.monotonic)
     idle: threading.Event = field(default_factory=threading.Event)
@@ -83,6 +85,7 @@ class Router:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self.idle.clear()
         try:
+            self.digest = self.log.begin(batch)
             if all(isinstance(target.sink, LocalSink) for target in self.targets):
                 self._collected(frame, batch)
             elif len(self.targets) == 1 and not self.has_operators:
@@ -134,7 +137,7 @@ class Router:
 
         table = pa.Table.from_arrays(columns, names=[*(physical(position) for position in range(target.width)), KIND])
         self.rows_out += table.num_rows
-        target.sink.write(table, BatchId(self.job, target.name, self.epoch, batch))
+        target.sink.write(table, self._id(target, batch))
 
     @staticmethod
     def _in_order(rows: pa.Table, target: Target, at: int) -> pa.Table:
@@ -150,8 +153,11 @@ class Router:
     def _cluster(self, frame: DataFrame, target: Target, at: int, batch: int) -> None:
         assert isinstance(target.sink, ClusterSink)
         columns = [f"t{at}_{physical(position)} AS {physical(position)}" for position in range(target.width)]
-        written = target.sink.write(frame.selectExpr(*columns, KIND), BatchId(self.job, target.name, self.epoch, batch))
+        written = target.sink.write(frame.selectExpr(*columns, KIND), self._id(target, batch))
         self.rows_out += written or 0
+
+    def _id(self, target: Target, batch: int) -> BatchId:
+        return BatchId(self.job, target.name, self.log.epoch, batch, self.digest)
 
     def _report(self, forwarded: Sequence[bytes]) -> None:
         self.reports.take(Stats.decode(blob[1:]) for blob in forwarded if blob[:1] == STATS)

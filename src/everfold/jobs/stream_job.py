@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.left_out import add_left_out
+from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.beside import Beside
 from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.control import Control
@@ -112,7 +113,7 @@ class StreamJob:
             self.catching_up.begin(self.sources.opened)
         router = Router(
             job=self.manifest.job,
-            epoch=self.manifest.current,
+            log=BatchLog(self.folder.path, checkpoint, self.manifest.current),
             targets=self.targets,
             has_operators=bool(lowering.operators),
             progress=self.progress,

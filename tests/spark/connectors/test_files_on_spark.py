@@ -327,7 +327,7 @@ def test_a_batch_is_written_once_wherever_it_is_cut(
     of = table("t", item=BIGINT).with_("filesystem", path="out", format="json")
     frame = session.range(0, 6, 1, 3).selectExpr("id AS c0", "CAST(0 AS TINYINT) AS __kind")
     real = os.replace
-    for cut in range(6):  # the record's rename, then each file's, then the done mark's
+    for cut in range(7):  # the record's rename, then the mark's, then each file's, then the finished record's
         steps = iter(range(10))
 
         def dying(source: Any, target: Any, cut: int = cut, steps: Iterator[int] = steps) -> None:
@@ -335,9 +335,9 @@ def test_a_batch_is_written_once_wherever_it_is_cut(
                 raise KeyboardInterrupt  # as dead as one process can be: nothing of ours catches it
             real(source, target)
 
-        batch = BatchId("job", "s1", 0, cut)
+        batch = BatchId("job", "s1", 0, cut, f"input {cut}")
         monkeypatch.setattr(os, "replace", dying)
-        if cut < 5:
+        if cut < 6:
             with pytest.raises(KeyboardInterrupt):
                 sinks(of).write(frame, batch)
         monkeypatch.setattr(os, "replace", real)

@@ -58,6 +58,7 @@ def test_what_is_printed_and_what_is_remembered() -> None:
         (["job", "3"], 2, "error[no-version]: the job has no version 3"),
         (["missing", "0"], 2, "error[no-job]: `missing` is no folder of a job"),
         (["job"], 2, "Missing argument 'VERSION'"),
+        (["job", "0", "--restored"], 2, "it takes no VERSION"),
         (["job", "x"], 2, "'x' is not a valid integer"),
         (["job", "0", "--sink-duplicates", "yes"], 2, "'yes' is not one of 'refuse', 'accept'"),
     ],

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import errno
 import json
+import random
+import shutil
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.jobs.test_folder import opened, with_checkpoint
 
 from everfold.errors import EverfoldError, StateError, UsageError
+from everfold.jobs.batch_log import BatchLog
+from everfold.jobs.change import OnChange
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explained
-from everfold.jobs.folder import JobFolder, Manifest, Version
+from everfold.jobs.folder import JobFolder, Manifest, Version, checksum_of
+from everfold.jobs.rollback import roll_back
 from everfold.jobs.soundness import is_sound, unsound
 
 MANIFEST = Manifest(
@@ -38,7 +45,8 @@ def folder(tmp_path: Path) -> JobFolder:
 
 def changed(folder: JobFolder, **members: Any) -> bytes:
     found = json.loads(folder.manifest_path.read_text())
-    return json.dumps({key: value for key, value in {**found, **members}.items() if value is not ...}).encode()
+    made = {key: value for key, value in {**found, **members}.items() if value is not ...}
+    return json.dumps({**made, "checksum": checksum_of(made)}).encode()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +95,7 @@ def test_checkpoints_without_a_manifest_are_not_taken_for_a_new_job(folder: JobF
     folder.manifest_path.unlink()
     assert folder.manifest() is None
     folder.checkpoint(0).mkdir(parents=True)
-    with pytest.raises(StateError, match=r"manifest\.json` is missing, and the job's checkpoints are there"):
+    with pytest.raises(StateError, match=r"manifest\.json` is missing, and the job's `checkpoints` is there"):
         folder.manifest()
 
 
@@ -220,3 +228,208 @@ def test_a_failure_that_names_no_file_is_traced_to_the_one_that_is_broken(tmp_pa
     assert (found.code, f"`{log}`" in str(found)) == ("damaged-checkpoint", True)
     log.write_text('v1\n{"path":"file:/x"}')
     assert explained(RuntimeError("Unexpected end-of-input"), (), tmp_path / "job.log").code == "job-failed"
+
+
+# --- the checksum of the manifest -------------------------------------------------------------------------------------
+
+QUERY = "SELECT window_end, SUM(n) AS s FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end"
+
+
+def real_manifest(tmp_path: Path) -> tuple[JobFolder, Manifest]:
+    """A manifest with several versions, as jobs write it."""
+    for query, how in (
+        (QUERY, OnChange.REFUSE),
+        (QUERY.replace("SUM(n) AS s", "SUM(n) AS s, COUNT(*)"), OnChange.ACCEPT),
+    ):
+        opened(tmp_path, query, how=how)
+    folder = JobFolder(tmp_path)
+    found = folder.manifest()
+    assert found is not None
+    return folder, found
+
+
+def check_flips(folder: JobFolder, whole: Manifest, bits: Iterable[int]) -> None:
+    content = folder.manifest_path.read_bytes()
+    codes: set[str] = set()
+    for bit in bits:
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        folder.manifest_path.write_bytes(flipped)
+        try:
+            found = folder.manifest()
+        except StateError as refused:
+            codes.add(refused.code)
+        else:
+            assert found == whole, bit
+    folder.manifest_path.write_bytes(content)
+    assert folder.manifest() == whole
+    assert codes <= {"damaged-manifest", "newer-manifest"}
+
+
+def test_a_flipped_bit_of_a_manifest_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+    folder, whole = real_manifest(tmp_path)
+    bits = folder.manifest_path.stat().st_size * 8
+    check_flips(folder, whole, random.Random(7).sample(range(bits), 300))
+
+
+@pytest.mark.slow
+def test_every_flipped_bit_of_a_manifest_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+    folder, whole = real_manifest(tmp_path)
+    check_flips(folder, whole, range(folder.manifest_path.stat().st_size * 8))
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths to everything in parsed JSON that holds nothing else."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = False
+    for key, each in inside:
+        found = True
+        yield from leaves(each, (*path, key))
+    if not found:
+        yield path
+
+
+def test_every_changed_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
+    folder, _ = real_manifest(tmp_path)
+    text = folder.manifest_path.read_text()
+    paths = list(leaves(json.loads(text)))
+    assert {path[0] for path in paths} == {"job", "buckets", "partitions", "current", "versions", "format", "checksum"}
+    for path in paths:
+        for change in (_other, lambda _: ..., lambda _: None, lambda value: [value]):
+            found = json.loads(text)
+            *way, last = path
+            holder = found
+            for key in way:
+                holder = holder[key]
+            changed_value = change(holder[last])
+            if changed_value == holder[last]:
+                continue
+            if changed_value is ...:
+                del holder[last]
+            else:
+                holder[last] = changed_value
+            folder.manifest_path.write_text(json.dumps(found))
+            with pytest.raises(StateError) as caught:
+                folder.manifest()
+            assert caught.value.code in ("damaged-manifest", "newer-manifest"), path
+
+
+def _other(value: Any) -> Any:
+    """Another value of the same type."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case str():
+            return value + "x"
+        case list():
+            return [*value, 1]
+        case dict():
+            return {**value, "x": 1}
+        case _:
+            return 0
+
+
+def test_a_manifest_without_a_checksum_is_read_if_its_format_had_none(folder: JobFolder) -> None:
+    members = json.loads(folder.manifest_path.read_text())
+    del members["checksum"]
+    folder.manifest_path.write_text(json.dumps(members))
+    with pytest.raises(StateError, match="its checksum does not match"):
+        folder.manifest()
+    folder.manifest_path.write_text(json.dumps({**members, "format": 3}))
+    assert folder.manifest() == MANIFEST
+
+
+# --- a checkpoint that lost batches -----------------------------------------------------------------------------------
+
+
+def test_what_only_a_streaming_job_leaves_is_not_taken_for_a_new_job(tmp_path: Path) -> None:
+    for name in ("last_batch.json", "sinks/0_t/0-7.json"):
+        folder = JobFolder(tmp_path / name.replace("/", "_"))
+        (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder.path / name).write_text("{}")
+        with pytest.raises(StateError, match=rf"damaged-manifest.*is missing, and the job's `{name}` is there"):
+            folder.manifest()
+    batch = JobFolder(tmp_path / "batch")
+    (batch.path / "sinks" / "0_t").mkdir(parents=True)
+    (batch.path / "sinks" / "0_t" / "1700000000000000000-0.json").write_text("{}")  # a batch ran here
+    assert batch.manifest() is None
+
+
+def damaged_start(path: Path, query: str = QUERY, how: OnChange = OnChange.REFUSE) -> str:
+    """The error of the start of a job; a job that does not start is left as it was."""
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(StateError) as caught:
+        opened(path, query, how=how)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+    assert caught.value.code == "damaged-checkpoint"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change", [QUERY, QUERY.replace("SUM(n) AS s", "SUM(n) AS s, COUNT(*)")], ids=["same", "changed"]
+)
+def test_a_checkpoint_that_lost_batches_is_refused(tmp_path: Path, change: str) -> None:
+    opened(tmp_path, QUERY)
+    checkpoint = with_checkpoint(tmp_path)
+    BatchLog(tmp_path, checkpoint, 0).begin(3)
+    for names, missing in (
+        (["commits/3", "commits/2"], "commits/2"),
+        (["commits/3", "offsets/3"], "offsets/3"),
+        (["offsets"], "offsets/3"),
+        ([""], "offsets/3"),
+    ):
+        shutil.copytree(tmp_path, tmp_path.with_suffix(".kept"))
+        for name in names:
+            file = checkpoint / name
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        assert f"`{checkpoint}/{missing}` is missing: the job has run batch" in damaged_start(
+            tmp_path, change, OnChange.ACCEPT
+        )
+        shutil.rmtree(tmp_path)
+        tmp_path.with_suffix(".kept").rename(tmp_path)
+    opened(tmp_path, change, how=OnChange.ACCEPT)
+
+
+def test_a_rebuild_needs_no_whole_checkpoint(tmp_path: Path) -> None:
+    opened(tmp_path, QUERY)
+    checkpoint = with_checkpoint(tmp_path)
+    BatchLog(tmp_path, checkpoint, 0).begin(3)
+    shutil.rmtree(checkpoint)
+    assert opened(tmp_path, QUERY.replace("SUM", "MAX"), how=OnChange.REBUILD).version.rebuilt
+
+
+def test_a_job_that_was_killed_before_or_between_batches_starts(tmp_path: Path) -> None:
+    manifest = opened(tmp_path, QUERY)
+    assert opened(tmp_path, QUERY) == manifest  # nothing was planned
+    checkpoint = with_checkpoint(tmp_path, begun=0, done=-1)
+    assert opened(tmp_path, QUERY) == manifest  # the first batch was planned
+    BatchLog(tmp_path, checkpoint, 0).begin(0)
+    assert opened(tmp_path, QUERY) == manifest  # and the sinks got it
+    (checkpoint / "commits" / "0").write_text("v1\n{}")
+    assert opened(tmp_path, QUERY) == manifest  # it is done
+    (checkpoint / "offsets" / "1").write_text("v1\n{}")
+    assert opened(tmp_path, QUERY) == manifest  # the next one was planned
+
+
+def test_the_copy_of_a_checkpoint_has_all_batches(tmp_path: Path) -> None:
+    more = QUERY.replace("SUM(n) AS s", "SUM(n) AS s, COUNT(*)")
+    opened(tmp_path, QUERY)
+    checkpoint = with_checkpoint(tmp_path)
+    BatchLog(tmp_path, checkpoint, 0).begin(3)
+    opened(tmp_path, more, how=OnChange.ACCEPT)
+    opened(tmp_path, more)
+    shutil.rmtree(tmp_path / "checkpoints" / "1")
+    assert "checkpoints/1/offsets/3` is missing: the job has run batch 3" in damaged_start(tmp_path, more)
+    roll_back(tmp_path, 0, duplicates=True, say=lambda _: None)
+    opened(tmp_path, QUERY)
+    shutil.rmtree(tmp_path / "checkpoints" / "2")
+    assert "checkpoints/2/offsets/3` is missing" in damaged_start(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"epoch": 0}', '{"epoch": 0, "batch": "1"}'])
+def test_a_damaged_record_of_the_last_batch_is_named(tmp_path: Path, content: str) -> None:
+    opened(tmp_path, QUERY)
+    (tmp_path / "last_batch.json").write_text(content)
+    assert "last_batch.json` is damaged or missing" in damaged_start(tmp_path)

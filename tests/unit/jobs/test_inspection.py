@@ -158,7 +158,8 @@ def test_manifests_of_before_can_be_read(tmp_path: Path) -> None:
         for call in operator["calls"]:
             for name in ("function", "args", "constants"):
                 del call[name]
-    made.manifest_path.write_text(json.dumps(found))
+    del found["checksum"]
+    made.manifest_path.write_text(json.dumps({**found, "format": 3}))
     manifest = made.manifest()
     assert manifest is not None
     (shape,) = manifest.version.known

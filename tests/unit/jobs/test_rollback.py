@@ -129,6 +129,26 @@ def test_what_cannot_be_gone_back_to(tmp_path: Path, number: int, code: str) -> 
     assert content(tmp_path) == before
 
 
+def test_a_restored_folder_resumes_in_a_new_epoch(tmp_path: Path) -> None:
+    opened(tmp_path)
+    old = with_checkpoint(tmp_path, begun=4)
+    said: list[str] = []
+    made = roll_back(tmp_path, None, duplicates=True, say=said.append)
+    assert (made.number, made.epoch, made.back_to, made.back_after) == (1, 1, 0, 3)
+    assert numbers(tmp_path / "checkpoints" / "1" / "offsets") == [0, 1, 2, 3]
+    assert numbers(old / "offsets") == [0, 1, 2, 3, 4]
+    manifest = opened(tmp_path)
+    assert manifest.left == ()
+    past = manifest.past
+    assert past is not None
+    assert (dict(past.last), past.back) == ({1: None, 0: 3}, 1)
+    assert [past.counts(0, batch) for batch in (3, 4, 22)] == [True, False, False]
+    again = roll_back(
+        tmp_path, None, duplicates=True, say=said.append
+    )  # should the table know the epoch 1 of a lost change
+    assert (again.epoch, again.back_to) == (2, 1)
+
+
 def test_a_folder_that_is_no_job_stays_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no-job"):
         back(tmp_path / "missing", 0)
@@ -392,6 +412,6 @@ def test_a_manifest_of_the_first_format_is_read_and_goes_on(tmp_path: Path) -> N
         "what version 0 writes was not noted: rows that come again may be in its tables twice"
     ]
     written = json.loads((tmp_path / "manifest.json").read_text())
-    assert (written["format"], written["versions"][2]["back_to"]) == (3, 0)
+    assert (written["format"], written["versions"][2]["back_to"]) == (4, 0)
     assert isinstance(written["versions"][2]["sql"], str)
     assert isinstance(Version(**{**written["versions"][2], "shapes": ()}), Version)

@@ -4,11 +4,14 @@ A batch goes in four steps, each of which can be the last before a crash:
 
 1. tasks write hidden files (`parts`) and report them;
 2. the driver writes the commit record `<records>/<epoch>-<batch>.json`: one atomic write, from here on the batch is decided;
-3. the files get their visible names;
-4. the record is marked done.
+3. the mark `.everfold-<job and sink>` in the table's folder names the batch;
+4. the files get their visible names;
+5. the record is marked done.
 
 A batch that comes again without a record is written anew, with whatever tasks; one with a record is run without writing, after
-step 3 has been brought to its end. Hidden files that no record names are removed.
+step 4 has been brought to its end. Hidden files that no record names are removed.
+
+The records lie in the job's folder and go back in time with it when it is restored from an older copy; the mark stays with the files.
 
 When a job goes back in its input, the files of the batches that do not count any more are withdrawn: renamed, so that no reader sees them. Should
 their batches count again, as the job goes back to where it came from, they get their names back.
@@ -21,10 +24,21 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.contract import BatchId, ClusterSink, OptionValues, Past, Role, SinkContext, columns_of
+from everfold.connectors.applied import is_applied
+from everfold.connectors.contract import (
+    Applied,
+    BatchId,
+    ClusterSink,
+    OptionValues,
+    Past,
+    Role,
+    SinkContext,
+    columns_of,
+)
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.parts import FAILED, FOLDER, REPORT, PartWriter
 from everfold.connectors.filesystem.paths import escape, resolve
@@ -43,6 +57,8 @@ if TYPE_CHECKING:
 
 _KEPT_RECORDS = 50
 _WITHDRAWN = ".withdrawn"
+_MARK = ".everfold-"
+_MARK_FIELDS = {"job": str, "sink": str, "epoch": int, "batch": int, "digest": str, "query": str, "folder": str}
 _EXTENSIONS = {"csv": "csv", "parquet": "parquet", "raw": "txt"}
 """Of files by format; all others are JSON."""
 
@@ -83,6 +99,42 @@ class FileSink(ClusterSink):
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise self._failed(PermissionError(errno.EACCES, "Permission denied"))
 
+    def last_applied(self, job: str, sink: str) -> Applied | None:
+        """Return what the mark says, and what the names of visible files say: earlier versions wrote no mark, and a mark can be removed by mistake."""
+        identity = _identity(job, sink)
+        try:
+            marked, newest = self._marked(identity), max(self._visible(identity), default=None)
+        except OSError as wrong:
+            raise self._failed(wrong) from wrong
+        if newest is None or (marked is not None and newest <= (marked.epoch, marked.batch)):
+            return marked
+        return Applied(*newest)
+
+    def written_by_others(self, job: str) -> str | None:
+        """Return the folder of another job by its mark, as long as files of that job are visible."""
+        for path in sorted(self.root.glob(f"{_MARK}*")):
+            mark = _mark(path)
+            is_other = mark["job"] != job and self.context.query != "" and mark["query"] == self.context.query
+            if is_other and any(self._visible(path.name.removeprefix(_MARK))):
+                return str(mark["folder"])
+        return None
+
+    def _visible(self, identity: str) -> Iterator[tuple[int, int]]:
+        """The epochs and batches of the visible files of a job's sink."""
+        own = re.compile(rf"part-{identity}-(\d+)-(\d+)-\d+\.\w+")
+        for _, _, names in os.walk(self.root):
+            for name in names:
+                found = own.fullmatch(name)
+                if found is not None:
+                    yield int(found[1]), int(found[2])
+
+    def _marked(self, identity: str) -> Applied | None:
+        path = self.root / f"{_MARK}{identity}"
+        if not path.exists():
+            return None
+        mark = _mark(path)
+        return Applied(mark["epoch"], mark["batch"], mark["digest"])
+
     def look_back(self, past: Past) -> None:
         """Withdraws the visible files of the job's batches that do not count, and gives withdrawn ones of others their names back."""
         if past.back is None:
@@ -105,6 +157,8 @@ class FileSink(ClusterSink):
         """Writes the batch, or finishes it and runs the frame for nothing."""
         path = self.records / f"{batch.epoch}-{batch.batch}.json"
         try:
+            identity = _identity(batch.job, batch.sink)
+            applied = is_applied(self.table.name, batch, self._marked(identity))
             if path.exists():
                 record = _record(path)
                 if record["job"] == batch.job:
@@ -112,7 +166,10 @@ class FileSink(ClusterSink):
                         self._publish(path, record)
                     frame.write.format("noop").mode("overwrite").save()
                     return int(record["rows"])
-            identity = _identity(batch.job, batch.sink)
+            if applied:
+                self._check_published(identity, batch)
+                frame.write.format("noop").mode("overwrite").save()
+                return 0
             self._sweep(identity)
             files = self._run(frame, f"{identity}-{batch.epoch}-{batch.batch}")
             record = {
@@ -121,6 +178,16 @@ class FileSink(ClusterSink):
                 "rows": sum(rows for _, _, rows in files),
                 "files": [each[:2] for each in files],
             }
+            if batch.digest:  # a batch job's only batch never comes again
+                record["mark"] = {
+                    "job": batch.job,
+                    "sink": batch.sink,
+                    "epoch": batch.epoch,
+                    "batch": batch.batch,
+                    "digest": batch.digest,
+                    "query": self.context.query,
+                    "folder": "" if self.context.job_folder is None else str(self.context.job_folder),
+                }
             if files:
                 _write_atomically(path, record)
                 self._publish(path, record)
@@ -182,6 +249,7 @@ class FileSink(ClusterSink):
 
     def _publish(self, path: Path, record: dict[str, Any]) -> None:
         """Gives the files of a record their names; then the record is done."""
+        self._write_mark(record.get("mark"))
         folders: set[Path] = set()
         for temporary, final in record["files"]:
             hidden, visible = self.root / temporary, self.root / final
@@ -197,6 +265,25 @@ class FileSink(ClusterSink):
         for folder in folders:
             _sync_folder(folder)
         _write_atomically(path, {**record, "done": True, "files": []})
+
+    def _check_published(self, identity: str, batch: BatchId) -> None:
+        """Refuse a batch that is marked as written, whose record is gone, and whose files are not all visible. StateError `lost-record`."""
+        for _, _, names in os.walk(self.root):
+            if any(name.startswith(f".part-{identity}-{batch.epoch}-{batch.batch}-") for name in names):
+                raise StateError.of(
+                    "lost-record",
+                    f"table `{self.table.name}`: batch {batch.batch} was being made visible, and its record in `{self.records}` is gone",
+                    help="restore the newest copy of the job folder, or resume from the batch before: everfold rollback FOLDER --restored",
+                )
+
+    def _write_mark(self, mark: dict[str, Any] | None) -> None:
+        """Name the batch in the table's folder. A mark of a later batch stays. mark: None in a record of an earlier version."""
+        if mark is None:
+            return
+        identity = _identity(mark["job"], mark["sink"])
+        last = self._marked(identity)
+        if last is None or (last.epoch, last.batch) < (mark["epoch"], mark["batch"]):
+            _write_atomically(self.root / f"{_MARK}{identity}", mark)
 
     def _sweep(self, identity: str) -> None:
         """Removes hidden files that an earlier attempt left: once in a run, as later ones clean up after themselves."""
@@ -286,6 +373,21 @@ def _record(path: Path) -> dict[str, Any]:
         "damaged-record",
         f"`{path}` is no record of a written batch",
         help="restore the job's folder from a backup, or begin anew: another --state folder, another `path`",
+    )
+
+
+def _mark(path: Path) -> dict[str, Any]:
+    """A mark. Raises StateError `damaged-record`."""
+    try:
+        mark = json.loads(path.read_bytes())
+        if mark.keys() == _MARK_FIELDS.keys() and all(type(mark[name]) is of for name, of in _MARK_FIELDS.items()):
+            return dict(mark)
+    except (ValueError, AttributeError):
+        pass
+    raise StateError.of(
+        "damaged-record",
+        f"`{path}` does not name the last batch written to the table",
+        help="restore it from a backup. If the job folder is as new as the table, remove it",
     )
 
 

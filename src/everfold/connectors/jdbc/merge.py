@@ -11,18 +11,20 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from everfold.connectors.contract import BatchId
+from everfold.connectors.applied import is_applied
+from everfold.connectors.contract import Applied, BatchId
 from everfold.connectors.jdbc.before import Before
 from everfold.connectors.jdbc.client import Connection
 from everfold.connectors.jdbc.naming import hashed, lock_number, quoted
 from everfold.connectors.jdbc.shape import Target, TargetColumn
 from everfold.connectors.jdbc.staging import COLUMNS, Report
 from everfold.connectors.troubles import trouble
-from everfold.errors import StateError
 from everfold.plan.changelog import RowKind
 from everfold.types import physical
 
 COMMITS = "everfold_commits"
+_ADDED = ("digest", "query", "folder")
+"""Columns, all `text`, that `everfold_commits` did not have from the beginning."""
 _KEPT_BATCHES = 50
 _BACK = sql.SQL(f"({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})")
 
@@ -33,6 +35,7 @@ class Merge:
 
     columns: of the target, in the order of the sink's rows. keys: which of these, by position, are the PRIMARY KEY; none: rows are
     only added. schema: where `everfold_commits` and the staging table lie. before: the keys that the target had when the job went back.
+    query, folder: a hash of what is written, and the folder of the job, for other jobs that write the same.
     """
 
     target: Target
@@ -42,6 +45,8 @@ class Merge:
     job: str
     sink: str
     before: Before | None = None
+    query: str = ""
+    folder: str = ""
 
     @property
     def staging(self) -> sql.Identifier:
@@ -61,10 +66,7 @@ class Merge:
         """Makes the tables; what an earlier run left in the staging table is of no use to anybody."""
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(COMMITS),))
-            there = connection.execute(
-                "SELECT to_regclass(%s) IS NOT NULL", (sql.Identifier(self.schema, COMMITS).as_string(),)
-            ).fetchone()
-            if there != (True,):
+            if not self._has_commits(connection):
                 connection.execute(
                     sql.SQL(
                         "CREATE TABLE IF NOT EXISTS {} (job text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL, batch bigint NOT NULL,"
@@ -72,6 +74,9 @@ class Merge:
                     ).format(self.commits),
                     {},
                 )
+            for column in self._missing(connection):
+                add = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} text")
+                connection.execute(add.format(self.commits, sql.Identifier(column)), {})
             connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._staging), {})
             own = [sql.SQL(f"{name} {of} NOT NULL") for name, of in COLUMNS]
             theirs = [
@@ -87,18 +92,49 @@ class Merge:
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._staging), {})
 
     def applied(self, connection: Connection, batch: BatchId) -> bool:
-        """Whether the target has the batch. Raises StateError `sink-taken-over` when a later epoch of the job has written."""
+        """Return whether the target has the batch. Raises StateError `sink-taken-over`, `sink-ahead`."""
+        return is_applied(self.target.name, batch, self.last_applied(connection))
+
+    def last_applied(self, connection: Connection) -> Applied | None:
+        """Return the last batch of the job and sink that the target has, None for none."""
+        if not self._has_commits(connection):
+            return None
         newest = sql.SQL(
-            "SELECT epoch, batch FROM {} WHERE job = %s AND sink = %s ORDER BY epoch DESC, batch DESC LIMIT 1"
+            "SELECT epoch, batch, to_jsonb(c) ->> 'digest' FROM {} AS c WHERE job = %s AND sink = %s ORDER BY epoch DESC, batch DESC LIMIT 1"
         )
         found = connection.execute(newest.format(self.commits), (self.job, self.sink)).fetchone()
-        if found is None:
-            return False
-        if found[0] > batch.epoch:
-            raise StateError.of(
-                "sink-taken-over", f"table `{self.target.name}`: another run of this job writes to it now"
-            )
-        return (batch.epoch, batch.batch) <= (found[0], found[1])
+        return None if found is None else Applied(found[0], found[1], found[2] or "")
+
+    def written_by_others(self, connection: Connection) -> str | None:
+        """Return the folder of another job that has added rows of the same query to the target, None for none and if the target is empty."""
+        if not self.query or not self._has_commits(connection) or self._missing(connection):
+            return None
+        other = sql.SQL("SELECT folder FROM {} WHERE query = %s AND job <> %s AND rows > 0 ORDER BY at DESC LIMIT 1")
+        found = connection.execute(other.format(self.commits), (self._query, self.job)).fetchone()
+        if (
+            found is None
+            or connection.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(self._name), {}).fetchone() is None
+        ):
+            return None
+        return str(found[0])
+
+    def _has_commits(self, connection: Connection) -> bool:
+        name = sql.Identifier(self.schema, COMMITS).as_string()
+        return connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() == (True,)
+
+    def _missing(self, connection: Connection) -> list[str]:
+        """Return the columns that `everfold_commits` lacks, as one that an earlier version made."""
+        there = connection.execute(
+            "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (sql.Identifier(self.schema, COMMITS).as_string(),),
+        )
+        names = {name for (name,) in there}
+        return [column for column in _ADDED if column not in names]
+
+    @property
+    def _query(self) -> str | None:
+        """The hash of what is written, together with the target."""
+        return f"{hashed(self.query, self.target.schema, self.target.name):016x}" if self.query else None
 
     def take(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
         """Takes what the reports speak of, unless the batch is in: all of it, or after an error nothing."""
@@ -108,8 +144,12 @@ class Merge:
             if self.applied(connection, batch):
                 return
             rows = sum(report.came for report in reports)
-            record = sql.SQL("INSERT INTO {} (job, sink, epoch, batch, rows) VALUES (%s, %s, %s, %s, %s)")
-            connection.execute(record.format(self.commits), (self.job, self.sink, batch.epoch, batch.batch, rows))
+            record = sql.SQL(
+                "INSERT INTO {} (job, sink, epoch, batch, rows, digest, query, folder) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+            )
+            identity = (self.job, self.sink, batch.epoch, batch.batch)
+            added = (batch.digest or None, self._query, self.folder or None)
+            connection.execute(record.format(self.commits), (*identity, rows, *added))
             self._verify(connection, batch, reports)
             if not self.keys:
                 self._add(connection, batch, reports)

@@ -10,12 +10,22 @@ stops, and its next start does the batch again: what was staged is not looked at
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from everfold.connectors.contract import BatchId, ClusterSink, OptionValues, Past, Role, SinkContext, columns_of
+from everfold.connectors.contract import (
+    Applied,
+    BatchId,
+    ClusterSink,
+    OptionValues,
+    Past,
+    Role,
+    SinkContext,
+    columns_of,
+)
 from everfold.connectors.jdbc.before import Before
 from everfold.connectors.jdbc.client import Connection, Link, explained
 from everfold.connectors.jdbc.connector import address_of
@@ -28,6 +38,8 @@ from everfold.types import physical
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+T = TypeVar("T")
 
 _OLDEST = 120000
 """PostgreSQL 12, as a connection says it."""
@@ -53,6 +65,27 @@ class JdbcSink(ClusterSink):
         link = Link(self.address, retries=0, patience_ms=self.patience_ms)
         try:
             self._found = link.run(self._look)
+        except psycopg.Error as error:
+            raise self._explained(error) from None
+        finally:
+            link.close()
+
+    def last_applied(self, job: str, sink: str) -> Applied | None:
+        """Return what `everfold_commits` has of the job."""
+        return self._ask(job, sink, lambda merge, connection: merge.last_applied(connection))
+
+    def written_by_others(self, job: str) -> str | None:
+        """Return the folder of another job by `everfold_commits`. Rows by key replace each other."""
+        if self._keys:
+            return None
+        return self._ask(job, self.context.name, lambda merge, connection: merge.written_by_others(connection))
+
+    def _ask(self, job: str, sink: str, question: Callable[[Merge, Connection], T]) -> T:
+        """Ask the database something, before the sink is opened."""
+        link = Link(self.address, retries=0, patience_ms=self.patience_ms)
+        try:
+            merge = self._merge_of(job, sink)
+            return link.run(lambda connection: question(merge, connection))
         except psycopg.Error as error:
             raise self._explained(error) from None
         finally:
@@ -145,13 +178,19 @@ class JdbcSink(ClusterSink):
 
     def _opened(self, batch: BatchId) -> Merge:
         if self._merge is None:
-            if self._found is None:
-                self._found = self._link.run(self._look)
-            target, columns = self._found
-            made = Merge(target, columns, self._keys, self._schema(target), batch.job, batch.sink)
+            made = self._merge_of(batch.job, batch.sink)
             self._link.run(made.prepare)
             self._merge = self._with_before(made)
         return self._merge
+
+    def _merge_of(self, job: str, sink: str) -> Merge:
+        if self._found is None:
+            self._found = self._link.run(self._look)
+        target, columns = self._found
+        folder = "" if self.context.job_folder is None else str(self.context.job_folder)
+        return Merge(
+            target, columns, self._keys, self._schema(target), job, sink, query=self.context.query, folder=folder
+        )
 
     def _with_before(self, merge: Merge) -> Merge:
         """The merge, with the keys of before if the job has gone back."""

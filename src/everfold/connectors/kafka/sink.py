@@ -10,11 +10,29 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from everfold.connectors.contract import KIND, BatchId, LocalSink, OptionValues, Past, Role, SinkContext, columns_of
+from everfold.connectors.contract import (
+    KIND,
+    Applied,
+    BatchId,
+    LocalSink,
+    OptionValues,
+    Past,
+    Role,
+    SinkContext,
+    columns_of,
+)
 from everfold.connectors.kafka.before import Before
 from everfold.connectors.kafka.client import Client, group_of, kafka_error, own_settings
 from everfold.connectors.kafka.connector import SERVERS, key_columns, key_format, topics, value_columns, value_format
-from everfold.connectors.kafka.transaction import OutgoingRecord, SinkFenced, TransactionalSink
+from everfold.connectors.kafka.transaction import (
+    OutgoingRecord,
+    SinkFenced,
+    TransactionalSink,
+    Writer,
+    find_other_writer,
+    group_name,
+    read_applied,
+)
 from everfold.connectors.netting import last_by_key
 from everfold.connectors.troubles import os_trouble, trouble
 from everfold.errors import StateError
@@ -50,7 +68,27 @@ class KafkaSink(LocalSink):
     def write(self, rows: pa.Table, batch: BatchId) -> None:
         """Writes the batch, unless the topic has it."""
         with self._turn, self._guarded():
-            self._opened(batch).apply(batch.epoch, batch.batch, self._records(rows))
+            self._opened(batch).apply(batch.epoch, batch.batch, self._records(rows), batch.digest)
+
+    def last_applied(self, job: str, sink: str) -> Applied | None:
+        """Return what the committed mark says."""
+        with self._guarded():
+            group = group_name(self.options.text("sink.transactional-id-prefix"), job, sink)
+            return read_applied(self.options.text(SERVERS), topics(self.options)[0], group, own_settings(self.options))
+
+    def written_by_others(self, job: str) -> str | None:
+        """Return the folder of another job by the committed marks. Newer records of a key take the place of older ones."""
+        if self.upsert or not self.context.query:
+            return None
+        prefix, query = self.options.text("sink.transactional-id-prefix"), self._writer.query
+        servers, (topic, *_) = self.options.text(SERVERS), topics(self.options)
+        with self._guarded():
+            return find_other_writer(servers, topic, prefix, job, query, own_settings(self.options))
+
+    @property
+    def _writer(self) -> Writer:
+        folder = self.context.job_folder
+        return Writer(self.context.query[:16], "" if folder is None else str(folder))
 
     def look_back(self, past: Past) -> None:
         """Newer records of a key take the place of older ones. The keys that are there are noted before the first batch."""
@@ -106,7 +144,7 @@ class KafkaSink(LocalSink):
         if self._open is None:
             self._open = self._connected(batch)
             before = None if self._past is None else self._before(self._past)
-            if before is not None and self._open.applied.epoch < batch.epoch:
+            if before is not None and (self._open.applied is None or self._open.applied.epoch < batch.epoch):
                 before.begin()
         return self._open
 
@@ -127,6 +165,7 @@ class KafkaSink(LocalSink):
             sink=batch.sink,
             options=own_settings(self.options),
             prefix=self.options.text("sink.transactional-id-prefix"),
+            writer=self._writer if self.context.query else None,
         )
 
     def _records(self, rows: pa.Table) -> Iterator[OutgoingRecord]:

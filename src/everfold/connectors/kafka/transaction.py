@@ -1,7 +1,7 @@
 """Writing a batch to Kafka exactly once, from the driver.
 
 A batch's records and the mark that says "this batch is in" are one Kafka transaction. The mark is the committed offset of a consumer
-group that nobody consumes with: `batch + 1` at partition 0 of the sink's topic, the epoch in its metadata. After a crash the next
+group that nobody consumes with: `batch + 1` at partition 0 of the sink's topic, the epoch, the batch's digest and the writer in its metadata. After a crash the next
 producer of the same `transactional.id` fences the last one, which ends an open transaction, and then reads the mark: what it
 names is in the topic as a whole, everything behind it not at all. Readers need `isolation.level = read_committed`.
 
@@ -18,7 +18,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from everfold.connectors.applied import Applied, BatchId, is_applied
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
@@ -30,6 +40,8 @@ REQUEST_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 5.0
 TOPIC_TIMEOUT_S = 3.0
 ANY_PARTITION = -1
+_METADATA_CHARACTERS = 1000
+"""Brokers take 4,096 bytes of it."""
 _OF_CONSUMERS = ("isolation.level",)
 """Properties that a producer does not have, and warns of."""
 
@@ -46,14 +58,11 @@ class OutgoingRecord(NamedTuple):
     headers: Headers = ()
 
 
-class AppliedMark(NamedTuple):
-    """The last batch that a sink holds; marks compare as the batches came."""
+class Writer(NamedTuple):
+    """Who writes: a hash of the query, without spaces, and the job's folder."""
 
-    epoch: int
-    batch: int
-
-
-NOTHING_APPLIED = AppliedMark(-1, -1)
+    query: str
+    folder: str
 
 
 class SinkFenced(Exception):
@@ -75,9 +84,11 @@ class TransactionalSink:
         sink: str,
         options: Mapping[str, str] | None = None,
         prefix: str = "everfold",
+        writer: Writer | None = None,
     ) -> None:
-        self._topic = topic
-        name = f"{prefix}.{job}.{sink}"
+        self._topic, self._writer = topic, writer
+        self._job, self._sink = job, sink
+        name = group_name(prefix, job, sink)
         said = {key: value for key, value in (options or {}).items() if key not in _OF_CONSUMERS}
         common = {**said, "bootstrap.servers": bootstrap_servers}
         self._producer = Producer(
@@ -97,7 +108,7 @@ class TransactionalSink:
         try:
             self._await_topic()
             _retrying(self._producer.init_transactions)
-            self._applied = self._read_mark()
+            self._applied = _read_mark(self._group, topic)
         except BaseException:
             self._group.close()
             raise
@@ -115,23 +126,25 @@ class TransactionalSink:
         self._group.close()
 
     @property
-    def applied(self) -> AppliedMark:
-        """The last batch that the topic holds, as the broker said at the start or we committed since."""
+    def applied(self) -> Applied | None:
+        """The last batch that the topic holds, as the broker said at the start or we committed since; None for none."""
         return self._applied
 
-    def apply(self, epoch: int, batch: int, records: Iterable[OutgoingRecord]) -> bool:
+    def apply(self, epoch: int, batch: int, records: Iterable[OutgoingRecord], digest: str = "") -> bool:
         """Write the batch unless the topic holds it. True: written now. False: it was there already.
 
         Either all records are visible to `read_committed` readers when this returns, or none is when it dies. When it raises, the last
         word may be lost on the way (a commit without an answer): the sink is done, and the next one opened reads how it ended.
+        StateError `sink-ahead` if the topic holds a later batch, or one that read other input under that number.
         """
         assert not self._failed, "a sink that failed is opened anew"
-        if self._applied.epoch > epoch:
+        if self._applied is not None and self._applied.epoch > epoch:
             raise SinkFenced(f"epoch {epoch} writes to a sink that epoch {self._applied.epoch} has taken over")
-        if self._applied >= (epoch, batch):
+        if is_applied(self._topic, BatchId(self._job, self._sink, epoch, batch, digest), self._applied):
             return False
-        self._commit(records, AppliedMark(epoch, batch))
-        self._applied = AppliedMark(epoch, batch)
+        mark = Applied(epoch, batch, digest)
+        self._commit(records, mark)
+        self._applied = mark
         return True
 
     def add(self, records: Iterable[OutgoingRecord]) -> None:
@@ -150,7 +163,7 @@ class TransactionalSink:
                 raise KafkaException(error)
             time.sleep(0.2)
 
-    def _commit(self, records: Iterable[OutgoingRecord], mark: AppliedMark | None) -> None:
+    def _commit(self, records: Iterable[OutgoingRecord], mark: Applied | None) -> None:
         try:
             self._producer.begin_transaction()
             self._produce(records)
@@ -190,27 +203,63 @@ class TransactionalSink:
             except BufferError:  # the client's queue is full: let it drain
                 self._producer.poll(0.1)
 
-    def _mark(self, mark: AppliedMark) -> None:
+    def _mark(self, mark: Applied) -> None:
         """Make the mark part of the open transaction."""
-        offset = TopicPartition(self._topic, 0, mark.batch + 1, str(mark.epoch))
+        writer = "" if self._writer is None else f" {self._writer.query} {self._writer.folder}"
+        metadata = f"{mark.epoch} {mark.digest}{writer}".rstrip()[:_METADATA_CHARACTERS]
+        offset = TopicPartition(self._topic, 0, mark.batch + 1, metadata)
         group = self._group.consumer_group_metadata()
         _retrying(lambda timeout: self._producer.send_offsets_to_transaction([offset], group, timeout))
-
-    def _read_mark(self) -> AppliedMark:
-        [committed] = _retrying(self._committed)
-        if committed.error is not None:
-            raise KafkaException(committed.error)
-        if committed.offset < 0:
-            return NOTHING_APPLIED
-        return AppliedMark(int(committed.metadata or 0), committed.offset - 1)
-
-    def _committed(self, timeout_s: float) -> list[TopicPartition]:
-        return self._group.committed([TopicPartition(self._topic, 0)], timeout=timeout_s)
 
     def _abort(self) -> None:
         """Spare readers the wait for the transaction's timeout, where the broker can be asked to."""
         with contextlib.suppress(KafkaException):
             self._producer.abort_transaction(ABORT_TIMEOUT_S)
+
+
+def group_name(prefix: str, job: str, sink: str) -> str:
+    """The consumer group whose committed offset is the mark, and the transactional id."""
+    return f"{prefix}.{job}.{sink}"
+
+
+def read_applied(bootstrap_servers: str, topic: str, group: str, options: Mapping[str, str]) -> Applied | None:
+    """Return the last batch that a topic holds for certain. Fences nobody: what a killed run has sent and not committed yet is not in it. KafkaException."""
+    said = {**options, "bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer({**said, "isolation.level": "read_uncommitted"}, logger=log)
+    try:
+        return _read_mark(consumer, topic)
+    finally:
+        consumer.close()
+
+
+def _read_mark(group: Consumer, topic: str) -> Applied | None:
+    [committed] = _retrying(lambda timeout: group.committed([TopicPartition(topic, 0)], timeout=timeout))
+    if committed.error is not None:
+        raise KafkaException(committed.error)
+    if committed.offset < 0:
+        return None
+    epoch, digest, *_ = [*(committed.metadata or "0").split(" "), ""]
+    return Applied(int(epoch), committed.offset - 1, digest)
+
+
+def find_other_writer(
+    bootstrap_servers: str, topic: str, prefix: str, job: str, query: str, options: Mapping[str, str]
+) -> str | None:
+    """Return the folder of another job that has written the result of the same query to a topic, by the marks; None for none, or if the brokers do not let us list them."""
+    admin = AdminClient({**options, "bootstrap.servers": bootstrap_servers}, logger=log)
+    with contextlib.suppress(KafkaException):
+        groups = admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result().valid
+        names = [each.group_id for each in groups if each.group_id.startswith(f"{prefix}.")]
+        for name in names:
+            if name.startswith(f"{prefix}.{job}."):
+                continue
+            asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0)])
+            (answer,) = admin.list_consumer_group_offsets([asked], request_timeout=REQUEST_TIMEOUT_S).values()
+            for each in answer.result().topic_partitions:
+                parts = (each.metadata or "").split(" ", 3)
+                if each.offset >= 0 and len(parts) == 4 and parts[2] == query:
+                    return str(parts[3])
+    return None
 
 
 def _retrying(step: Callable[[float], T]) -> T:

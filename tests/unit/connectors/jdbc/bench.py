@@ -41,8 +41,8 @@ def rows_of(table: Table, *rows: Sequence[object]) -> pa.Table:
 class Run:
     """A run of a job: what its driver and its tasks do, one by one. Another run of the same job is another `Run`."""
 
-    def __init__(self, sink: JdbcSink, *, job: str = "job", name: str = "s", epoch: int = 0) -> None:
-        self.sink, self.job, self.name, self.epoch = sink, job, name, epoch
+    def __init__(self, sink: JdbcSink, *, job: str = "job", name: str = "s", epoch: int = 0, read: str = "") -> None:
+        self.sink, self.job, self.name, self.epoch, self.read = sink, job, name, epoch, read
         sink.prepare()
         self.link = Link(sink.address, retries=3, patience_ms=60_000)
         self.merge: Merge = sink._opened(self.id(0))
@@ -53,7 +53,7 @@ class Run:
         self.sink._link.close()
 
     def id(self, batch: int) -> BatchId:
-        return BatchId(self.job, self.name, self.epoch, batch)
+        return BatchId(self.job, self.name, self.epoch, batch, f"{self.read} {batch}" if self.read else "")
 
     def stage(self, batch: int, *parts: pa.Table | Sequence[Sequence[object]]) -> list[Report]:
         """What the tasks do: one for each part."""

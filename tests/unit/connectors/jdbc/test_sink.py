@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,7 +15,9 @@ from postgres import PASSWORD, Database
 from unit.connectors.jdbc.bench import Run, rows_of, sink_of
 from unit.connectors.tables import TableMaker, table
 
+from everfold.connectors.contract import Applied
 from everfold.connectors.jdbc import client
+from everfold.connectors.jdbc.sink import JdbcSink
 from everfold.errors import ConnectorError, StateError
 from everfold.types import BIGINT, INT, STRING
 
@@ -28,8 +32,8 @@ def start(database: Database) -> Iterator[Start]:
     """Starts runs of a job, which writes totals by key unless it is told otherwise."""
     with ExitStack() as stack:
 
-        def run(of: TableMaker = TOTALS, *key: str, epoch: int = 0, job: str = "job") -> Run:
-            made = Run(sink_of(of, database, *key), epoch=epoch, job=job)
+        def run(of: TableMaker = TOTALS, *key: str, epoch: int = 0, job: str = "job", read: str = "") -> Run:
+            made = Run(sink_of(of, database, *key), epoch=epoch, job=job, read=read)
             stack.callback(made.close)
             return made
 
@@ -275,4 +279,67 @@ def test_the_record_keeps_the_last_batches(totals: Start, database: Database) ->
     for batch in range(53):
         run.write(batch, [("+U", "a", batch)])
     assert database.run("SELECT min(batch), max(batch), count(*) FROM everfold_commits") == [(3, 52, 50)]
-    assert run.applied(0)
+    assert run.applied(52)
+
+
+# --- a job folder that is older than the table ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [("k",), ()], ids=["upsert", "append"])
+def test_a_batch_of_an_older_checkpoint_is_refused(start: Start, database: Database, key: tuple[str, ...]) -> None:
+    database.run("CREATE TABLE t (k text, n bigint, UNIQUE (k))")
+    run = start(TOTALS, *key, read="input")
+    for batch in range(3):
+        run.write(batch, [("+I", f"k{batch}", batch)])
+    before = content(database)
+    restored = start(TOTALS, *key, read="input")
+    assert restored.applied(2)  # a crash between the sink's commit and Spark's
+    with pytest.raises(StateError, match=r"sink-ahead.*it holds batch 2 of the job, and .* only at batch 1"):
+        restored.write(1, [("+I", "other", 1)])
+    other = start(TOTALS, *key, read="other input")
+    with pytest.raises(StateError, match=r"sink-ahead.*its batch 2 read other input than batch 2"):
+        other.write(2, [("+I", "other", 1)])
+    assert content(database) == before
+    restored = start(TOTALS, *key, read="input")
+    restored.write(3, [("+I", "k3", 3)])
+    assert len(content(database)) == 4
+
+
+def test_records_of_earlier_versions_are_read(start: Start, database: Database) -> None:
+    """`everfold_commits` as it was made before digests."""
+    database.run("CREATE TABLE t (k text PRIMARY KEY, n bigint)")
+    database.run(
+        "CREATE TABLE everfold_commits (job text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL, batch bigint NOT NULL,"
+        " rows bigint NOT NULL, at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, sink, epoch, batch))"
+    )
+    database.run("INSERT INTO everfold_commits (job, sink, epoch, batch, rows) VALUES ('job', 's', 0, 7, 1)")
+    sink = sink_of(TOTALS, database, "k")
+    sink.prepare()
+    assert sink.last_applied("job", "s") == Applied(0, 7)
+    assert sink.last_applied("job", "t") is None
+    run = start(TOTALS, "k", read="input")
+    assert run.applied(7)
+    with pytest.raises(StateError, match="sink-ahead"):
+        run.applied(6)
+    run.write(8, [("+I", "a", 1)])
+    assert sink.last_applied("job", "s") == Applied(0, 8, "input 8")
+
+
+def test_another_job_with_the_same_query_is_known(database: Database) -> None:
+    database.run("CREATE TABLE t (k text, n bigint)")
+
+    def sink(query: str, *key: str) -> JdbcSink:
+        made = sink_of(TOTALS, database, *key)
+        made.context = replace(made.context, query=query, job_folder=Path("/jobs") / query)
+        made.prepare()
+        return made
+
+    first = Run(sink("a"), job="first")
+    assert sink("a").written_by_others("second") is None
+    first.write(0, [("+I", "a", 1)])
+    first.close()
+    assert sink("a").written_by_others("second") == "/jobs/a"
+    assert sink("a").written_by_others("first") is None
+    assert sink("b").written_by_others("second") is None
+    database.run("TRUNCATE t")
+    assert sink("a").written_by_others("second") is None

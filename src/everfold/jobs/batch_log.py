@@ -1,0 +1,118 @@
+"""What a job knows of the batches that it has given to its sinks: the number of the last one, and a digest of what each one read.
+
+The number is written to the job folder before the sinks get the batch. Spark has written the batch's offsets by then, so a checkpoint that does not know the batch has
+lost files: starting it again would read the input again from an earlier position (docs/design/checkpoints.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everfold.errors import StateError
+from everfold.files import write_atomically
+from everfold.jobs.failure import damaged
+from everfold.jobs.soundness import newest_batch, positions
+
+NAME = "last_batch.json"
+_OFFSET = "logOffset"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLog:
+    """The batches of one epoch. folder: of the job."""
+
+    folder: Path
+    checkpoint: Path
+    epoch: int
+
+    def begin(self, batch: int) -> str:
+        """Record durably that the sinks get a batch. Returns its digest. OSError."""
+        write_atomically(self.folder / NAME, json.dumps({"epoch": self.epoch, "batch": batch}))
+        return digest_of(self.checkpoint, batch)
+
+
+def last_batch(folder: Path) -> tuple[int, int] | None:
+    """Return epoch and number of the last batch that a job gave to its sinks, None if there is no record. Raises StateError `damaged-checkpoint`."""
+    path = folder / NAME
+    try:
+        found = json.loads(path.read_bytes())
+        epoch, batch = found["epoch"], found["batch"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise damaged(path) from error
+    if type(epoch) is not int or type(batch) is not int:
+        raise damaged(path)
+    return epoch, batch
+
+
+def check_complete(checkpoint: Path, expected: int) -> None:
+    """Refuse a checkpoint that has lost its newest batches. expected: the last batch that it must have planned, -1 for none.
+
+    Raises StateError `damaged-checkpoint`.
+    """
+    planned, done = newest_batch(checkpoint / "offsets"), newest_batch(checkpoint / "commits")
+    if planned < expected:
+        raise _missing(checkpoint / "offsets" / str(expected), expected, planned)
+    # Spark runs only the last planned batch again, on top of the state of the last finished one.
+    if done < planned - 1:
+        raise _missing(checkpoint / "commits" / str(planned - 1), planned - 1, done)
+
+
+def _missing(file: Path, expected: int, found: int) -> StateError:
+    known = f"batch {found} is the newest that is there" if found >= 0 else "there is none at all"
+    return StateError.of(
+        "damaged-checkpoint",
+        f"`{file}` is missing: the job has run batch {expected}, and {known}",
+        help="restore the whole job folder from a backup, or start from scratch with another --state folder",
+    )
+
+
+def digest_of(checkpoint: Path, batch: int) -> str:
+    """Return a digest of what a planned batch reads: where each source starts and ends, and which files lie between.
+
+    The digest of a batch that runs again is the same. Times, settings and the folders of files are not in it: files may be moved.
+    Returns an empty string if the batch was not planned.
+    """
+    end = positions(checkpoint, batch)
+    if not end:
+        return ""
+    start = positions(checkpoint, batch - 1) if batch else {}
+    read = {name: _read_of(checkpoint / "sources" / name, start.get(name), line) for name, line in end.items()}
+    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _read_of(log: Path, start: str | None, end: str) -> list[Any]:
+    first, last = _parse(start), _parse(end)
+    files: list[tuple[str, int]] = []
+    if isinstance(last, dict) and _OFFSET in last:
+        before = first[_OFFSET] if isinstance(first, dict) else -1
+        for number in range(before + 1, last[_OFFSET] + 1):
+            files += _files_of(log, number)
+    return [first, last, sorted(files)]
+
+
+def _parse(line: str | None) -> Any:
+    try:
+        return None if line is None else json.loads(line)
+    except ValueError:
+        return line
+
+
+def _files_of(log: Path, number: int) -> list[tuple[str, int]]:
+    """Return name and modification time of the files that Spark's file source listed under a number. Later on a compacted log holds them."""
+    own = log / str(number)
+    if not own.exists():
+        compacted = (each for each in log.glob("*.compact") if int(each.stem) >= number)
+        found = min(compacted, key=lambda each: int(each.stem), default=None)
+        if found is None:
+            return []
+        own = found
+    mark = f'"batchId":{number}'
+    lines = (line for line in own.read_text(encoding="utf-8").splitlines()[1:] if mark in line)
+    entries = [entry for entry in map(json.loads, lines) if entry["batchId"] == number]
+    return [(entry["path"].rsplit("/", 1)[-1], entry["timestamp"]) for entry in entries]

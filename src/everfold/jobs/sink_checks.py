@@ -1,0 +1,55 @@
+"""What must hold between a job's folder and its tables before the job starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from everfold.connectors.applied import BatchId, check_not_ahead
+from everfold.errors import StateError
+from everfold.jobs.batch_log import digest_of
+from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.routing import Target
+from everfold.jobs.soundness import newest_batch
+
+
+def check_not_behind(folder: JobFolder, manifest: Manifest, targets: Iterable[Target]) -> None:
+    """Refuse a job whose tables hold later batches than its checkpoint knows, as after restoring the job folder from an older copy.
+
+    A changed job is compared as it was before the change; one that starts from scratch with it has no batch yet. Raises StateError `sink-ahead`.
+    """
+    known = folder.manifest()
+    if known is None:
+        return
+    epoch, batch, digest = manifest.current, -1, ""
+    if known.current == manifest.current or not manifest.version.rebuilt:
+        checkpoint = folder.checkpoint(known.current)
+        epoch, batch = known.current, newest_batch(checkpoint / "offsets")
+        digest = digest_of(checkpoint, batch)
+    past = manifest.past
+    for target in targets:
+        earlier = frozenset[str]() if past is None else past.sinks.get(target.sink.table.name, frozenset())
+        for name in sorted({target.name, *earlier}):
+            planned = BatchId(manifest.job, name, epoch, batch, digest)
+            check_not_ahead(target.sink.table.name, planned, target.sink.last_applied(manifest.job, name))
+
+
+def note_other_jobs(manifest: Manifest, targets: Sequence[Target], note: Callable[[str], None]) -> None:
+    """Report tables that already hold the result of the same query, written by a job in another folder."""
+    for target in targets:
+        other = target.sink.written_by_others(manifest.job)
+        if other is not None:
+            note(
+                f"table `{target.sink.table.name}`: the job in `{other}` has written the result of the same query to it: rows of the same input will be"
+                f" there twice. To resume that job: --state {other}"
+            )
+
+
+def refuse_batch(folder: Path) -> None:
+    """Refuse to run a query as a batch in the folder of a streaming job: it would write the whole result again. Raises StateError `streaming-job`."""
+    if JobFolder(folder).manifest() is not None:
+        raise StateError.of(
+            "streaming-job",
+            f"the job in `{folder}` is a streaming job: as a batch the query would write its whole result once more",
+            help="run it without --batch and without SET 'execution.runtime-mode' = 'batch', or give the batch a --state folder of its own",
+        )

@@ -1,0 +1,134 @@
+"""Which batches a sink accepts: compared by number and by what they read; and the mark that files of a table carry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from unit.connectors.tables import table
+
+from everfold.connectors.applied import Applied, BatchId, check_not_ahead, is_applied
+from everfold.connectors.contract import SinkContext
+from everfold.connectors.filesystem.sink import FileSink, _identity
+from everfold.connectors.registry import connector_of
+from everfold.errors import StateError
+from everfold.types import STRING
+
+OWN = _identity("job", "0_o")
+
+
+def batch(number: int, digest: str = "", epoch: int = 1) -> BatchId:
+    return BatchId("job", "0_o", epoch, number, digest)
+
+
+@pytest.mark.parametrize(
+    ("number", "digest", "last", "known"),
+    [
+        (0, "a", None, False),
+        (5, "a", Applied(1, 4, "x"), False),
+        (5, "a", Applied(0, 9, "x"), False),  # an earlier epoch
+        (5, "a", Applied(1, 5, "a"), True),
+        (5, "a", Applied(1, 5), True),  # a record of an earlier version
+        (5, "", Applied(1, 5, "a"), True),
+    ],
+)
+def test_a_batch_is_new_or_known(number: int, digest: str, last: Applied | None, known: bool) -> None:
+    assert is_applied("o", batch(number, digest), last) is known
+    check_not_ahead("o", batch(number, digest), last)
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        (Applied(1, 6, "a"), "it holds batch 6 of the job, and the job's checkpoint is only at batch 5"),
+        (Applied(1, 6), "it holds batch 6 of the job, and the job's checkpoint is only at batch 5"),
+        (Applied(1, 5, "b"), "its batch 5 read other input than batch 5 of the job's checkpoint (digests b and a)"),
+    ],
+)
+def test_a_sink_that_is_ahead_is_refused(last: Applied, words: str) -> None:
+    for check in (is_applied, check_not_ahead):
+        with pytest.raises(StateError, match="sink-ahead") as caught:
+            check("o", batch(5, "a"), last)
+        assert words in str(caught.value)
+        assert "everfold rollback FOLDER --restored" in str(caught.value)
+
+
+def test_a_later_epoch_is_ahead_at_the_start_and_another_run_later_on() -> None:
+    with pytest.raises(
+        StateError, match=r"sink-ahead.*holds batch 0 of epoch 2 of the job, and .* at batch 5 of epoch 1"
+    ):
+        check_not_ahead("o", batch(5), Applied(2, 0))
+    with pytest.raises(StateError, match="sink-taken-over"):
+        is_applied("o", batch(5), Applied(2, 0))
+    with pytest.raises(StateError, match="is only at its start"):
+        check_not_ahead("o", batch(-1), Applied(1, 0))
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> FileSink:
+    declared = table(a=STRING).with_("filesystem", path="out", format="json")
+    context = SinkContext(name="0_o", base_folder=tmp_path, table=declared, job_folder=tmp_path / "job", query="q")
+    made = connector_of(declared).sink(context)
+    assert isinstance(made, FileSink)
+    made.prepare()
+    return made
+
+
+def mark(sink: FileSink, job: str = "job", **more: object) -> Path:
+    members = {"job": job, "sink": "0_o", "epoch": 0, "batch": 3, "digest": "d", "query": "q", "folder": f"/jobs/{job}"}
+    path = sink.root / f".everfold-{_identity(job, '0_o')}"
+    path.write_text(json.dumps({**members, **more}))
+    return path
+
+
+def test_the_last_batch_is_that_of_the_mark_or_of_the_visible_files(sink: FileSink) -> None:
+    assert sink.last_applied("job", "0_o") is None
+    for name in (f"part-{OWN}-0-2-00000.json", f".part-{OWN}-0-9-00000.json.withdrawn", "part-01234567-0-9-00000.json"):
+        (sink.root / name).write_text("")
+    assert sink.last_applied("job", "0_o") == Applied(0, 2)  # of an earlier version
+    mark(sink)
+    assert sink.last_applied("job", "0_o") == Applied(0, 3, "d")
+    assert sink.last_applied("another", "0_o") is None
+    (sink.root / "day=1").mkdir()
+    (sink.root / "day=1" / f"part-{OWN}-0-10-00000.json").write_text("")
+    assert sink.last_applied("job", "0_o") == Applied(0, 10)
+
+
+def test_a_mark_does_not_go_back(sink: FileSink) -> None:
+    path = mark(sink)
+    later = path.read_bytes()
+    sink._write_mark({**json.loads(later), "batch": 2})
+    assert path.read_bytes() == later
+    sink._write_mark({**json.loads(later), "epoch": 1, "batch": 0})
+    assert sink.last_applied("job", "0_o") == Applied(1, 0, "d")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"job": "job"}'])
+def test_a_damaged_mark_is_named(sink: FileSink, content: str) -> None:
+    path = mark(sink)
+    path.write_text(content)
+    with pytest.raises(StateError, match="damaged-record") as caught:
+        sink.last_applied("job", "0_o")
+    assert f"`{path}`" in str(caught.value)
+
+
+def test_a_mark_with_a_field_of_another_type_is_damaged(sink: FileSink) -> None:
+    for name, value in (("batch", "3"), ("epoch", None), ("digest", 5), ("batch", True)):
+        mark(sink, **{name: value})
+        with pytest.raises(StateError, match="damaged-record"):
+            sink.last_applied("job", "0_o")
+
+
+def test_another_job_is_known_while_its_files_are_there(sink: FileSink) -> None:
+    mark(sink, "other")
+    assert sink.written_by_others("job") is None
+    file = sink.root / f"part-{_identity('other', '0_o')}-0-3-00000.json"
+    file.write_text("")
+    assert sink.written_by_others("job") == "/jobs/other"
+    assert sink.written_by_others("other") is None
+    mark(sink, "other", query="another")
+    assert sink.written_by_others("job") is None
