@@ -49,6 +49,7 @@ from everfold.jobs.change import (
 )
 from everfold.jobs.control import Control
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
+from everfold.jobs.moving import finish_moving, move_checkpoints
 from everfold.jobs.naming import SourceNote, first_names, fresh_names, moves, operators_of, source_notes
 from everfold.jobs.soundness import unfinished
 from everfold.operators.again import repeating
@@ -58,8 +59,11 @@ from everfold.secrets import without_secrets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MANIFEST_FORMAT = 3
-"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `filled`, `again` and `sources`. Earlier formats, without them, are read too."""
+    from everfold.jobs.locations import Located
+
+MANIFEST_FORMAT = 4
+"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `filled`, `again` and `sources`; 4: with `folder`, and sources that
+know where they lie. Earlier formats, without them, are read too."""
 _JVM_LOCK_PATIENCE_S = 10.0
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
@@ -111,7 +115,8 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a job is. `buckets` and `partitions` are fixed when the job is created; `current` is the epoch of the checkpoint in use.
+    """What a job is. `buckets` and `partitions` are fixed when the job is created; `current` is the epoch of the checkpoint in use. folder: where the job's
+    folder was when it last ran, empty if that was not noted.
 
     Raises ValueError or TypeError when it makes no sense.
     """
@@ -121,6 +126,7 @@ class Manifest:
     partitions: int
     current: int
     versions: tuple[Version, ...]
+    folder: str = ""
     format: int = MANIFEST_FORMAT
 
     def __post_init__(self) -> None:
@@ -352,6 +358,7 @@ class JobFolder:
                 f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
             )
             self._lock.flush()
+            finish_moving(self.path)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -407,7 +414,13 @@ class JobFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """Puts a manifest in place."""
         with self._writing():
-            write_atomically(self.manifest_path, json.dumps(asdict(manifest), indent=2) + "\n")
+            write_atomically(self.manifest_path, _text(manifest))
+
+    def move(self, located: Located) -> None:
+        """Puts in place what was found of a job's sources, where its folder or its data was moved. StateError `changed-source`, ConnectorError `disk-full` and its like."""
+        if located.moves or located.before != self.path:
+            with self._writing():
+                move_checkpoints(self.path, _text(located.known), located.before, located.moves)
 
     def open(
         self,
@@ -588,6 +601,10 @@ def _donors(known: Manifest, version: Version) -> dict[str, str]:
         if donor is not None and note["name"] not in names and note["reader"] in {*fresh, *tables}:
             found[note["name"]] = donor
     return found
+
+
+def _text(manifest: Manifest) -> str:
+    return json.dumps(asdict(manifest), indent=2) + "\n"
 
 
 def now() -> str:

@@ -303,7 +303,7 @@ def test_a_damaged_manifest_is_said_so(tmp_path: Path) -> None:
 def test_a_manifest_of_a_newer_everfold_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
     text = (tmp_path / "manifest.json").read_text()
-    (tmp_path / "manifest.json").write_text(text.replace('"format": 3', '"format": 99'))
+    (tmp_path / "manifest.json").write_text(text.replace('"format": 4', '"format": 99'))
     with pytest.raises(StateError, match="newer-manifest"):
         opened(tmp_path)
 

@@ -392,6 +392,6 @@ def test_a_manifest_of_the_first_format_is_read_and_goes_on(tmp_path: Path) -> N
         "what version 0 writes was not noted: rows that come again may be in its tables twice"
     ]
     written = json.loads((tmp_path / "manifest.json").read_text())
-    assert (written["format"], written["versions"][2]["back_to"]) == (3, 0)
+    assert (written["format"], written["versions"][2]["back_to"]) == (4, 0)
     assert isinstance(written["versions"][2]["sql"], str)
     assert isinstance(Version(**{**written["versions"][2], "shapes": ()}), Version)
