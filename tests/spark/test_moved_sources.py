@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import tarfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from broker import KafkaBroker
 from spark.running import Done, Run, runner
 
 from everfold import TableEnvironment
@@ -190,7 +192,7 @@ def as_of_format_3(folder: Path, base_folder: Path) -> None:
     (checkpoint / "sources" / new_name).rename(checkpoint / "sources" / old_name)
     for file in (checkpoint / "offsets").glob("[0-9]*"):
         file.write_text(file.read_text().replace(new_name, old_name))
-        file.with_name(f".{file.name}.crc").unlink()
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -246,3 +248,106 @@ def test_a_copied_project_goes_on_with_its_own_data(job: Job, tmp_path: Path, mo
     job.well("in", "--state", str(tmp_path / "job"))
     os.replace(tmp_path / "job", copy / ".everfold" / "job")
     job.finish()
+
+
+@pytest.mark.slow
+def test_files_that_have_changed_since_they_were_read_are_reported(job: Job) -> None:
+    appended, same_time, renamed = (job.put(x) for x in (1, 2, 4))
+    job.well()
+    row = json.dumps({"k": "a", "x": 1000, "ts": "2020-01-01 00:00:30"}) + "\n"
+    for file in (appended, same_time):
+        before = file.stat()
+        with open(file, "a") as out:
+            out.write(row)
+        if file is same_time:
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    renamed.rename(job.project / "in" / "later.json")
+    job.sums["a"] += 4  # by its path it is another file
+    said = [line for line in job.well().splitlines() if line.startswith("note: ")]
+    assert said == [
+        f"note: table `t`: files that changed since they were read; what was added to them is not read: in/{appended.name}, in/{same_time.name}",
+        f"note: table `t`: files that were read under another name and are read again: in/later.json (in/{renamed.name} before)",
+    ]
+    log = (job.project / ".everfold" / "job" / "job.log").read_text()
+    assert all(f" WARN everfold: {line.removeprefix('note: ')}" in log for line in said)
+    assert "note:" not in job.well()
+    job.finish()
+
+
+@pytest.mark.slow
+def test_a_move_that_is_killed_is_finished_at_the_next_start(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.put(1)
+    job.well()
+    (job.project / "in").rename(job.project / "there")
+    folder = job.project / ".everfold" / "job"
+    rename = os.rename
+    for step in range(3):  # the renames of a move
+        left = iter([False] * step + [True])
+
+        def killed(old: Path, new: Path, left: Iterator[bool] = left) -> None:
+            if "checkpoints" in str(old) and Path(old).parent == folder and next(left, False):
+                raise OSError(5, "killed here", str(old))
+            rename(old, new)
+
+        monkeypatch.setattr("everfold.jobs.moving.os.rename", killed)
+        done = job.run("there", "--source", "t=moved")
+        monkeypatch.setattr("everfold.jobs.moving.os.rename", rename)
+        assert done.code == 1
+        # The first rename is the one that counts: after it nobody is asked any more.
+        job.put(2 << step, "there")
+        job.well("there", *(["--source", "t=moved"] * (step == 0)))
+        (job.project / "there").rename(job.project / "in")
+        job.well("in", "--source", "t=moved")
+        (job.project / "in").rename(job.project / "there")
+    job.well("there", "--source", "t=moved")
+    job.finish("there")
+
+
+KAFKA = """
+CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'kafka', 'topic' = '{topic}', 'format' = 'json',
+  'properties.bootstrap.servers' = '{servers}', 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset');
+SELECT k, SUM(x) AS a FROM t GROUP BY k;
+"""
+
+
+@pytest.mark.slow
+def test_topics_are_known_by_cluster_and_name(job: Job, kafka_broker: KafkaBroker) -> None:
+    name = f"moved-{time.time_ns()}"
+
+    def put(broker: KafkaBroker, topic: str, *xs: int) -> None:
+        broker.produce(topic, [(None, json.dumps({"k": "a", "x": x})) for x in xs])
+
+    def run(servers: str, topic: str = name, *options: str) -> Done:
+        # A bounded topic ends where it ended when the job began: here it is to have a new end.
+        for ends in Path("state").rglob("*.ends.json"):
+            ends.unlink()
+        Path("job.sql").write_text(KAFKA.format(topic=topic, servers=servers))
+        return job._run("job.sql", "--state", "state", "--format", "json", *options)
+
+    def sums(done: Done) -> list[int]:
+        assert done.code == 0, done.err
+        return [row["a"] for row in map(json.loads, done.out.splitlines()) if row["op"] in ("+I", "+U")]
+
+    def refused(done: Done) -> bool:
+        return done.code == 1 and "error[changed-source]: table `t`" in done.err
+
+    port = kafka_broker.bootstrap_servers.rpartition(":")[2]
+    here, same = f"127.0.0.1:{port}", f"localhost:{port}"
+    for topic in (name, f"{name}-2", f"{name}-3"):
+        kafka_broker.create_topic(topic)
+    put(kafka_broker, name, 1)
+    assert sums(run(here)) == [1]
+    put(kafka_broker, name, 2)
+    assert sums(run(f"{same},{here}")) == [3]
+    put(kafka_broker, name, 4)
+    assert sums(run(f"{here},{same}")) == [7]
+    put(kafka_broker, f"{name}-2", 1, 2, 4, 8)
+    assert refused(run(here, f"{name}-2"))
+    assert sums(run(here, f"{name}-2", "--source", "t=moved")) == [15]
+    put(kafka_broker, f"{name}-3", 100)
+    assert sums(run(here, f"{name}-3", "--source", "t=new")) == [115]
+    with KafkaBroker("YW5vdGhlcl9jbHVzdGVyXw") as another:
+        another.create_topic(f"{name}-3")
+        put(another, f"{name}-3", 100, 5)
+        assert refused(run(another.bootstrap_servers, f"{name}-3"))
+        assert sums(run(another.bootstrap_servers, f"{name}-3", "--source", "t=moved")) == [120]

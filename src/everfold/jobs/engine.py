@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +62,7 @@ def _announce(manifest: Manifest, consent: Consent) -> None:
 def _warn(folder: JobFolder, consent: Consent, text: str) -> None:
     """Tells the user something, and writes it into the job's log."""
     consent.note(text)
-    with open(folder.log_file, "a", encoding="utf-8") as log:
+    with suppress(OSError), open(folder.log_file, "a", encoding="utf-8") as log:
         log.write(f"{now()} WARN everfold: {text}\n")
 
 

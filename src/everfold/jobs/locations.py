@@ -13,7 +13,7 @@ from pathlib import Path
 
 from everfold.connectors.contract import Role, Source
 from everfold.connectors.registry import connector_of
-from everfold.errors import Diagnostic, StateError
+from everfold.errors import Diagnostic, EverfoldError, StateError
 from everfold.jobs.change import check_finished
 from everfold.jobs.folder import JobFolder, Manifest, Version
 from everfold.jobs.going_back import Moved
@@ -98,8 +98,7 @@ class Locations:
         """
         known = self.folder.manifest() or manifest
         pending = known.current != manifest.current
-        self._checkpoint = self.folder.checkpoint(known.current)
-        self._before = Path(known.folder) if known.folder else find_job_folder(self._checkpoint) or self.folder.path
+        self._look_at(known)
         begun = newest(self._checkpoint / "offsets") is not None and not (pending and manifest.version.rebuilt)
         notes = manifest.version.sources or ()
         places = self._places(notes, roots)
@@ -134,6 +133,34 @@ class Locations:
             f"table `{name}` lies where it lay: --source {name}={self.answers[name]} changes nothing" for name in unused
         )
         return Located(manifest, known if pending else manifest, tuple(moves.values()), self._before, said)
+
+    def find_changed(self, manifest: Manifest, tables: Iterable[Table]) -> list[str]:
+        """Return what `locate` would ask about tables that a script reads, as sentences; nothing is changed. What cannot be reached is reported, too."""
+        self._look_at(manifest)
+        found: list[str] = []
+        for table in tables:
+            notes = [each for each in manifest.version.sources or () if each["table"] == table.name]
+            if table.connector is None or not notes or newest(self._checkpoint / "offsets") is None:
+                continue
+            try:
+                place = place_of(table, self.base_folder)
+                known = [old for old in (self._old_note(each, place) for each in notes) if old is not None]
+                if known and not any(place.is_at(each) or self._went_along(each, place) for each in known):
+                    error = changed_source(table, known[0], place)
+                    found.append(
+                        f"{error.code}: {error.message}; `everfold run` takes --source {table.name}=moved or --source {table.name}=new"
+                    )
+            except EverfoldError as error:
+                found.append(
+                    f"whether table `{table.name}` lies where it lay is not known: {error.diagnostics[0].message}"
+                )
+        return found
+
+    def _look_at(self, manifest: Manifest) -> None:
+        self._checkpoint = self.folder.checkpoint(manifest.current)
+        self._before = (
+            Path(manifest.folder) if manifest.folder else find_job_folder(self._checkpoint) or self.folder.path
+        )
 
     def _places(self, notes: Sequence[SourceNote], roots: Sequence[Root]) -> dict[str, Place]:
         """Where the sources of the job lie now, by name; each table is looked at once."""
