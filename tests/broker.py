@@ -68,7 +68,8 @@ class KafkaBroker:
     `stop` and `start` keep port and data, so a client sees a broker that was down for a while.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cluster_id: str = CLUSTER_ID) -> None:
+        self._cluster_id = cluster_id
         self._home = Path(tempfile.mkdtemp(prefix="everfold-kafka-"))
         self._port, self._controller_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
@@ -138,7 +139,7 @@ class KafkaBroker:
         if (data / "meta.properties").exists():
             return
         self._settings.write_text(_server_properties(data, self._port, self._controller_port))
-        command = _java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._settings))
+        command = _java("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(self._settings))
         with self._log() as log:
             done = subprocess.run(command, check=False, stdout=log, stderr=log)
         if done.returncode != 0:

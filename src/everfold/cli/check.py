@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from everfold.errors import SqlError, UsageError
 
 if TYPE_CHECKING:
     from everfold.compat import QueryShape
+    from everfold.plan.nodes import Table
     from everfold.sql.settings import Settings
 
 CheckFormat: TypeAlias = Literal["text", "json", "github"]
@@ -20,11 +22,12 @@ CheckFormat: TypeAlias = Literal["text", "json", "github"]
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a script runs. notes: what no stream could run of it, and what was made of it. settings: of the script, None for a job."""
+    """What a script runs. notes: what no stream could run of it, and what was made of it. settings: of the script, None for a job. tables: that the script reads."""
 
     shapes: tuple[QueryShape, ...]
     notes: tuple[str, ...]
     settings: Settings | None
+    tables: tuple[Table, ...] = ()
 
 
 def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFormat) -> int:
@@ -39,12 +42,13 @@ def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFo
     assert after.settings is not None
     terms = Terms.of(after.settings)
     judgement = judge(before.shapes, after.shapes, terms)
-    notes = tuple(dict.fromkeys((*before.notes, *after.notes)))
+    moved = _moved(old, after, new.folder) if isinstance(old, Path) else []
+    notes = tuple(dict.fromkeys((*before.notes, *after.notes, *moved)))
     match format_:
         case "json":
             text = report.as_json(judgement, notes)
         case "github":
-            text = report.as_github(judgement)
+            text = "\n".join([report.as_github(judgement), *map(report.as_warning, moved)])
         case _:
             text = report.as_text(judgement, notes)
     sys.stdout.write(text + "\n")
@@ -64,7 +68,17 @@ def _read(script: Script, options: RunOptions) -> _Read:
         )
     notes += _refused(session.catalog.excused or ())
     shapes = tuple(shape_of(root) for each in submits for root in each.roots)
-    return _Read(shapes, tuple(f"{script.source}: {each}" for each in notes), session.settings)
+    tables = dict.fromkeys(table for each in submits for table in each.sources)
+    return _Read(shapes, tuple(f"{script.source}: {each}" for each in notes), session.settings, tuple(tables))
+
+
+def _moved(job: Path, script: _Read, folder: Path) -> list[str]:
+    """The tables of a script that lie elsewhere than those of a job did."""
+    from everfold.jobs.folder import JobFolder, manifest_of
+    from everfold.jobs.locations import Locations
+
+    opened = JobFolder(Path(os.path.realpath(job)))
+    return Locations(opened, folder).find_changed(manifest_of(job), script.tables)
 
 
 def _read_job(path: Path) -> _Read:

@@ -116,6 +116,13 @@ def _script_options(command: Any) -> Any:
 )
 @_sink_duplicates
 @click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="TABLE=moved|new",
+    help="When a table of a job lies elsewhere than it did: moved: the same data was moved, and the job resumes where it is in it; new: other data, which is read from its start.",
+)
+@click.option(
     "--prune",
     is_flag=True,
     help="When a job that was rebuilt or rolled back has caught up, delete the rows of jdbc and upsert-kafka tables whose keys did not come again.",
@@ -135,6 +142,7 @@ def run(
     changelog: bool,
     on_change: Any,
     sink_duplicates: str,
+    sources: tuple[str, ...],
     prune: bool,
     refresh: bool,
 ) -> None:
@@ -168,6 +176,7 @@ def run(
         sink_duplicates=sink_duplicates == "accept",
         prune=prune,
         refresh=refresh,
+        sources=command.moved_sources(sources),
     )
     command.run(command.Script.read(script, text), options)
 

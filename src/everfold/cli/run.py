@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,9 +18,9 @@ from everfold.cli.jobs_api import EngineName, Finished, JobRequest, Jobs, jobs
 from everfold.cli.main import EXIT_INTERRUPTED
 from everfold.cli.output import Format, output, show
 from everfold.cli.progress import ProgressView, counted, view
-from everfold.errors import UsageError
+from everfold.errors import UsageError, nearest
 from everfold.jobs.change import OnChange
-from everfold.jobs.going_back import Consent
+from everfold.jobs.going_back import Consent, Moved
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import Collect, Sink
 from everfold.secrets import without_secrets
@@ -88,6 +88,7 @@ class RunOptions:
     sink_duplicates: bool = False
     prune: bool = False
     refresh: bool = False
+    sources: Mapping[str, Moved] = field(default_factory=dict)
 
 
 def session_of(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
@@ -135,6 +136,7 @@ def run(script: Script, options: RunOptions) -> None:
     submits = [each for each in actions if isinstance(each, Submit)]
     for each in submits:
         check_tables(each.roots, streaming=each.settings.streaming, note=note)
+    _check_sources(options, {table.name for each in submits for table in each.sources})
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _little_to_read(submits, script.folder)
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
@@ -147,6 +149,26 @@ def run(script: Script, options: RunOptions) -> None:
             click.echo(f"\n{without_secrets(action.text)}", err=True)
         if _run_job(engine, _request(action, script, options, folders, brief=brief), options):
             return
+
+
+def _check_sources(options: RunOptions, tables: Collection[str]) -> None:
+    for name in options.sources:
+        if name not in tables:
+            raise UsageError.of(
+                "wrong-option-value",
+                f"`--source {name}=…`: the script reads no table `{name}`",
+                help=nearest(name, tables) or f"it reads {', '.join(f'`{each}`' for each in sorted(tables))}",
+            )
+
+
+def moved_sources(values: Sequence[str]) -> dict[str, Moved]:
+    """The answers of `--source`, by table."""
+    found = pairs(values, "--source")
+    for name, answer in found.items():
+        if answer not in list(Moved):
+            help_ = f"write --source {name}=moved or --source {name}=new"
+            raise UsageError.of("wrong-option-value", f"`--source {name}={answer}` is not an answer", help=help_)
+    return {name: Moved(answer) for name, answer in found.items()}
 
 
 def _little_to_read(submits: Sequence[Submit], folder: Path) -> bool:
@@ -202,7 +224,9 @@ def _request(action: Submit, script: Script, options: RunOptions, folders: _Fold
         master=options.master,
         brief=brief,
         decide=_deciding(options.on_change),
-        consent=Consent(duplicates=options.sink_duplicates, prune=options.prune, refresh=options.refresh),
+        consent=Consent(
+            duplicates=options.sink_duplicates, prune=options.prune, refresh=options.refresh, sources=options.sources
+        ),
         conf={key: value for key, value in options.conf.items() if key.startswith("spark.")},
     )
 

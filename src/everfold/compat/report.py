@@ -67,6 +67,11 @@ def as_github(judgement: Judgement) -> str:
     return "\n".join(lines)
 
 
+def as_warning(text: str) -> str:
+    """A sentence as a workflow command."""
+    return f"::warning title=everfold::{_escaped(text)}"
+
+
 def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 

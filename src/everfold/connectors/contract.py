@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from everfold.connectors.again import Again, Past
 from everfold.connectors.applied import Applied, BatchId
@@ -140,6 +140,8 @@ class Source(ABC):
 
     table: Table
     options: OptionValues
+    reads_files: ClassVar[bool] = False
+    """Whether `location` is a path, and the log in the checkpoint lists the files below it."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -168,6 +170,23 @@ class Source(ABC):
         """
         what = f"table `{self.table.name}`: what was read of `{self.table.connector}` cannot be read again"
         raise StateError.of("no-past", what, self.table.span, help="--on-change accept starts new aggregates now")
+
+    def location(self, base_folder: Path) -> str:
+        """Return where the rows lie, the same for every spelling of it and without secrets; empty for rows that lie nowhere.
+
+        Raises ConnectorError when the outside, which may be asked, does not answer.
+        """
+        return ""
+
+    def move(self, checkpoint: Path, name: str, old: str, new: str) -> None:  # noqa: B027
+        """Rewrite what a checkpoint, which nobody uses, says of the locations of this source's rows. name: of the source. old, new: its locations.
+
+        StateError `changed-source` when positions in the old data mean nothing in the new.
+        """
+
+    def find_changes(self, context: SourceContext, log: Path) -> list[str]:
+        """Return what has become of data that was read and counts as it was, as sentences; each once. log: the source's folder in the checkpoint."""
+        return []
 
     def read_anew(self) -> bool:
         """Whether a join with the table reads it in every batch anew; if not, once, when the job starts."""

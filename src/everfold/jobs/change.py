@@ -150,10 +150,10 @@ def copied(old: Path, new: Path, places: Sequence[int | None] | None = None) -> 
     cleared(new)
     part = _part(new)
     try:
-        _copy(old, part)
+        copy_links(old, part)
         if places is not None:
             _move(part, places)
-        _relocate(part, new)
+        move_schemas(part, new)
         os.rename(part, new)
     except OSError:
         cleared(new)
@@ -170,7 +170,8 @@ def _part(new: Path) -> Path:
     return new.with_name(f".{new.name}.new")
 
 
-def _copy(old: Path, part: Path) -> None:
+def copy_links(old: Path, part: Path) -> None:
+    """Copies a folder by hard links."""
     part.mkdir()
     for source in sorted(old.rglob("*")):
         target = part / source.relative_to(old)
@@ -191,7 +192,7 @@ def _move(checkpoint: Path, places: Sequence[int | None]) -> None:
     state.rename(moved)
     state.mkdir()
     for at, before in origins.items():
-        _copy(moved / before, state / at)
+        copy_links(moved / before, state / at)
     shutil.rmtree(moved)
     for file in (checkpoint / "commits").glob("[0-9]*"):
         version, _, text = file.read_text(encoding="utf-8").partition("\n")
@@ -201,7 +202,7 @@ def _move(checkpoint: Path, places: Sequence[int | None]) -> None:
         _replace(file, f"{version}\n{json.dumps(said)}")
 
 
-def _relocate(checkpoint: Path, place: Path) -> None:
+def move_schemas(checkpoint: Path, place: Path) -> None:
     """Writes into a checkpoint where it will lie, and where its operators stand."""
     for file in checkpoint.glob("state/*/_metadata/v2/[0-9]*"):
         text = file.read_text(encoding="utf-8")
@@ -239,7 +240,7 @@ def joined(checkpoint: Path, pairs: Mapping[str, str], kept: Path) -> None:
                 new_name = new + name.removeprefix(other)
                 text += f"\n{new_name}:{line}"
                 if (checkpoint / "sources" / name).is_dir():
-                    _copy(checkpoint / "sources" / name, checkpoint / "sources" / new_name)
+                    copy_links(checkpoint / "sources" / name, checkpoint / "sources" / new_name)
     _replace(log, text)
 
 

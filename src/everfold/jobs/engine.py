@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,9 @@ from everfold.jobs.batch_job import run_batch
 from everfold.jobs.batch_log import last_batch
 from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.change import Decide, refuse
-from everfold.jobs.folder import JobFolder, Manifest, fingerprint
+from everfold.jobs.folder import JobFolder, Manifest, fingerprint, now
 from everfold.jobs.going_back import Consent, check_duplicates, sink_name, told
+from everfold.jobs.locations import Locations
 from everfold.jobs.naming import operators_of
 from everfold.jobs.progress import Progress
 from everfold.jobs.routing import Target
@@ -57,6 +59,13 @@ def _announce(manifest: Manifest, consent: Consent) -> None:
     for line in told(notes, lambda again: again.when_anew):
         consent.note(line)
     check_duplicates(notes, accepted=consent.duplicates)
+
+
+def _warn(folder: JobFolder, consent: Consent, text: str) -> None:
+    """Tells the user something, and writes it into the job's log."""
+    consent.note(text)
+    with suppress(OSError), open(folder.log_file, "a", encoding="utf-8") as log:
+        log.write(f"{now()} WARN everfold: {text}\n")
 
 
 def _say_what_stays(manifest: Manifest, roots: Sequence[Root], consent: Consent) -> None:
@@ -183,7 +192,7 @@ class Engine:
         decide: Decide,
         consent: Consent,
     ) -> Finished:
-        folder = JobFolder(state_dir.absolute())
+        folder = JobFolder(Path(os.path.realpath(state_dir)))
         folder.lock()
         targets: list[Target] = []
         try:
@@ -207,7 +216,10 @@ class Engine:
                     decide=decide,
                     refresh=consent.refresh,
                 )
-                partitions = manifest.partitions
+                located = Locations(folder, base_folder, self.externals, consent.sources).locate(manifest, roots)
+                for line in located.notes:
+                    consent.note(line)
+                manifest, partitions = located.manifest, manifest.partitions
                 version, last = manifest.version, folder.before(manifest)
                 if last is not None and version.rebuilt:
                     _announce(manifest, consent)
@@ -215,6 +227,8 @@ class Engine:
                     _say_what_stays(manifest, roots, consent)
             spark = own_session(self.spark(folder.log_file), partitions)
             folder.lock_in_jvm(spark)
+            if streaming:
+                folder.move(located)
             targets += [
                 self._target(at, root, settings, base_folder, folder, spark, receive) for at, root in enumerate(roots)
             ]
@@ -241,11 +255,13 @@ class Engine:
                 )
             if last is not None and manifest.version.backfilled:
                 past = Sources(spark, base_folder, settings, folder.path, self.externals)
+                past.spark_names = located.spark_names
                 checkpoint = folder.checkpoint(last.epoch)
                 self._backfill(spark, folder, manifest, checkpoint, roots, past, settings.local_time_zone, consent.note)
             folder.settle(manifest)
             earlier = [folder.checkpoint(each.epoch) for each in manifest.versions if each.epoch < manifest.origin]
             sources.origin, sources.earlier = manifest.origin, earlier
+            sources.spark_names = located.spark_names
             if manifest.past is not None:
                 for target in targets:
                     target.sink.look_back(manifest.past)
@@ -272,6 +288,7 @@ class Engine:
                 )
                 if manifest.left
                 else None,
+                warn=lambda text: _warn(folder, consent, text),
             ).run()
             return Finished(
                 rows=router.rows,

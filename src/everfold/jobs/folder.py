@@ -52,6 +52,7 @@ from everfold.jobs.change import (
 )
 from everfold.jobs.control import Control
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
+from everfold.jobs.moving import finish_moving, move_checkpoints
 from everfold.jobs.naming import SourceNote, first_names, fresh_names, moves, operators_of, source_notes
 from everfold.jobs.soundness import unfinished
 from everfold.operators.again import repeating
@@ -61,8 +62,11 @@ from everfold.secrets import without_secrets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from everfold.jobs.locations import Located
+
 MANIFEST_FORMAT = 4
-"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `filled`, `again` and `sources`; 4: with a checksum. Earlier formats, without them, are read too."""
+"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `filled`, `again` and `sources`; 4: with a checksum, `folder`, and
+sources that know where they lie. Earlier formats, without them, are read too."""
 _CHECKED_SINCE = 4
 _JVM_LOCK_PATIENCE_S = 10.0
 _DIGITS_OF_TIME = 15
@@ -116,7 +120,8 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a job is. `buckets` and `partitions` are fixed when the job is created; `current` is the epoch of the checkpoint in use.
+    """What a job is. `buckets` and `partitions` are fixed when the job is created; `current` is the epoch of the checkpoint in use. folder: where the job's
+    folder was when it last ran, empty if that was not noted.
 
     Raises ValueError or TypeError when it makes no sense.
     """
@@ -126,6 +131,7 @@ class Manifest:
     partitions: int
     current: int
     versions: tuple[Version, ...]
+    folder: str = ""
     format: int = MANIFEST_FORMAT
 
     def __post_init__(self) -> None:
@@ -372,6 +378,7 @@ class JobFolder:
                 f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
             )
             self._lock.flush()
+            finish_moving(self.path)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -451,9 +458,13 @@ class JobFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """Puts a manifest in place."""
         with self._writing():
-            members = json.loads(json.dumps(asdict(manifest)))
-            text = json.dumps({**members, "checksum": checksum_of(members)}, indent=2)
-            write_atomically(self.manifest_path, text + "\n")
+            write_atomically(self.manifest_path, _text(manifest))
+
+    def move(self, located: Located) -> None:
+        """Puts in place what was found of a job's sources, where its folder or its data was moved. StateError `changed-source`, ConnectorError `disk-full` and its like."""
+        if located.moves or located.before != self.path:
+            with self._writing():
+                move_checkpoints(self.path, _text(located.known), located.before, located.moves)
 
     def open(
         self,
@@ -636,6 +647,11 @@ def _donors(known: Manifest, version: Version) -> dict[str, str]:
         if donor is not None and note["name"] not in names and note["reader"] in {*fresh, *tables}:
             found[note["name"]] = donor
     return found
+
+
+def _text(manifest: Manifest) -> str:
+    members = json.loads(json.dumps(asdict(manifest)))
+    return json.dumps({**members, "checksum": checksum_of(members)}, indent=2) + "\n"
 
 
 def now() -> str:

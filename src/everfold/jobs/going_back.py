@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from everfold.connectors.again import Again
 from everfold.connectors.registry import connector_of
 from everfold.errors import StateError
 from everfold.plan.nodes import Root, Sink
+
+
+class Moved(StrEnum):
+    """What the rows of a table are that lies elsewhere now: the same as before, or other ones."""
+
+    MOVED = "moved"
+    NEW = "new"
+
 
 SinkNote = dict[str, str]
 """A table that a version writes: its name as `table`, its `connector`, and as `again` what becomes of rows that come again."""
@@ -29,11 +38,12 @@ def sink_notes(roots: Sequence[Root]) -> tuple[SinkNote, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
     """What a user allows when a job goes back in its input. duplicates: rows may be in a table twice. prune: rows by key that do not come again are deleted.
-    refresh: the whole result is given again, as far as it is kept, when a changed job goes on. note: told what happens to the tables, a sentence at a time."""
+    refresh: the whole result is given again, as far as it is kept, when a changed job goes on. sources: what the rows of tables are that lie elsewhere now. note: told what happens to the tables, a sentence at a time."""
 
     duplicates: bool = False
     prune: bool = False
     refresh: bool = False
+    sources: Mapping[str, Moved] = field(default_factory=dict)
     note: Callable[[str], None] = lambda _: None
 
 

@@ -59,7 +59,8 @@ def moves(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int | No
 
 
 SourceNote = dict[str, str]
-"""A source of a job: its name as `name`, the `table`, and as `reader` the operator that its rows come to first, or, without one, the table that they are written to."""
+"""A source of a job: its name as `name`, the `table`, and as `reader` the operator that its rows come to first, or, without one, the table that they are written to.
+Once it was opened also its `connector`, its `location` (`Source.location`), and as `spark_name` its name in Spark's checkpoint."""
 
 
 def source_notes(
@@ -72,8 +73,8 @@ def source_notes(
     found: list[SourceNote] = []
     for scan, reader in _reads(roots, operators):
         alike = {"table": scan.table.name, "reader": reader}
-        known = (each for notes in before for each in notes if each == alike | {"name": each["name"]})
-        note = next((each for each in known if each not in found), None)
+        known = (each for notes in before for each in notes if each | alike == each)
+        note = next((each for each in known if each["name"] not in [one["name"] for one in found]), None)
         while note is None:
             name = repeated(source_name(scan.table.name), seen)
             note = alike | {"name": name} if name not in taken else None
@@ -83,8 +84,12 @@ def source_notes(
 
 def named(roots: Sequence[Root], notes: Sequence[SourceNote]) -> dict[int, str]:
     """The names under which tables are opened, by the identity of their scans."""
-    scans = (scan for root in roots for scan, _ in _read(root.input, "", {}))
-    return {id(scan): note["name"] for scan, note in zip(scans, notes, strict=True)}
+    return {id(scan): note["name"] for scan, note in zip(scans_of(roots), notes, strict=True)}
+
+
+def scans_of(roots: Sequence[Root]) -> list[Scan]:
+    """The scans of a job in the order in which they are lowered."""
+    return [scan for root in roots for scan, _ in _read(root.input, "", {})]
 
 
 def _reads(roots: Sequence[Root], operators: Sequence[str]) -> Iterator[tuple[Scan, str]]:

@@ -1,4 +1,4 @@
-"""The tables that a job reads: each opened under a name that says what it is, so that a changed table is a new source to Spark."""
+"""The tables that a job reads: each opened under the name that Spark's checkpoint knows it by."""
 
 from __future__ import annotations
 
@@ -60,6 +60,12 @@ class OpenedSource:
         if self.source is not None and self.context is not None and self.name in offsets:
             self.source.after_batch(self.context, offsets[self.name])
 
+    def find_changes(self, checkpoint: Path) -> list[str]:
+        """What has become of data that was read and counts as it was, as sentences; each once."""
+        if self.source is None or self.context is None:
+            return []
+        return self.source.find_changes(self.context, checkpoint / "sources" / self.name)
+
     def reached_end(self, offsets: Mapping[str, str]) -> bool:
         """Whether all that a bounded source will ever give has been read, when all that is there has been."""
         if self.source is None or self.context is None or type(self.source).reached_end is Source.reached_end:
@@ -78,6 +84,7 @@ class Sources:
     """Opens tables for a job. `externals` are the tables without a connector, by name.
 
     origin: the epoch in which the job last began at the beginning of its input. earlier: the checkpoints that it had before that, oldest first.
+    spark_names: the names of sources in Spark's checkpoint by their names in the job (`locations`); without a job they are made of the options.
     """
 
     spark: SparkSession
@@ -87,6 +94,7 @@ class Sources:
     externals: Mapping[str, External] = field(default_factory=dict)
     origin: int = 0
     earlier: Sequence[Path] = ()
+    spark_names: Mapping[str, str] = field(default_factory=dict)
     opened: list[OpenedSource] = field(default_factory=list)
 
     def stream(self, table: Table, name: str) -> SourceStream:
@@ -96,7 +104,7 @@ class Sources:
             self.opened.append(OpenedSource(name, external.bounded))
             frame = external.open(self.spark, name, table)
             return SourceStream(frame.selectExpr("*", f"CAST(NULL AS STRING) AS {SPLIT}"), (table.name,))
-        context = self._context(table, f"{name}_{_identity(table, self.base_folder)}")
+        context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
         frame = source.stream(context)
         self.opened.append(OpenedSource(context.name, source.bounded(), source, context))
@@ -121,7 +129,7 @@ class Sources:
         if external is not None:
             what = f"table `{table.name}`: what was read of a DataFrame cannot be read again"
             raise StateError.of("no-past", what, help="--on-change accept starts new aggregates now")
-        context = self._context(table, f"{name}_{_identity(table, self.base_folder)}")
+        context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
         self.opened.append(OpenedSource(context.name, True, source))
         position = position_of(checkpoint, context.name)
@@ -153,15 +161,20 @@ class Sources:
             before=self._before(name),
         )
 
+    def _spark_name(self, table: Table, name: str) -> str:
+        return self.spark_names.get(name) or name_by_options(table, name, self.base_folder)
+
     def _before(self, name: str) -> Path | None:
         """The source's folder in the newest checkpoint of those that has one."""
         found = (checkpoint / "sources" / name for checkpoint in reversed(self.earlier))
         return next((each for each in found if each.is_dir()), None)
 
 
-def _identity(table: Table, base_folder: Path) -> str:
+def name_by_options(table: Table, name: str, base_folder: Path) -> str:
+    """Return the name in Spark's checkpoint that is made of a table's options as they are spelled: without a job, and in jobs of before locations were noted."""
     options = dict(table.options)
     parts = [f"{key}={options[key]}" for key in _IDENTITY if key in options]
     if "path" in options:
         parts.append(str(base_folder.resolve()))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return f"{name}_{digest[:8]}"

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.05
+_LOOK_S = 60.0
+"""How often a job without an end looks whether what it has read has changed."""
 _STOP_PATIENCE_S = 120.0
 _TICK_DELAY_MS = 50
 
@@ -57,7 +59,7 @@ class StreamJob:
     """One streaming query over a job folder that this process has locked.
 
     suspend: at the end of bounded input stop without emitting what is open. batch_latency_ms: how long a batch of unbounded input gathers rows.
-    stopping: True when the job is to stop. catching_up: set for a job that went back.
+    stopping: True when the job is to stop. catching_up: set for a job that went back. warn: told what the user should know, None if nobody asks.
     """
 
     spark: SparkSession
@@ -74,6 +76,8 @@ class StreamJob:
     progress: Callable[[Progress], None] | None = None
     stopping: Callable[[], bool] = lambda: False
     catching_up: CatchingUp | None = None
+    warn: Callable[[str], None] | None = None
+    _looked_at: float = field(default_factory=time.monotonic)
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
 
@@ -111,6 +115,7 @@ class StreamJob:
             raise explained(error, self.sources.opened, self.folder.log_file) from error
         if self.catching_up is not None:
             self.catching_up.begin(self.sources.opened)
+        self._find_changes()
         router = Router(
             job=self.manifest.job,
             log=BatchLog(self.folder.path, checkpoint, self.manifest.current),
@@ -132,6 +137,7 @@ class StreamJob:
             if query.isActive:
                 query.stop()
             self._observe(query, router)
+            self._find_changes()
         return router
 
     # --- while it runs ------------------------------------------------------------------------------------------------
@@ -143,6 +149,8 @@ class StreamJob:
             while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
                 self._check_stop()
                 self._observe(query, router)
+                if time.monotonic() - self._looked_at > _LOOK_S:
+                    self._find_changes()
                 self._tick(router, control, operators)
             return
         self._until(query, router, self._all_read)
@@ -225,6 +233,13 @@ class StreamJob:
                         rows_out=router.rows_out,
                     )
                 )
+
+    def _find_changes(self) -> None:
+        """Warns of data that was read and has changed since."""
+        self._looked_at = time.monotonic()
+        for source in self.sources.opened if self.warn is not None else ():
+            for text in source.find_changes(self._checkpoint):
+                self.warn(text)
 
     def _finish_batch(self, query: StreamingQuery, router: Router) -> None:
         """Lets the running batch commit, so that the next start has nothing to do again."""

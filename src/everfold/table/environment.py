@@ -15,7 +15,7 @@ from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.beside import Beside
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
-from everfold.jobs.going_back import Consent
+from everfold.jobs.going_back import Consent, Moved
 from everfold.jobs.sources import External, Sources
 from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.explain import explain
@@ -113,15 +113,19 @@ class TableEnvironment:
         sink_duplicates: Literal["refuse", "accept"] = "refuse",
         prune: bool = False,
         refresh: bool = False,
+        sources: Mapping[str, Literal["moved", "new"]] | None = None,
     ) -> TableResult:
         """Runs statements in order and waits for each; the result is the last one's.
 
         state_dir: the folder of an INSERT's job; without it `.everfold/<table>` in the base folder. on_change: what becomes of a job whose query has changed
         so that not all of its state is of use: it is refused, goes on with what it keeps, is given what new aggregates have missed too, goes on without its
         state, or begins anew, at the beginning of its input. Then sink_duplicates says whether rows may be in a table twice, and prune whether rows by key that did not
-        come again are deleted, as also after a rollback. refresh: the whole result is given again, as far as it is kept. Raises EverfoldError.
+        come again are deleted, as also after a rollback. refresh: the whole result is given again, as far as it is kept. sources: for tables that lie
+        elsewhere than they did when the job last ran: `moved`, the same data was moved, and the job resumes where it is in it; `new`, other data, which is read from its start.
+        Raises EverfoldError.
         """
-        consent = Consent(duplicates=sink_duplicates == "accept", prune=prune, refresh=refresh)
+        answers = {name: Moved(answer) for name, answer in (sources or {}).items()}
+        consent = Consent(duplicates=sink_duplicates == "accept", prune=prune, refresh=refresh, sources=answers)
         result = texts((), ())
         for action in self._session.run(script):
             match action:

@@ -60,7 +60,7 @@ def changed(folder: JobFolder, **members: Any) -> bytes:
             {"versions": [{"epoch": 0}]},
             "it is no object of again, back_after, back_to, created, epoch, filled, fingerprint, history, number, operators, plan, rebuilt, shapes, sinks, sources, sql, state_epoch, zone",
         ),
-        ({"job": ...}, "it is no object of buckets, current, format, job, partitions, versions"),
+        ({"job": ...}, "it is no object of buckets, current, folder, format, job, partitions, versions"),
         ({"more": 1}, "it is no object of"),
         ({"format": "x"}, "is no manifest"),
     ],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -16,8 +17,9 @@ from urllib.parse import unquote, urlsplit
 
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.connector import record_columns
+from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.paths import files, is_hidden, partition_values, require, resolve, shown_path
-from everfold.connectors.filesystem.source_log import files_read
+from everfold.connectors.filesystem.source_log import files_read, move_files
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.registry import changelog_of, format_of
 from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, excerpt, identifier, quoted
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _CHUNK_ROWS = 50_000
+_MOST_NAMED = 5
 _NEVER = "36500d"
 """Spark forgets files older than this beside the newest one, and would then leave them out."""
 _PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
@@ -43,6 +46,8 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
 class FileSource(Source):
     """The rows of a folder's files."""
+
+    reads_files = True
 
     def __init__(self, table: Table, options: OptionValues) -> None:
         self.table = table
@@ -82,6 +87,32 @@ class FileSource(Source):
         except OSError:  # what cannot be read is said when it is
             return None
         return total
+
+    def location(self, base_folder: Path) -> str:
+        """The real path of the folder or file."""
+        return str(resolve(self.options.text("path"), base_folder))
+
+    def move(self, checkpoint: Path, name: str, old: str, new: str) -> None:
+        """Rewrite the paths in the source's log: a file counts once, by its path."""
+        move_files(checkpoint / "sources" / name, Path(old), Path(new))
+
+    def find_changes(self, context: SourceContext, log: Path) -> list[str]:
+        """Files that have changed since they were read, and files that were read under another name."""
+        if context.kept is None or not log.is_dir():
+            return []
+        place = resolve(self.options.text("path"), context.base_folder)
+        with suppress(OSError, ValueError, KeyError, TypeError):  # what is damaged is reported when it is used
+            found = find_changed_files(log, context.kept / f"{context.name}.files.json", place)
+            moved = [f"{self._shown(new)} ({self._shown(old)} before)" for new, old in found.moved]
+            said = [
+                (
+                    "changed since they were read; what was added to them is not read",
+                    list(map(self._shown, found.changed)),
+                ),
+                ("were read under another name and are read again", moved),
+            ]
+            return [f"table `{self.table.name}`: files that {what}: {_first(names)}" for what, names in said if names]
+        return []
 
     def place(self, base_folder: Path) -> Path:
         """Where the files lie. Raises ConnectorError `no-such-path`."""
@@ -388,6 +419,12 @@ def bad_record(where: str, reason: str, record: str, form: Format, *, lasting: b
     if form.ignore_option:
         ways.append(f"set '{form.ignore_option}' = 'true' to go on and count such records")
     return trouble("bad-record", message, help=", or ".join(ways) or None)
+
+
+def _first(names: Sequence[str]) -> str:
+    """Some of the names."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _plain(file_path: str) -> str:

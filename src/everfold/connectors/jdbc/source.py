@@ -21,7 +21,7 @@ from psycopg import sql
 from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
 from everfold.connectors.formats.values import quoted
 from everfold.connectors.jdbc.client import Connection, Link, explained
-from everfold.connectors.jdbc.connector import address_of
+from everfold.connectors.jdbc.connector import address_of, name_parts
 from everfold.connectors.jdbc.reading import FAILED, ReadRows
 from everfold.connectors.jdbc.shape import Target, check_fits, look
 from everfold.connectors.jdbc.values import expression
@@ -53,6 +53,17 @@ class JdbcSource(Source):
     def read_anew(self) -> bool:
         """Unless `lookup.cache` is FULL."""
         return self.options.text("lookup.cache") != "FULL"
+
+    def location(self, base_folder: Path) -> str:
+        """The servers, the database and the table, in the same spelling always."""
+        settings = self.address.settings
+        servers = ",".join(sorted(self.address.place.lower().split(",")))
+        database = settings.get("dbname") or settings.get("user", "")
+        parts = name_parts(self.table, self.options.text("table-name"))
+        name = ".".join(part if quoted else part.lower() for part, quoted in parts)
+        if len(parts) == 1 and self.address.search_path:
+            name = f"{self.address.search_path}.{name}"
+        return f"{servers}/{database}/{name}"
 
     def batch(self, context: SourceContext) -> DataFrame:
         """The rows, read whenever the frame is run."""

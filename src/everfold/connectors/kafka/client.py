@@ -112,6 +112,13 @@ class Client:
             self._consumer.close()
             self._consumer = None
 
+    def cluster(self) -> str:
+        """The id of the cluster that the brokers belong to; empty where they do not give one."""
+        try:
+            return self.consumer.list_topics(timeout=TIMEOUT_S).cluster_id or ""
+        except KafkaException as wrong:
+            raise self.error(wrong) from None
+
     def partitions(self) -> dict[str, list[int]]:
         """The partitions of the table's topics. Raises ConnectorError when there is no such topic."""
         try:

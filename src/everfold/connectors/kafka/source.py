@@ -26,7 +26,7 @@ from everfold.connectors.kafka.jars import add_jars
 from everfold.connectors.left_out import count_bad
 from everfold.connectors.timeless import PLACE, find_timeless
 from everfold.connectors.troubles import trouble
-from everfold.errors import ConnectorError
+from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
 from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table, TableColumn
@@ -60,6 +60,41 @@ class KafkaSource(Source):
     def bounded(self) -> bool:
         """With a `scan.bounded.mode`."""
         return self.options.text("scan.bounded.mode") != "unbounded"
+
+    def location(self, base_folder: Path) -> str:
+        """The id of the cluster, which the brokers are asked for, and the topics."""
+        pattern = self.options.text_or_none("topic-pattern")
+        cluster = self.client.cluster()
+        self.client.close()
+        return f"{cluster}/{','.join(sorted(topics(self.options))) if pattern is None else pattern}"
+
+    def move(self, checkpoint: Path, name: str, old: str, new: str) -> None:
+        """Rewrite the topic in the positions, if there is one topic and it has another name now."""
+        named = topics(self.options)
+        files = [each for each in (checkpoint / "offsets").glob("[0-9]*") if each.name.isdigit()]
+        for file in (*files, checkpoint / "sources" / name / "0"):
+            if file.is_file():
+                lines = file.read_text(encoding="utf-8").split("\n")
+                moved = [self._moved(line, name, named) for line in lines]
+                if moved != lines:
+                    write_atomically(file, "\n".join(moved))
+                    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+    def _moved(self, line: str, name: str, named: tuple[str, ...]) -> str:
+        """A line of a log; the positions of the source, or those that it began at, by its topic as it is called now."""
+        head = f"{name}:" if line.startswith(f"{name}:") else ""
+        if not head and not (line.startswith("{") and not line.startswith('{"batchWatermarkMs"')):
+            return line
+        positions = json.loads(line.removeprefix(head))
+        if set(positions) == set(named):
+            return line
+        if len(positions) != 1 or len(named) != 1:
+            there = ", ".join(f"`{each}`" for each in positions)
+            what = f"table `{self.table.name}`: positions in {there} cannot be kept for other topics: only one that is renamed can be followed"
+            raise StateError.of(
+                "changed-source", what, help=f"--source {self.table.name}=new reads the new topics from their start"
+            )
+        return head + json.dumps({named[0]: next(iter(positions.values()))}, separators=(",", ":"))
 
     # -- Spark ---------------------------------------------------------------------------------------------------------
 
@@ -305,6 +340,8 @@ class KafkaSource(Source):
         path = None if context.kept is None else context.kept / f"{context.name}.ends.json"
         if path is not None and path.exists():
             said: dict[str, dict[str, int]] = json.loads(path.read_text())
+            if len(said) == len(partitions) == 1:  # the topic may have been renamed
+                said = dict(zip(partitions, said.values(), strict=True))
             return {topic: {int(at): offset for at, offset in of.items()} for topic, of in said.items()}
         ends = self._end_offsets(partitions)
         assert ends is not None

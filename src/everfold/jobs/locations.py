@@ -1,0 +1,307 @@
+"""Where the tables of a job lie. A source keeps its name in Spark's checkpoint as long as its rows lie where they did, however that is spelled.
+When they lie elsewhere, the user decides whether they are the same rows. See docs/design/sources.md."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+from everfold.connectors.contract import Role, Source
+from everfold.connectors.registry import connector_of
+from everfold.errors import Diagnostic, EverfoldError, StateError
+from everfold.jobs.change import check_finished
+from everfold.jobs.folder import JobFolder, Manifest, Version
+from everfold.jobs.going_back import Moved
+from everfold.jobs.moving import Move, find_job_folder, read_log
+from everfold.jobs.naming import SourceNote, scans_of
+from everfold.jobs.soundness import newest, newest_batch, positions
+from everfold.jobs.sources import name_by_options
+from everfold.plan.nodes import Root, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table lies now."""
+
+    table: Table
+    source: Source
+    connector: str
+    location: str
+
+    @property
+    def note(self) -> SourceNote:
+        """What a note holds of it."""
+        return {"connector": self.connector, "location": self.location}
+
+    def is_at(self, note: SourceNote) -> bool:
+        """Whether the source of a note lies there."""
+        return self.note.items() <= note.items()
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A job whose sources have been found. manifest: its manifest, with their locations. known: the manifest in place, with what was moved.
+    before: where the job's folder was when it last ran. notes: sentences for the user."""
+
+    manifest: Manifest
+    known: Manifest
+    moves: tuple[Move, ...]
+    before: Path
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spark_names(self) -> dict[str, str]:
+        """The names of the sources in Spark's checkpoint, by their names in the job."""
+        sources = self.manifest.version.sources or ()
+        return {each["name"]: each["spark_name"] for each in sources if "spark_name" in each}
+
+
+def place_of(table: Table, base_folder: Path) -> Place:
+    """Return where a table lies. SqlError, ConnectorError when it is not as it must be."""
+    connector = connector_of(table)
+    connector.check(table, Role.SOURCE)
+    source = connector.source(table)
+    return Place(table, source, connector.name, source.location(base_folder))
+
+
+def show_location(note: SourceNote) -> str:
+    """Return the location of a source's note, for people."""
+    if "location" not in note:
+        return "a location that an earlier everfold did not note"
+    return f"`{note['location']}` ({note['connector']})" if note["location"] else f"`{note['connector']}`"
+
+
+@dataclass(slots=True)
+class Locations:
+    """Compares where the tables of a job lie with where they lay.
+
+    folder: the job's, which this process has locked. base_folder: what relative paths start from. given: tables whose rows the caller provides.
+    answers: what the rows of a table are that lies elsewhere now.
+    """
+
+    folder: JobFolder
+    base_folder: Path
+    given: Container[str] = ()
+    answers: Mapping[str, Moved] = field(default_factory=dict)
+    _before: Path = field(default_factory=Path)
+    _checkpoint: Path = field(default_factory=Path)
+
+    def locate(self, manifest: Manifest, roots: Sequence[Root]) -> Located:
+        """Find the sources of a job; the manifest may have a new version that is not in place yet.
+
+        StateError `changed-source` with all tables that lie elsewhere without an answer, `unfinished-batch`; ConnectorError of a source.
+        """
+        known = self.folder.manifest() or manifest
+        pending = known.current != manifest.current
+        self._look_at(known)
+        begun = newest(self._checkpoint / "offsets") is not None and not (pending and manifest.version.rebuilt)
+        notes = manifest.version.sources or ()
+        places = self._places(notes, roots)
+        kept: dict[str, SourceNote] = {}
+        moves: dict[str, Move] = {}
+        changed: dict[str, SourceNote] = {}
+        for note in notes:
+            place = places.get(note["name"])
+            old = None if place is None else self._old_note(note, place)
+            if place is None or old is None:
+                continue
+            moved = self._went_along(old, place) or self._was_moved(old, place)
+            if place.is_at(old) or (begun and moved):
+                kept[note["name"]] = old | place.note
+            elif begun:
+                changed[note["name"]] = old
+            if begun and moved:
+                name = old["spark_name"]
+                moves[name] = Move(place.source, name, old.get("location", ""), place.location)
+        self._check_answers(changed, places)
+        names = self._new_names(manifest, places, kept, changed)
+        found = tuple(kept.get(each["name"]) or each | names.get(each["name"], {}) for each in notes)
+        manifest = self._with_notes(manifest, manifest.version, found)
+        if pending:
+            old_notes = known.version.sources
+            found = tuple(_renew(each, kept) for each in old_notes or ())
+            known = self._with_notes(known, known.version, None if old_notes is None else found)
+        decided = {places[name].table.name for name in changed} | {each.source.table.name for each in moves.values()}
+        tables = {each.table.name for each in places.values()}
+        unused = sorted(tables & self.answers.keys() - decided)
+        said = tuple(
+            f"table `{name}` lies where it lay: --source {name}={self.answers[name]} changes nothing" for name in unused
+        )
+        return Located(manifest, known if pending else manifest, tuple(moves.values()), self._before, said)
+
+    def find_changed(self, manifest: Manifest, tables: Iterable[Table]) -> list[str]:
+        """Return what `locate` would ask about tables that a script reads, as sentences; nothing is changed. What cannot be reached is reported, too."""
+        self._look_at(manifest)
+        found: list[str] = []
+        for table in tables:
+            notes = [each for each in manifest.version.sources or () if each["table"] == table.name]
+            if table.connector is None or not notes or newest(self._checkpoint / "offsets") is None:
+                continue
+            try:
+                place = place_of(table, self.base_folder)
+                known = [old for old in (self._old_note(each, place) for each in notes) if old is not None]
+                if known and not any(place.is_at(each) or self._went_along(each, place) for each in known):
+                    error = changed_source(table, known[0], place)
+                    found.append(
+                        f"{error.code}: {error.message}; `everfold run` takes --source {table.name}=moved or --source {table.name}=new"
+                    )
+            except EverfoldError as error:
+                found.append(
+                    f"whether table `{table.name}` lies where it lay is not known: {error.diagnostics[0].message}"
+                )
+        return found
+
+    def _look_at(self, manifest: Manifest) -> None:
+        self._checkpoint = self.folder.checkpoint(manifest.current)
+        self._before = (
+            Path(manifest.folder) if manifest.folder else find_job_folder(self._checkpoint) or self.folder.path
+        )
+
+    def _places(self, notes: Sequence[SourceNote], roots: Sequence[Root]) -> dict[str, Place]:
+        """Where the sources of the job lie now, by name; each table is looked at once."""
+        tables = [scan.table for scan in scans_of(roots)]
+        used = {each.name: each for each in tables if each.name not in self.given}
+        found = {name: place_of(each, self.base_folder) for name, each in used.items()}
+        pairs = zip(notes, tables, strict=True)
+        return {note["name"]: found[table.name] for note, table in pairs if table.name in found}
+
+    # --- what was moved -----------------------------------------------------------------------------------------------
+
+    def _was_moved(self, old: SourceNote, place: Place) -> bool:
+        """Whether the user says so; one connector's positions mean nothing to another."""
+        same_kind = old.get("connector", place.connector) == place.connector
+        return same_kind and self.answers.get(place.table.name) is Moved.MOVED and not place.is_at(old)
+
+    def _went_along(self, old: SourceNote, place: Place) -> bool:
+        """Whether files were moved together with the job's folder: they lie as they did, seen from there, and one that was read is among them."""
+        if not place.source.reads_files or place.is_at(old) or old.get("connector") != place.connector:
+            return False
+        if old["location"] != str(self._seen_before(place)):
+            return False
+        files = self._files(old["spark_name"])
+        there = (
+            Path(place.location) / file.relative_to(old["location"])
+            for file in files
+            if file.is_relative_to(old["location"])
+        )
+        return not files or any(each.exists() for each in there)
+
+    def _seen_before(self, place: Place) -> Path:
+        """Where a table would have lain that was moved together with the job's folder."""
+        return Path(os.path.normpath(self._before / os.path.relpath(place.location, self.folder.path)))
+
+    def _files(self, spark_name: str) -> Collection[Path]:
+        return read_log(self._checkpoint / "sources" / spark_name)
+
+    # --- jobs of earlier versions -------------------------------------------------------------------------------------
+
+    def _old_note(self, note: SourceNote, place: Place) -> SourceNote | None:
+        """The note of a source with its name in the checkpoint, which jobs of earlier versions did not note; None for a source that is new."""
+        if "spark_name" in note:
+            return note
+        name = re.compile(re.escape(note["name"]) + "(_[0-9a-f]{8})?")
+        lines = positions(self._checkpoint, newest_batch(self._checkpoint / "offsets"))
+        found = [note | {"spark_name": each} for each in sorted(lines) if name.fullmatch(each)]
+        found = [each | self._old_location(each, lines[each["spark_name"]], place) for each in found]
+        return next((each for each in found if place.is_at(each)), next(iter(found), None))
+
+    def _old_location(self, note: SourceNote, line: str, place: Place) -> SourceNote:
+        """Where a source lay: files, where the checkpoint says; others here, if their options are spelled as they were, else nobody knows."""
+        if not place.source.reads_files:
+            same = note["spark_name"] == name_by_options(place.table, note["name"], self.base_folder)
+            return place.note if same else {}
+        if '"logOffset"' not in line:
+            return {}
+        files = self._files(note["spark_name"])
+        for root in (Path(place.location), self._seen_before(place)):
+            if all(each.is_relative_to(root) for each in files):
+                return place.note | {"location": str(root)}
+        return place.note | {"location": os.path.commonpath([each.parent for each in files])}
+
+    # --- what is new --------------------------------------------------------------------------------------------------
+
+    def _check_answers(self, changed: Mapping[str, SourceNote], places: Mapping[str, Place]) -> None:
+        """StateError `changed-source` for those without an answer, `unfinished-batch` when a batch of the old data is to be run again."""
+        asked: dict[str, Diagnostic] = {}
+        for name, old in changed.items():
+            place = places[name]
+            if self.answers.get(place.table.name) is not Moved.NEW:
+                asked[place.table.name] = changed_source(place.table, old, place)
+        if asked:
+            raise StateError(*asked.values())
+        if changed:
+            check_finished(self.folder.path, self._checkpoint)
+
+    def _new_names(
+        self,
+        manifest: Manifest,
+        places: Mapping[str, Place],
+        kept: Mapping[str, SourceNote],
+        changed: Container[str],
+    ) -> dict[str, SourceNote]:
+        """What is noted of the sources that are not kept. One that lies where another of its table does or did is named like that one."""
+        others = [*kept.values(), *(each for version in reversed(manifest.versions) for each in version.sources or ())]
+        taken = {each["spark_name"] for each in others if "spark_name" in each}
+        sources = self._checkpoint / "sources"
+        taken |= {each.name for each in sources.iterdir()} if sources.is_dir() else set()
+        found: dict[str, SourceNote] = {}
+        for name, place in places.items():
+            if name in kept:
+                continue
+            alike = (each for each in others if place.is_at(each) and each["table"] == place.table.name)
+            one = None if name in changed else next(alike, None)
+            suffixes = (_digest(place, number) for number in count())
+            fresh = next(each for each in suffixes if f"{name}{each}" not in taken)
+            suffix = fresh if one is None else one["spark_name"].removeprefix(one["name"])
+            found[name] = place.note | {"spark_name": name + suffix}
+        return found
+
+    def _with_notes(self, manifest: Manifest, of: Version, notes: tuple[SourceNote, ...] | None) -> Manifest:
+        """The manifest with other notes of a version's sources; other versions learn of them what was moved."""
+        known = {each["spark_name"]: each for each in notes or () if "spark_name" in each}
+
+        def renew(version: Version) -> Version:
+            if version.number == of.number:
+                return replace(version, sources=notes)
+            if version.sources is None:
+                return version
+            return replace(version, sources=tuple(_learn(each, known) for each in version.sources))
+
+        return replace(manifest, folder=str(self.folder.path), versions=tuple(map(renew, manifest.versions)))
+
+
+def changed_source(table: Table, old: SourceNote, new: Place) -> Diagnostic:
+    """Return the error `changed-source` of a table that lies elsewhere now."""
+    message = (
+        f"table `{table.name}`: the job has read {show_location(old)}, and this would be {show_location(new.note)}"
+    )
+    ways = [f"  --source {table.name}=new    these are other rows: they are read from their start, and the state stays"]
+    if old.get("connector", new.connector) == new.connector:
+        ways.insert(
+            0, f"  --source {table.name}=moved  these are the same rows, moved: the job goes on where it is in them"
+        )
+    return Diagnostic("changed-source", message, table.span, "\n".join(["say which it is:", *ways]))
+
+
+def _renew(note: SourceNote, kept: Mapping[str, SourceNote]) -> SourceNote:
+    """The note of a version before, with what was found out of its source."""
+    found = kept.get(note["name"])
+    if found is None or note.get("spark_name", found["spark_name"]) != found["spark_name"]:
+        return note
+    return note | {each: found[each] for each in ("connector", "location", "spark_name")}
+
+
+def _learn(note: SourceNote, known: Mapping[str, SourceNote]) -> SourceNote:
+    found = known.get(note.get("spark_name", ""))
+    return note if found is None else note | {each: found[each] for each in ("connector", "location")}
+
+
+def _digest(place: Place, number: int) -> str:
+    """The end of a source's name in Spark's checkpoint."""
+    parts: Iterable[str] = (place.connector, place.location, *([str(number)] if number else []))
+    return "_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]

@@ -1,0 +1,353 @@
+"""The input of a job under another name, elsewhere, or other input: read once, or the user is asked. On Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tarfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from broker import KafkaBroker
+from spark.running import Done, Run, runner
+
+from everfold import TableEnvironment
+from everfold.errors import StateError
+from everfold.jobs.folder import JobFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "state" / "job-v3.tar.gz"
+SCRIPT = """
+CREATE TABLE t (k STRING, x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'json');
+CREATE TABLE o (w TIMESTAMP(3), k STRING, a BIGINT) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'json');
+INSERT INTO o SELECT window_start, k, SUM(CAST(x AS BIGINT)) FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)
+GROUP BY window_start, window_end, k;
+"""
+HOUR = "2020-01-01 00:00:00"
+
+
+class Job:
+    """A job in a project folder that reads the folder `in` of it, and the sums that are to come out."""
+
+    def __init__(self, run: Run, project: Path) -> None:
+        self._run, self.project = run, project
+        self.sums: Counter[str] = Counter()
+        self._files = 0
+
+    def put(self, x: int, folder: str | Path = "in", *, counted: bool = True) -> Path:
+        """Write a file with one row in the first hour."""
+        self._files += 1
+        # A name that is written otherwise in a URI.
+        file = self.project / folder / f"ä #{self._files}%.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"k": "a", "x": x, "ts": f"2020-01-01 00:00:{self._files:02}"}) + "\n")
+        self.sums["a"] += x * counted
+        return file
+
+    def run(self, path: str | Path = "in", *options: str, script: str = "job.sql") -> Done:
+        """Run the job up to the end of its input, and keep its window open."""
+        (self.project / "job.sql").write_text(SCRIPT.format(path=path, out=self.project / "out"))
+        return self._run(script, "--suspend", *options)
+
+    def well(self, path: str | Path = "in", *options: str, script: str = "job.sql") -> str:
+        """The same, to a good end; what was said."""
+        done = self.run(path, *options, script=script)
+        assert done.code == 0, done.err
+        return done.err
+
+    def finish(self, path: str | Path = "in") -> None:
+        """Run the job to its end: each row counts once."""
+        (self.project / "job.sql").write_text(SCRIPT.format(path=path, out=self.project / "out"))
+        done = self._run("job.sql")
+        assert done.code == 0, done.err
+        assert written(self.project) == [(HOUR, key, total) for key, total in self.sums.items()]
+
+
+def written(project: Path) -> list[tuple[str, str, int]]:
+    """The rows that the job has written."""
+    files = sorted(each for each in (project / "out").iterdir() if each.name[0] not in "._")
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return sorted((row["w"], row["k"], row["a"]) for row in rows)
+
+
+@pytest.fixture
+def job(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Job]:
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    return Job(runner(spark, monkeypatch, capsys, command=("run",)), project)
+
+
+def test_a_project_that_was_moved_resumes(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.put(1)
+    job.put(2)
+    job.well()
+    moved = tmp_path / "moved here"
+    job.project.rename(moved)
+    job.project = moved
+    monkeypatch.chdir(moved)
+    job.put(4)
+    job.well(moved / "in")
+    assert not [each.name for each in (moved / ".everfold" / "job").glob("checkpoints?*")]
+    job.finish("./in/")
+
+
+@pytest.mark.slow
+def test_one_location_has_many_spellings(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.put(1)
+    job.well("in")
+    (tmp_path / "link").symlink_to(job.project / "in")
+    (tmp_path / "elsewhere").mkdir()
+    absolute = job.project / "in"
+    for at, path in enumerate(("in/", "./in", "../project/in", absolute, f"file://{absolute}", tmp_path / "link")):
+        job.put(2 << at)
+        job.well(path)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    job.put(256)
+    job.well("in", script="../project/job.sql")
+    (tmp_path / "jobs").symlink_to(job.project / ".everfold")
+    job.put(512)
+    job.well(absolute, "--state", "../jobs/job", script="../project/job.sql")
+    monkeypatch.chdir(job.project)
+    job.finish()
+
+
+@pytest.mark.slow
+def test_data_that_lies_elsewhere_is_asked_for(job: Job, tmp_path: Path) -> None:
+    job.put(1)
+    job.well()
+    before = (job.project / ".everfold" / "job" / "manifest.json").read_bytes()
+    (job.project / "in").rename(tmp_path / "archive")
+    refused = job.run(tmp_path / "archive")
+    assert refused.code == 1
+    assert (
+        f"table `t`: the job has read `{job.project}/in` (filesystem), and this would be `{tmp_path}/archive`"
+        in refused.err
+    )
+    assert "error[changed-source]" in refused.err
+    assert "--source t=moved" in refused.err
+    assert "--source t=new" in refused.err
+    assert (job.project / ".everfold" / "job" / "manifest.json").read_bytes() == before
+    job.put(2, tmp_path / "archive")
+    job.well(tmp_path / "archive", "--source", "t=moved")
+    job.put(4, tmp_path / "archive")
+    assert "t=moved changes nothing" in job.well(tmp_path / "archive", "--source", "t=moved")
+    job.put(8, tmp_path / "other")
+    assert job.run(tmp_path / "other").code == 1
+    job.well(tmp_path / "other", "--source", "t=new")
+    job.put(16, tmp_path / "other")
+    job.well(tmp_path / "other")
+    # Back to data that was read before: it is other data once more, and read from its start.
+    assert job.run(tmp_path / "archive").code == 1
+    job.sums["a"] += 1 + 2 + 4
+    job.well(tmp_path / "archive", "--source", "t=new")
+    job.finish(tmp_path / "archive")
+
+
+@pytest.mark.slow
+def test_answers_in_python(spark: SparkSession, tmp_path: Path) -> None:
+    def run(path: str, **answers: object) -> None:
+        script = SCRIPT.format(path=path, out="out").replace("'1' HOUR", "'1' SECOND")
+        TableEnvironment(spark, base_folder=tmp_path).execute_sql(script, state_dir=tmp_path / "job", **answers)  # type: ignore[arg-type]
+
+    job = Job(lambda *_: Done(0, "", ""), tmp_path)
+    job.put(1)
+    run("in")
+    (tmp_path / "in").rename(tmp_path / "there")
+    with pytest.raises(StateError, match="changed-source"):
+        run("there")
+    job.put(2, "there")
+    run("there", sources={"t": "moved"})
+    job.put(4, "new")
+    run("new", sources={"t": "new"})
+    assert [a for _, _, a in written(tmp_path)] == [1, 2, 4]
+
+
+def as_of_format_3(folder: Path, base_folder: Path) -> None:
+    """Make a job's folder what an earlier everfold would have left: without locations, its source named by the options as they are spelled."""
+    from everfold.jobs.sources import name_by_options
+    from everfold.sql.planner import Session, Submit
+
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest.pop("folder")
+    manifest.pop("checksum", None)
+    manifest["format"] = 3
+    [note] = manifest["versions"][0]["sources"]
+    new_name = note.pop("spark_name")
+    del note["connector"], note["location"]
+    (*_, submit) = Session().run((base_folder / "job.sql").read_text())
+    assert isinstance(submit, Submit)
+    old_name = name_by_options(submit.sources[0], "t", base_folder)
+    checkpoint = folder / "checkpoints" / "0"
+    (checkpoint / "sources" / new_name).rename(checkpoint / "sources" / old_name)
+    for file in (checkpoint / "offsets").glob("[0-9]*"):
+        file.write_text(file.read_text().replace(new_name, old_name))
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spelled", ["in", "./in/"])
+def test_a_job_of_an_earlier_version_resumes(job: Job, spelled: str) -> None:
+    job.put(1)
+    job.well()
+    folder = job.project / ".everfold" / "job"
+    as_of_format_3(folder, job.project)
+    job.put(2)
+    job.well(spelled)
+    found = JobFolder(folder).manifest()
+    assert found is not None
+    assert found.version.sources is not None
+    assert [each["location"] for each in found.version.sources] == [str(job.project / "in")]
+    as_of_format_3(folder, job.project)
+    assert job.run(job.put(1000, "other", counted=False).parent).code == 1
+    job.finish(spelled)
+
+
+@pytest.mark.slow
+def test_a_moved_job_of_an_earlier_version_resumes(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written at 37dde9e in /srv/shop: two rows and the end of the input, then two rows more, of which 20 waits in an open window."""
+    with tarfile.open(GOLDEN) as archive:
+        archive.extractall(tmp_path, filter="data")
+    shop = tmp_path / "shop"
+    monkeypatch.chdir(shop)
+    (shop / "in" / "3.json").write_text('{"k":"b","x":300,"ts":"2020-01-01 00:07:30"}\n')
+    done = job._run("job.sql", "--suspend")
+    assert done.code == 0, done.err
+    earlier = [("2020-01-01 00:00:00", "a", 1), ("2020-01-01 00:05:00", "a", 2), ("2020-01-01 00:06:00", "a", 10)]
+    # The end of the input that was told at /srv/shop is not told again: the window stays open.
+    assert written(shop) == earlier
+    done = job._run("job.sql")
+    assert done.code == 0, done.err
+    assert written(shop) == [*earlier, ("2020-01-01 00:07:00", "b", 320)]
+
+
+@pytest.mark.slow
+def test_a_copied_project_goes_on_with_its_own_data(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.put(1)
+    job.well()
+    copy = tmp_path / "copy"
+    shutil.copytree(job.project, copy)
+    job.put(1000, counted=False)
+    job.project = copy
+    monkeypatch.chdir(copy)
+    job.put(2)
+    job.well()
+    os.replace(copy / ".everfold" / "job", tmp_path / "job")  # the job's folder alone
+    job.put(4)
+    job.well("in", "--state", str(tmp_path / "job"))
+    os.replace(tmp_path / "job", copy / ".everfold" / "job")
+    job.finish()
+
+
+@pytest.mark.slow
+def test_files_that_have_changed_since_they_were_read_are_reported(job: Job) -> None:
+    appended, same_time, renamed = (job.put(x) for x in (1, 2, 4))
+    job.well()
+    row = json.dumps({"k": "a", "x": 1000, "ts": "2020-01-01 00:00:30"}) + "\n"
+    for file in (appended, same_time):
+        before = file.stat()
+        with open(file, "a") as out:
+            out.write(row)
+        if file is same_time:
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    renamed.rename(job.project / "in" / "later.json")
+    job.sums["a"] += 4  # by its path it is another file
+    said = [line for line in job.well().splitlines() if line.startswith("note: ")]
+    assert said == [
+        f"note: table `t`: files that changed since they were read; what was added to them is not read: in/{appended.name}, in/{same_time.name}",
+        f"note: table `t`: files that were read under another name and are read again: in/later.json (in/{renamed.name} before)",
+    ]
+    log = (job.project / ".everfold" / "job" / "job.log").read_text()
+    assert all(f" WARN everfold: {line.removeprefix('note: ')}" in log for line in said)
+    assert "note:" not in job.well()
+    job.finish()
+
+
+@pytest.mark.slow
+def test_a_move_that_is_killed_is_finished_at_the_next_start(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.put(1)
+    job.well()
+    (job.project / "in").rename(job.project / "there")
+    folder = job.project / ".everfold" / "job"
+    rename = os.rename
+    for step in range(3):  # the renames of a move
+        left = iter([False] * step + [True])
+
+        def killed(old: Path, new: Path, left: Iterator[bool] = left) -> None:
+            if "checkpoints" in str(old) and Path(old).parent == folder and next(left, False):
+                raise OSError(5, "killed here", str(old))
+            rename(old, new)
+
+        monkeypatch.setattr("everfold.jobs.moving.os.rename", killed)
+        done = job.run("there", "--source", "t=moved")
+        monkeypatch.setattr("everfold.jobs.moving.os.rename", rename)
+        assert done.code == 1
+        # The first rename is the one that counts: after it nobody is asked any more.
+        job.put(2 << step, "there")
+        job.well("there", *(["--source", "t=moved"] * (step == 0)))
+        (job.project / "there").rename(job.project / "in")
+        job.well("in", "--source", "t=moved")
+        (job.project / "in").rename(job.project / "there")
+    job.well("there", "--source", "t=moved")
+    job.finish("there")
+
+
+KAFKA = """
+CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'kafka', 'topic' = '{topic}', 'format' = 'json',
+  'properties.bootstrap.servers' = '{servers}', 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset');
+SELECT k, SUM(x) AS a FROM t GROUP BY k;
+"""
+
+
+@pytest.mark.slow
+def test_topics_are_known_by_cluster_and_name(job: Job, kafka_broker: KafkaBroker) -> None:
+    name = f"moved-{time.time_ns()}"
+
+    def put(broker: KafkaBroker, topic: str, *xs: int) -> None:
+        broker.produce(topic, [(None, json.dumps({"k": "a", "x": x})) for x in xs])
+
+    def run(servers: str, topic: str = name, *options: str) -> Done:
+        # A bounded topic ends where it ended when the job began: here it is to have a new end.
+        for ends in Path("state").rglob("*.ends.json"):
+            ends.unlink()
+        Path("job.sql").write_text(KAFKA.format(topic=topic, servers=servers))
+        return job._run("job.sql", "--state", "state", "--format", "json", *options)
+
+    def sums(done: Done) -> list[int]:
+        assert done.code == 0, done.err
+        return [row["a"] for row in map(json.loads, done.out.splitlines()) if row["op"] in ("+I", "+U")]
+
+    def refused(done: Done) -> bool:
+        return done.code == 1 and "error[changed-source]: table `t`" in done.err
+
+    port = kafka_broker.bootstrap_servers.rpartition(":")[2]
+    here, same = f"127.0.0.1:{port}", f"localhost:{port}"
+    for topic in (name, f"{name}-2", f"{name}-3"):
+        kafka_broker.create_topic(topic)
+    put(kafka_broker, name, 1)
+    assert sums(run(here)) == [1]
+    put(kafka_broker, name, 2)
+    assert sums(run(f"{same},{here}")) == [3]
+    put(kafka_broker, name, 4)
+    assert sums(run(f"{here},{same}")) == [7]
+    put(kafka_broker, f"{name}-2", 1, 2, 4, 8)
+    assert refused(run(here, f"{name}-2"))
+    assert sums(run(here, f"{name}-2", "--source", "t=moved")) == [15]
+    put(kafka_broker, f"{name}-3", 100)
+    assert sums(run(here, f"{name}-3", "--source", "t=new")) == [115]
+    with KafkaBroker("YW5vdGhlcl9jbHVzdGVyXw") as another:
+        another.create_topic(f"{name}-3")
+        put(another, f"{name}-3", 100, 5)
+        assert refused(run(another.bootstrap_servers, f"{name}-3"))
+        assert sums(run(another.bootstrap_servers, f"{name}-3", "--source", "t=moved")) == [120]

@@ -1,0 +1,48 @@
+"""Files that were read and have changed since, or are there under another name."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from everfold.connectors.filesystem.known_files import ChangedFiles, find_changed_files
+from everfold.connectors.filesystem.source_log import uri
+
+NOTHING = ChangedFiles((), ())
+
+
+def test_each_change_of_a_file_is_found_once(tmp_path: Path) -> None:
+    log, record, place = tmp_path / "log", tmp_path / "record.json", tmp_path / "in"
+    log.mkdir()
+    place.mkdir()
+    files = [place / f"{at}.json" for at in range(4)]
+    lines = ["v1"]
+    for at, file in enumerate(files):
+        file.write_text("x" * (at + 1))
+        os.utime(file, (1000 + at, 1000 + at))
+        lines.append(json.dumps({"path": uri(file), "timestamp": (1000 + at) * 1000, "batchId": 0}))
+    (log / "0").write_text("\n".join(lines))
+
+    def look() -> ChangedFiles:
+        return find_changed_files(log, record, place)
+
+    assert look() == NOTHING
+    files[0].write_text("more")  # another size and another time
+    files[1].write_text("more")
+    os.utime(files[1], (1001, 1001))  # another size alone
+    os.utime(files[2], (2000, 2000))  # another time alone
+    assert look() == ChangedFiles((files[0], files[1], files[2]), ())
+    assert look() == NOTHING
+    renamed = files[3].rename(place / "renamed.json")
+    (place / "new.json").write_text("xxxx")
+    assert look() == ChangedFiles((), ((renamed, files[3]),))
+
+
+def test_a_file_that_changed_before_anybody_looked_is_found_by_its_time(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    file = tmp_path / "a.json"
+    file.write_text("x")
+    entry = json.dumps({"path": uri(file), "timestamp": 1, "batchId": 0})
+    (tmp_path / "log" / "0").write_text(f"v1\n{entry}")
+    assert find_changed_files(tmp_path / "log", tmp_path / "record.json", tmp_path).changed == (file,)

@@ -1,0 +1,211 @@
+"""Where a job's tables lie, compared with where they lay: what its checkpoint and its manifest say, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from everfold.connectors.filesystem.source_log import files_logged, uri
+from everfold.errors import StateError
+from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.going_back import Moved
+from everfold.jobs.locations import Located, Locations, place_of
+from everfold.jobs.sources import name_by_options
+from everfold.plan.nodes import Root, Table
+from everfold.sql.planner import Session, Submit
+
+FILES = "CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'filesystem', 'path' = '{}', 'format' = 'json');"
+DATABASE = "CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'jdbc', 'url' = '{}', 'table-name' = '{}');"
+QUERY = "SELECT k, SUM(x) FROM t GROUP BY k"
+
+
+def roots(table: str, query: str = QUERY) -> tuple[Root, ...]:
+    (*_, last) = Session().run(table + query)
+    assert isinstance(last, Submit)
+    return last.roots
+
+
+def table_of(ddl: str) -> Table:
+    (*_, last) = Session().run(ddl + QUERY)
+    assert isinstance(last, Submit)
+    return last.sources[0]
+
+
+def locate(project: Path, path: str, query: str = QUERY, **answers: Moved) -> Located:
+    """The job in a folder of the project, as its next start finds it."""
+    folder = JobFolder(project / "job")
+    manifest, made = folder.open(roots(FILES.format(path), query), "UTC", "", buckets=8, partitions=2)
+    return Locations(folder, project, (), answers).locate(manifest, made)
+
+
+def start(project: Path, path: str, **answers: Moved) -> Manifest:
+    """A start of the job, which then has read the files of its folder."""
+    located = locate(project, path, **answers)
+    folder = JobFolder(project / "job")
+    folder.move(located)
+    folder.settle(located.manifest)
+    name, checkpoint = located.spark_names["t"], project / "job" / "checkpoints" / "0"
+    log = checkpoint / "sources" / name
+    if not log.exists():
+        for each in (checkpoint / "offsets", checkpoint / "commits", log):
+            each.mkdir(parents=True, exist_ok=True)
+        (checkpoint / "offsets" / "0").write_text(f'v2\n{{}}\n{name}:{{"logOffset":0}}')
+        (checkpoint / "commits" / "0").write_text("v1\n{}")
+        files = sorted(Path(located.manifest.version.sources[0]["location"]).iterdir())  # type: ignore[index]
+        lines = [json.dumps({"path": uri(each), "timestamp": 1, "batchId": 0}, separators=(",", ":")) for each in files]
+        (log / "0").write_text("\n".join(["v1", *lines]))
+    return located.manifest
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    (project / "in").mkdir(parents=True)
+    (project / "in" / "a #%\u00e4.json").write_text("{}")
+    return project
+
+
+def test_a_source_keeps_its_name_however_its_location_is_spelled(project: Path) -> None:
+    first = start(project, "in")
+    (project / "link").symlink_to("in")
+    for path in ("in/", "./in", "../project/in", str(project / "in"), f"file://{project}/in", "link"):
+        assert start(project, path) == first
+
+
+def test_a_project_that_was_moved_keeps_its_names_and_has_new_paths(project: Path) -> None:
+    first = locate(project, "in")
+    start(project, "in")
+    moved = project.rename(project.with_name("m\u00f6ved here"))
+    manifest = start(moved, "in")
+    assert [each["spark_name"] for each in manifest.version.sources or ()] == [first.spark_names["t"]]
+    assert JobFolder(moved / "job").manifest() == manifest
+    log = moved / "job" / "checkpoints" / "0" / "sources" / first.spark_names["t"]
+    assert [*files_logged(log)] == [moved / "in" / "a #%\u00e4.json"]
+    assert f"file://{project.parent}/m\u00f6ved%20here/in/a%20%23%25\u00e4.json" in (log / "0").read_text()
+
+
+def test_other_data_in_the_same_position_is_not_taken_for_the_same(project: Path) -> None:
+    start(project, "in")
+    other = project.with_name("other")
+    (other / "in").mkdir(parents=True)
+    (project / "job").rename(other / "job")
+    with pytest.raises(StateError, match="changed-source"):
+        locate(other, "in")
+
+
+def test_data_that_lies_elsewhere_is_asked_for(project: Path) -> None:
+    first = start(project, "in")
+    (project / "in").rename(project / "there")
+    with pytest.raises(StateError, match="changed-source") as caught:
+        locate(project, "there")
+    said = f"the job has read `{project}/in` (filesystem), and this would be `{project}/there` (filesystem)"
+    assert f"table `t`: {said}" in str(caught.value)
+    assert "--source t=moved" in str(caught.value)
+    assert "--source t=new" in str(caught.value)
+    assert JobFolder(project / "job").manifest() == first
+    other = locate(project, "there", t=Moved.NEW)
+    assert other.spark_names["t"] != first.version.sources[0]["spark_name"]  # type: ignore[index]
+    moved = start(project, "there", t=Moved.MOVED)
+    assert moved.version.sources[0]["spark_name"] == first.version.sources[0]["spark_name"]  # type: ignore[index]
+    assert locate(project, "there", t=Moved.MOVED).notes
+
+
+def test_a_batch_of_the_old_data_is_to_be_finished_first(project: Path) -> None:
+    start(project, "in")
+    (project / "there").mkdir()
+    (project / "job" / "checkpoints" / "0" / "commits" / "0").unlink()
+    with pytest.raises(StateError, match="unfinished-batch"):
+        locate(project, "there", t=Moved.NEW)
+    assert locate(project, "there", t=Moved.MOVED).moves
+
+
+def test_another_connector_reads_other_data(project: Path) -> None:
+    start(project, "in")
+    folder = JobFolder(project / "job")
+    plan = roots(DATABASE.format("jdbc:postgresql://h/d", "t"))
+    manifest, made = folder.open(plan, "UTC", "", buckets=8, partitions=2)
+    with pytest.raises(StateError, match="changed-source") as caught:
+        Locations(folder, project, (), {"t": Moved.MOVED}).locate(manifest, made)
+    assert "`h:5432/d/t` (jdbc)" in str(caught.value)
+    assert "t=moved" not in str(caught.value)
+    assert Locations(folder, project, (), {"t": Moved.NEW}).locate(manifest, made).spark_names
+
+
+def earlier(project: Path, change: Callable[[str], str] = lambda name: name) -> str:
+    """Make the job what an earlier everfold left, which noted no locations; the name of its source in the checkpoint."""
+    manifest = start(project, "in")
+    (note,) = manifest.version.sources or ()
+    old_name = change(name_by_options(table_of(FILES.format("in")), "t", project))
+    checkpoint = project / "job" / "checkpoints" / "0"
+    (checkpoint / "sources" / note["spark_name"]).rename(checkpoint / "sources" / old_name)
+    offsets = checkpoint / "offsets" / "0"
+    offsets.write_text(offsets.read_text().replace(note["spark_name"], old_name))
+    bare = {each: note[each] for each in ("name", "table", "reader")}
+    version = replace(manifest.version, sources=(bare,))
+    JobFolder(project / "job").write_manifest(replace(manifest, folder="", versions=(version,)))
+    return old_name
+
+
+@pytest.mark.parametrize("path", ["in", "./in/"])
+def test_a_job_of_an_earlier_version_keeps_the_name_of_its_source(project: Path, path: str) -> None:
+    assert locate(project, path).spark_names == {"t": locate(project, "in").spark_names["t"]}
+    name = earlier(project)
+    assert locate(project, path).spark_names == {"t": name}
+
+
+def test_a_job_of_an_earlier_version_that_lies_elsewhere(project: Path) -> None:
+    name = earlier(project, lambda _: "t_0123abcd")
+    (project / "there").mkdir()
+    with pytest.raises(StateError, match="changed-source") as caught:
+        locate(project, "there")
+    assert f"the job has read `{project}/in` (filesystem)" in str(caught.value)
+    assert locate(project, "there", t=Moved.MOVED).spark_names == {"t": name}
+
+
+def test_a_second_reader_of_a_table_is_named_like_the_first(project: Path) -> None:
+    name = start(project, "in").version.sources[0]["spark_name"]  # type: ignore[index]
+    twice = f"{QUERY} UNION ALL SELECT k, MAX(x) FROM t GROUP BY k"
+    folder = JobFolder(project / "other")
+    manifest, made = folder.open(roots(FILES.format("in"), twice), "UTC", "", buckets=8, partitions=2)
+    names = Locations(folder, project).locate(manifest, made).spark_names
+    assert names == {"t": name, "t_1": name.replace("t_", "t_1_", 1)}
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "same"),
+    [
+        ("jdbc:postgresql://db:5432/shop", "orders", True),
+        ("jdbc:postgresql://DB/shop?ssl=false", "ORDERS", True),
+        ("jdbc:postgresql://db/shop?user=me&ApplicationName=x", '"orders"', True),
+        ("jdbc:postgresql://db/shop", '"ORDERS"', False),
+        ("jdbc:postgresql://db:5433/shop", "orders", False),
+        ("jdbc:postgresql://db/shop2", "orders", False),
+    ],
+)
+def test_the_location_of_a_database_table(url: str, name: str, same: bool) -> None:
+    first = place_of(table_of(DATABASE.format("jdbc:postgresql://db/shop", "orders")), Path())
+    other = place_of(table_of(DATABASE.format(url, name)), Path())
+    assert (first.location == other.location) is same
+
+
+def test_check_reports_data_that_lies_elsewhere(
+    project: Path,
+) -> None:
+    from click.testing import CliRunner
+
+    from everfold.cli.main import everfold
+
+    start(project, "in")
+    (project / "there").mkdir()
+    for path, elsewhere in (("./in/", False), ("there", True)):
+        (project / "job.sql").write_text(FILES.format(path) + QUERY + ";")
+        for form in ("text", "json", "github"):
+            command = ["check", str(project / "job.sql"), "--state", str(project / "job"), "--format", form]
+            done = CliRunner().invoke(everfold, command)
+            assert done.exit_code == 0, done.output
+            assert ("changed-source" in done.output) is elsewhere
+            assert ("--source t=moved" in done.output) is elsewhere
