@@ -225,13 +225,14 @@ class JsonFormat(Format):
         return _bad(field, column.type, self.rules)
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
-        """No JSON object. One whose ARRAY, MAP or ROW is something else is read without that field."""
+        """No JSON object, or other bytes than those of UTF-8. One whose ARRAY, MAP or ROW is something else is read without that field."""
         flat = ", ".join(f"{identifier(column.name)} STRING" for column in columns) or "`__none` STRING"
         nested = any(_texts(column.type) != "STRING" for column in columns)
         if not nested:
             return f"{BAD} IS NOT NULL"
         again = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
-        return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT startswith(ltrim({_SPACE}, {BAD}), '{{')))"
+        object_ = f"is_valid_utf8({BAD}) AND startswith(ltrim({_SPACE}, {BAD}), '{{')"
+        return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT ({object_})))"
 
     # -- encoding ------------------------------------------------------------------------------------------------------
 
