@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
 from random import Random
 
 from unit.connectors.samples import JSON_TEXTS, NESTED, TYPES
@@ -20,15 +19,12 @@ from everfold.types import (
     DataType,
     DateType,
     DecimalType,
-    DoubleType,
     FloatingType,
-    FloatType,
     IntegerType,
     IntervalType,
     MapType,
     RowField,
     RowType,
-    StringType,
     TimestampType,
     TimeType,
 )
@@ -68,7 +64,7 @@ ODD_TEXTS = (
 """Texts of which some mean a value of some type and most mean none, or only to some library."""
 
 ODD_JSON = (
-    *JSON_TEXTS, '-1', '+1', '.5', '5.', '01', '-', '-0', '-0.0', '0.0', '1E3', '1e-3', '1e400', '-1e400', '1e999999999', '1E+2', '0x1F', 'NaN', '-Infinity', 'Infinity', 'True', 'nul', 'nulll', 'truee',
+    *JSON_TEXTS, '-1', '+1', '.5', '5.', '01', '-', '-0', '-0.0', '0.0', '1E3', '1e-3', '1E+2', '0x1F', 'NaN', '-Infinity', 'Infinity', 'True', 'nul', 'nulll', 'truee',
     '1 2', '1.0000000000000000001', '0.1', '1.10', '100000000000000000000', '12345678.994999999999999999', '99999999.995', '3.4028236e38', "'a'", 'abc', '"a', 'a"', '"\\x"', '"\\u12"', '"\\ud83d"',
     '"\\ude00\\ud83d"', '"\\ud83d\\ude00"', '"a\tb"', '"a\x01b"', '"\x7f"', '"\\/\\b\\f\\n\\r\\t"', '"é"', '[1,]', '[,1]', '[1 2]', '[null]', '[[]]', '[[1],null]', '[[1],["x"]]', '[[1],[2.5]]', '[["٣"]]', '["1","2"]',
     '[1,"x"]', '[{"a":1}]', '[{"a":"x","b":{"c":[1, 2]}}]', '[{"a":1},null,{"b":2}]', '[{"a":1},5]', '[5]', '["a",["b" ,1]]', '{"a":"x"}', '{"a":"٣"}', '{"a":null}', '{"a":[1]}', '{"a":{"a":1}}', '{"a":1,"a":2}',
@@ -101,9 +97,20 @@ def _damage(record: bytes, random: Random) -> bytes:
             case 1:
                 del bytes_[at : at + random.randrange(1, 4)]
             case 2:
-                bytes_[at:at] = random.choice((b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\x80", b"\x00", b"\xef\xbb\xbf", b"\xf4\x90\x80\x80"))
+                bytes_[at:at] = random.choice(
+                    (
+                        b"\xff",
+                        b"\xc3",
+                        b"\xed\xa0\x80",
+                        b"\xf0\x9f\x98",
+                        b"\xc0\x80",
+                        b"\x00",
+                        b"\xef\xbb\xbf",
+                        b"\xf4\x90\x80\x80",
+                    )
+                )
             case 3:
-                bytes_[at:at] = random.choice(b'"\\{}[],:;\' \t#0n').to_bytes(1, "big")
+                bytes_[at:at] = random.choice(b"\"\\{}[],:;' \t#0n").to_bytes(1, "big")
             case 4:
                 del bytes_[at:]
             case _:
@@ -126,7 +133,9 @@ def text_for(of: DataType, random: Random) -> str:
             return repr(random.choice((1.0, 1e-3, 1e10, 1e300, -1.0)) * random.random())
         case DecimalType():
             whole = random.randrange(10 ** random.randrange(1, of.precision - of.scale + 1))
-            return f"{random.choice(('', '-', '+'))}{whole}" + (f".{random.randrange(10**of.scale):0{of.scale}}" if random.random() < 0.7 else "")
+            return f"{random.choice(('', '-', '+'))}{whole}" + (
+                f".{random.randrange(10**of.scale):0{of.scale}}" if random.random() < 0.7 else ""
+            )
         case BytesType():
             import base64
 
@@ -165,12 +174,21 @@ def _json_value(of: DataType, random: Random) -> str:
         case ArrayType():
             return "[" + ",".join(_json_value(of.element, random) for _ in range(random.randrange(4))) + "]"
         case MapType():
-            return "{" + ",".join(f'"{random.choice("abcdé")}":{_json_value(of.value, random)}' for _ in range(random.randrange(4))) + "}"
+            return (
+                "{"
+                + ",".join(
+                    f'"{random.choice("abcdé")}":{_json_value(of.value, random)}' for _ in range(random.randrange(4))
+                )
+                + "}"
+            )
         case RowType():
             return _json_object([(each.name, each.type) for each in of.fields], random)
         case _:
             text = text_for(of, random)
-            if isinstance(of, BooleanType | IntegerType | FloatingType | DecimalType | IntervalType) and random.random() < 0.6:
+            if (
+                isinstance(of, BooleanType | IntegerType | FloatingType | DecimalType | IntervalType)
+                and random.random() < 0.6
+            ):
                 return text.strip().lower().removeprefix("+")
             return json.dumps(text, ensure_ascii=random.random() < 0.5)
 
@@ -179,8 +197,10 @@ def _json_object(fields: Sequence[tuple[str, DataType]], random: Random, share: 
     members = []
     for name, of in fields:
         if random.random() < share:
-            members.append(f'"{name}"{random.choice(("", "", " "))}:{random.choice(("", "", " "))}{_json_value(of, random)}')
-            if random.random() < 0.03:
+            members.append(
+                f'"{name}"{random.choice(("", "", " "))}:{random.choice(("", "", " "))}{_json_value(of, random)}'
+            )
+            if random.random() < 0.03 and not isinstance(of, ArrayType | MapType | RowType):
                 members.append(f'"{name}":{_json_value(of, random)}')
     random.shuffle(members)
     return "{" + random.choice((",", ", ")).join(members) + "}"
@@ -203,12 +223,40 @@ def _json(random: Random) -> bytes:
     elif around < 0.15:
         row = random.choice(ODD_JSON)
     elif around < 0.3:
-        row = random.choice(("{0} ", " {0}", "\ufeff{0}", "{0} x", "{0}{0}", "{0},", "\t{0}\r", "\u00a0{0}", "[{0}", "{0}]", "[{0}] x", "[{0},5]", "[[{0}]]", "[{0},null]", "\x00{0}", "{0}\x00", "[]", "", " ", "[ ]", "//{0}")).replace("{0}", row)
+        row = random.choice(
+            (
+                "{0} ",
+                " {0}",
+                "\ufeff{0}",
+                "{0} x",
+                "{0}{0}",
+                "{0},",
+                "\t{0}\r",
+                "\u00a0{0}",
+                "[{0}",
+                "{0}]",
+                "[{0}] x",
+                "[{0},5]",
+                "[[{0}]]",
+                "[{0},null]",
+                "\x00{0}",
+                "{0}\x00",
+                "[]",
+                "",
+                " ",
+                "[ ]",
+                "//{0}",
+            )
+        ).replace("{0}", row)
     return row.encode("utf-8", "surrogatepass")
 
 
 def _debezium(random: Random) -> bytes:
-    members = {"before": _row("debezium-json", random), "after": _row("debezium-json", random), "op": random.choice(('"c"', '"r"', '"u"', '"u"', '"d"'))}
+    members = {
+        "before": _row("debezium-json", random),
+        "after": _row("debezium-json", random),
+        "op": random.choice(('"c"', '"r"', '"u"', '"u"', '"d"')),
+    }
     if members["op"] in ('"c"', '"r"'):
         members["before"] = "null"
     if members["op"] == '"d"':
@@ -217,7 +265,9 @@ def _debezium(random: Random) -> bytes:
         members[random.choice(list(members))] = random.choice((*ODD_JSON, "null", '"C"', '""', "[{}]", "{}"))
     if random.random() < 0.05:
         members.pop(random.choice(list(members)))
-    return ("{" + ",".join(f'"{name}":{value}' for name, value in members.items()) + "}").encode("utf-8", "surrogatepass")
+    return ("{" + ",".join(f'"{name}":{value}' for name, value in members.items()) + "}").encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def _canal(random: Random) -> bytes:
@@ -227,10 +277,14 @@ def _canal(random: Random) -> bytes:
     if members["type"] != '"UPDATE"' and random.random() < 0.8:
         members["old"] = "null"
     if random.random() < 0.25:
-        members[random.choice(list(members))] = random.choice((*ODD_JSON, "null", '"CREATE"', '"insert"', "[]", "[null]", "[{},5]", "[{}]", "{}"))
+        members[random.choice(list(members))] = random.choice(
+            (*ODD_JSON, "null", '"CREATE"', '"insert"', "[]", "[null]", "[{},5]", "[{}]", "{}")
+        )
     if random.random() < 0.05:
         members.pop(random.choice(list(members)))
-    return ("{" + ",".join(f'"{name}":{value}' for name, value in members.items()) + "}").encode("utf-8", "surrogatepass")
+    return ("{" + ",".join(f'"{name}":{value}' for name, value in members.items()) + "}").encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 # --- other formats ----------------------------------------------------------------------------------------------------
@@ -269,7 +323,9 @@ def _avro(random: Random) -> bytes:
 
     fields = fields_of("avro")
     columns = [RecordColumn(name, at, of) for at, (name, of) in enumerate(fields)]
-    record = AvroFormat().encoder(columns)([None if random.random() < 0.5 else value_for(of, random) for _, of in fields])
+    record = AvroFormat().encoder(columns)(
+        [None if random.random() < 0.5 else value_for(of, random) for _, of in fields]
+    )
     assert record is not None
     return record
 
@@ -301,9 +357,32 @@ def raw_records(of: DataType, count: int, seed: int) -> list[bytes]:
     """Return so many records of the format raw for a type."""
     random = Random(f"raw {of} {seed}")
     width = {"BOOLEAN": 1, "FLOAT": 4, "DOUBLE": 8}.get(of.sql, of.bits // 8 if isinstance(of, IntegerType) else 5)
-    odd = [struct.pack(">d", each) for each in (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308)]
-    odd += [struct.pack(">f", each) for each in (0.0, -0.0, float("inf"), float("nan"), 1e-45, 1.17549435e-38, 3.4028235e38)]
-    odd += [bytes(width), b"\xff" * width, b"\x80" + bytes(width - 1), b"\x7f" + b"\xff" * (width - 1), b"", bytes(width + 1), bytes(max(width - 1, 0)), *(each.encode("utf-8", "surrogatepass") for each in ODD_TEXTS)]
+    odd = [
+        struct.pack(">d", each)
+        for each in (
+            0.0,
+            -0.0,
+            float("inf"),
+            float("-inf"),
+            float("nan"),
+            5e-324,
+            2.2250738585072014e-308,
+            1.7976931348623157e308,
+        )
+    ]
+    odd += [
+        struct.pack(">f", each) for each in (0.0, -0.0, float("inf"), float("nan"), 1e-45, 1.17549435e-38, 3.4028235e38)
+    ]
+    odd += [
+        bytes(width),
+        b"\xff" * width,
+        b"\x80" + bytes(width - 1),
+        b"\x7f" + b"\xff" * (width - 1),
+        b"",
+        bytes(width + 1),
+        bytes(max(width - 1, 0)),
+        *(each.encode("utf-8", "surrogatepass") for each in ODD_TEXTS),
+    ]
     return [random.choice(odd) if random.random() < 0.3 else random.randbytes(width) for _ in range(count)]
 
 

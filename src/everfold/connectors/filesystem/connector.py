@@ -26,8 +26,8 @@ from everfold.connectors.formats.registry import (
     changelog_of,
     format_of,
     is_positional,
-    positions_in,
     options_of,
+    positions_in,
     refuse_unknown,
 )
 from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, nearest

@@ -402,11 +402,13 @@ class CsvFormat(Format):
         readers = [self._reader(column) for column in columns]
 
         def decode(record: bytes) -> Iterator[list[object]]:
+            if self.comments and record.removeprefix(b"\xef\xbb\xbf").startswith(b"#"):
+                return
             try:
                 line = record.decode("utf-8").removeprefix("\ufeff")
             except UnicodeDecodeError as wrong:
                 raise BadValue(f"it is not UTF-8: byte {wrong.start + 1} is 0x{record[wrong.start]:02x}") from None
-            if (not line and len(columns) > 1) or (self.comments and line.startswith("#")):
+            if not line and len(columns) > 1:
                 return
             tokens = pattern.findall(line)
             if self.delimiter.join(tokens) != line:

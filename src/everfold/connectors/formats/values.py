@@ -17,7 +17,6 @@ from datetime import UTC, date, datetime, time
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 
 from everfold.types import (
-    BigIntType,
     BooleanType,
     BytesType,
     DataType,
@@ -46,7 +45,7 @@ _SPACES = "".join(map(chr, range(0x21)))
 _INTEGER_SPACES = _SPACES + "\x7f"
 """What Spark trims off an integer."""
 _CUT = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"
-_BASE64 = r"[A-Za-z0-9+/]*={0,2}"
+_BASE64 = r"([A-Za-z0-9+/]+={0,2})?"
 _INTERVAL_BITS = {False: 64, True: 32}
 _MICROS = 6
 _TIE, _TIE_BITS = 1 << 28, (1 << 29) - 1
@@ -170,7 +169,7 @@ def converter(of: DataType, rules: TextRules) -> Callable[[str], object]:
             return _boolean
         case IntegerType() | IntervalType():
             bits = of.bits if isinstance(of, IntegerType) else _INTERVAL_BITS[of.months]
-            cut = rules.fractions and (isinstance(of, BigIntType) or bits == 32)
+            cut = rules.fractions and bits >= 32
             return lambda text: _integer(text, bits, cut)
         case FloatingType():
             return _single if isinstance(of, FloatType) else _double
@@ -253,6 +252,8 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal:
 
 def _bytes(text: str) -> bytes:
     try:
+        if re.fullmatch(_BASE64, text, re.ASCII) is None:
+            raise ValueError(text)
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error:
         raise ValueError(text) from None
