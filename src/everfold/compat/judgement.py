@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +19,7 @@ from everfold.compat.rules.topology import (
     operator_starts,
     other_kind,
 )
-from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape
+from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape, reads
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
 
@@ -140,7 +139,7 @@ class _Pair:
             label = next((each.label for each in change.added if each.text == call), None)
             if label is not None:
                 return Status.STARTS, f"{label} is new"
-        came = [each for pair in self._matching.pairs for each in self._came(*pair) if _reads(column.text, each)]
+        came = [each for pair in self._matching.pairs for each in self._came(*pair) if reads(column.text, each)]
         if came:
             return Status.STARTS, f"`{came[0]}` is new"
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
@@ -173,11 +172,6 @@ class _Pair:
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
         return _decided(new.label, rules, Change(old, new, self._terms, self._new.below(new)))
-
-
-def _reads(text: str, column: str) -> bool:
-    """Whether a column of the result is made of another, by their canonical texts."""
-    return re.search(rf"(?<![\w.]){re.escape(column)}(?![\w.])", text) is not None
 
 
 def _decided(label: str, rules: Sequence[Rule], change: Change) -> OperatorJudgement:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from everfold.compat.kept import KeptShape, NamedShape, OrderShape
-from everfold.compat.shape import CallShape, ColumnShape, InputShape, OperatorShape, QueryShape
+from everfold.compat.shape import CallShape, ColumnShape, InputShape, OperatorShape, PositionShape, QueryShape
 
 
 def to_json(shape: QueryShape) -> dict[str, Any]:
@@ -26,12 +27,30 @@ def from_json(found: Any) -> QueryShape:
     return QueryShape(found["sink"], operators, columns)
 
 
+def note_positions(stored: Sequence[dict[str, Any]], shapes: Sequence[QueryShape]) -> tuple[dict[str, Any], ...]:
+    """Add the positions of fields to stored shapes from before they were kept. shapes: those of the same queries."""
+    return tuple(
+        {**query, "operators": [_locate(*each) for each in zip(query["operators"], shape.operators, strict=True)]}
+        if len(query["operators"]) == len(shape.operators)
+        else query
+        for query, shape in zip(stored, shapes, strict=True)
+    )
+
+
+def _locate(operator: dict[str, Any], shape: OperatorShape) -> dict[str, Any]:
+    return operator if operator.get("positions") is not None else {**operator, "positions": _plain(shape.positions)}
+
+
 def _operator(found: dict[str, Any]) -> OperatorShape:
     calls = tuple(CallShape(**_members(each)) for each in found["calls"])
-    plain = _members({name: value for name, value in found.items() if name not in ("calls", "input", "kept")})
+    apart = ("calls", "input", "kept", "positions")
+    plain = _members({name: value for name, value in found.items() if name not in apart})
     # Manifests of before state could be shown lack what it is called.
     kept = _kept(found["kept"]) if "kept" in found else KeptShape()
-    return OperatorShape(**plain, calls=calls, input=InputShape(**_members(found["input"])), kept=kept)
+    noted = found.get("positions")
+    positions = None if noted is None else tuple(PositionShape(**each) for each in noted)
+    below = InputShape(**_members(found["input"]))
+    return OperatorShape(**plain, calls=calls, input=below, positions=positions, kept=kept)
 
 
 def _kept(found: dict[str, Any]) -> KeptShape:

@@ -6,8 +6,10 @@ where a plan cannot. Texts for people (`label`, `name`) and places do not compar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import assert_never
 
 from everfold.compat.kept import KeptShape, kept_of
@@ -48,6 +50,7 @@ from everfold.plan.nodes import (
     tables_of,
 )
 from everfold.plan.readable import readable
+from everfold.types import ArrayType, DataType, MapType, RowType
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,20 @@ class InputShape:
     updating: bool
 
 
+@dataclass(frozen=True, slots=True)
+class PositionShape:
+    """Where a record that names no fields has one. field: the column, and the path in it of a field of a ROW. position: as for people."""
+
+    field: str
+    position: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorShape:
     """A stateful operator. kind: the name of its plan node. keys: of groups and partitions, in order. order: what rows are sorted by. window: window or
     frame. time: the clock it runs on. columns: what it keeps of rows as they are, sorted. counted: the numbers of rows that a Top-N gives.
-    emission: when it gives what. scans: all tables below. below: its operators, by their places in the query's. kept: what its pages do not say."""
+    emission: when it gives what. scans: all tables below. below: its operators, by their places in the query's. kept: what its pages do not say.
+    positions: of the fields that it reads of records without names; None in a shape of before they were noted."""
 
     kind: str
     keys: tuple[str, ...] = ()
@@ -99,6 +111,7 @@ class OperatorShape:
     input: InputShape
     scans: tuple[str, ...] = ()
     below: tuple[int, ...] = ()
+    positions: tuple[PositionShape, ...] | None = None
     kept: KeptShape = field(default=KeptShape(), compare=False)
     label: str = field(default="", compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -143,7 +156,7 @@ def shape_of(root: Root) -> QueryShape:
     """The shape of a plan."""
     nodes = [node for node in streamed(root.input) if is_stateful(node)]
     places = {id(node): at for at, node in enumerate(nodes)}
-    operators = tuple(_operator(node, places) for node in nodes)
+    operators = tuple(_locate(_operator(node, places), node) for node in nodes)
     texts, origins = column_texts(root.input), _origins(root.input, places)
     columns = tuple(
         ColumnShape(
@@ -240,6 +253,39 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
             return made(keys=keys, emission=emission, label="emission of windows")
         case _:
             assert_never(node)
+
+
+def reads(text: str, column: str) -> bool:
+    """Return whether something is made of a column, by their canonical texts."""
+    return re.search(rf"(?<![\w.]){re.escape(column)}(?![\w.])", text) is not None
+
+
+def _locate(shape: OperatorShape, node: StatefulNode) -> OperatorShape:
+    """Add the positions of the fields that an operator reads."""
+    below = shape.input
+    texts = [*shape.keys, *shape.order, shape.window, shape.time, *shape.columns, *(call.text for call in shape.calls)]
+    made_of = "\n".join([*texts, *below.filters, *below.windows, *below.others])
+    found: dict[str, str] = {}
+    for table in tables_of(streamed(node)):
+        types = {column.name: column.type for column in table.columns}
+        for name, position in table.positions:
+            column = f"{table.name}.{name}"
+            if name in types and reads(made_of, column):
+                found |= {column: position, **dict(_positions_within(column, types[name]))}
+    return replace(shape, positions=tuple(starmap(PositionShape, sorted(found.items()))))
+
+
+def _positions_within(path: str, of: DataType) -> Iterator[tuple[str, str]]:
+    """Yield the positions of the fields of ROWs in a value."""
+    match of:
+        case RowType(fields=fields):
+            for at, each in enumerate(fields, 1):
+                yield f"{path}.{each.name}", f"field {at} of its ROW"
+                yield from _positions_within(f"{path}.{each.name}", each.type)
+        case ArrayType(element=inner) | MapType(value=inner):
+            yield from _positions_within(f"{path}[]", inner)
+        case _:
+            pass
 
 
 def _texts(expressions: Iterable[Expr], plan: Plan) -> tuple[str, ...]:

@@ -339,6 +339,10 @@ class Connector(ABC):
         """Whether a record can be read only with all physical columns in mind, those that no query asks for too. Never raises."""
         return False
 
+    def positions(self, table: Table) -> dict[str, str]:
+        """Return the positions of columns in a record, without those that the record names. Never raises."""
+        return {}
+
     def takes(self, table: Table) -> ChangelogMode:
         """Which changes can be written to the table, `upsert` ones by its PRIMARY KEY. Never raises."""
         return ChangelogMode.INSERT_ONLY

@@ -61,12 +61,19 @@ def connector_of(table: Table) -> Connector:
 
 
 def connected(table: Table) -> Table:
-    """The table with which changes its rows are when it is read, whether they end, and whether they are read whole; without a connector that somebody knows, as it is."""
+    """The table with which changes its rows are when it is read, whether they end, whether they are read whole, and which columns are found by position; without a
+    connector that somebody knows, as it is."""
     name = table.connector
     if name is None or name not in _WHERE:
         return table
     of = connector(name)
-    return replace(table, changelog=of.changelog(table), bounded=of.bounded(table), read_whole=of.read_whole(table))
+    return replace(
+        table,
+        changelog=of.changelog(table),
+        bounded=of.bounded(table),
+        read_whole=of.read_whole(table),
+        positions=tuple(of.positions(table).items()),
+    )
 
 
 def _unknown(name: str) -> str:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.compat import REFERENCE, QueryShape, Terms, shape_of
-from everfold.compat.keeping import from_json, to_json
+from everfold.compat.keeping import from_json, note_positions, to_json
 from everfold.connectors.again import Past
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
@@ -499,7 +499,8 @@ class JobFolder:
         else:
             self.check_complete(known)
             sources = known.version.sources or source_notes(roots, known.version.operators)
-            current = replace(known.version, sinks=sink_notes(roots), sources=sources)
+            shapes = note_positions(known.version.shapes, [shape_of(root) for root in roots])
+            current = replace(known.version, shapes=shapes, sinks=sink_notes(roots), sources=sources)
             known = replace(
                 known, versions=tuple(current if each.epoch == known.current else each for each in known.versions)
             )

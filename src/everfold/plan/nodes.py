@@ -42,7 +42,8 @@ class Table:
 
     `options` are sorted pairs. Option values can be secret: they are neither compared nor shown. `changelog`: which changes its rows are
     when it is read. `bounded`: whether its rows come to an end by themselves. `read_whole`: whether a record is understood only
-    with all physical columns in mind.
+    with all physical columns in mind. `positions`: where in a record the fields of columns lie, of those that are found by position and not
+    by name.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Table:
     changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
     bounded: bool = field(default=False, compare=False, repr=False)
     read_whole: bool = field(default=False, compare=False, repr=False)
+    positions: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
     option_spans: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 

@@ -28,6 +28,7 @@ from everfold.types import (
     INT,
     STRING,
     TIMESTAMP3,
+    TINYINT,
     ArrayType,
     DataType,
     DecimalType,
@@ -98,6 +99,29 @@ def test_what_must_not_be_null_is_no_union() -> None:
 def test_other_bytes(record: bytes, reason: str) -> None:
     with pytest.raises(BadValue, match=reason):
         list(FORMAT.decoder(columns(INT))(record))
+
+
+@pytest.mark.parametrize(
+    ("of", "record"),
+    [(INT, 1 << 40), (TINYINT, 128), (DATE, 3_000_000), (TimeType(), 86_400_000), (TIMESTAMP3, 1 << 50), (BIGINT, 1 << 63)],
+)  # fmt: skip
+def test_numbers_that_a_type_does_not_have(of: DataType, record: int) -> None:
+    """Arrow and Python would fail on them."""
+    zigzag = record << 1
+    encoded = bytearray(b"\x02")
+    while zigzag > 0x7F:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    with pytest.raises(BadValue, match="no Avro record of these columns"):
+        list(FORMAT.decoder(columns(of))(bytes(encoded)))
+
+
+def test_a_decimal_with_too_many_digits() -> None:
+    record = FORMAT.encoder(columns(DecimalType(precision=20, scale=2)))([Decimal("123456789012.00")])
+    assert record is not None
+    with pytest.raises(BadValue, match="is outside of DECIMAL"):
+        list(FORMAT.decoder(columns(DECIMAL))(record))
 
 
 @pytest.mark.parametrize(

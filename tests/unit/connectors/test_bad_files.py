@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,16 @@ def test_a_line_of_ten_megabytes(folder: Path) -> None:
     assert numbers(folder) == [1]
 
 
+def test_a_string_that_is_too_long_is_named(folder: Path) -> None:
+    """Without a limit Spark's parser takes several times its size of memory."""
+    (folder / "a.json").write_bytes(b'{"n":1}\n{"n":2,"more":["' + b"x" * 100_000_000 + b'"]}\n')
+    error = failure(folder)
+    assert str(error).startswith(
+        "error[bad-record]: `in/a.json` line 2: it has a string of 100,000,000 characters: 20,000,000 are the most\n"
+    )
+    assert len(str(error)) < 1000
+
+
 # --- links ----------------------------------------------------------------------------------------------------------------
 
 
@@ -113,6 +124,41 @@ def test_links_in_a_circle_are_refused(folder: Path) -> None:
     (folder / "there").symlink_to(elsewhere)
     (elsewhere / "back").symlink_to(folder)
     assert "in/there/back` leads back" in str(failure(folder))
+
+
+# --- names ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [b"a\xff.json", b"\xed\xa0\x80/a.json"], ids=["file", "folder"])
+def test_a_name_that_spark_would_not_see_is_refused(folder: Path, name: bytes) -> None:
+    (folder / "b.json").write_bytes(GOOD)
+    path = os.path.join(os.fsencode(folder), name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(GOOD)
+    error = failure(folder)
+    shown = name.split(b"/")[0].decode("utf-8", "backslashreplace")
+    assert str(error).startswith(
+        f"error[bad-file-name]: table `t`: the name of `in/{shown}` is not UTF-8, and Spark does not see such files\n"
+    )
+    assert error.diagnostics[0].help == "rename it"
+
+
+def test_names_of_hidden_files_do_not_matter(folder: Path) -> None:
+    (folder / "b.json").write_bytes(GOOD)
+    with open(os.path.join(os.fsencode(folder), b".\xff"), "wb"):
+        pass
+    assert numbers(folder) == [1, 2, 3]
+
+
+def test_a_colon_in_a_name_is_refused_for_spark_alone(folder: Path) -> None:
+    (folder / "12:00.json").write_bytes(GOOD)
+    assert numbers(folder) == [1, 2, 3]
+    with pytest.raises(ConnectorError) as caught:
+        source().place(folder.parent, for_spark=True)
+    assert str(caught.value).startswith(
+        "error[bad-file-name]: table `t`: `in/12:00.json` has a `:` in its name, and Spark cannot open such files\n"
+    )
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -25,6 +26,7 @@ from everfold.types import (
     BIGINT,
     BOOLEAN,
     BYTES,
+    DATE,
     DOUBLE,
     FLOAT,
     INT,
@@ -69,6 +71,48 @@ def test_json_values_as_flink_reads_them(of: DataType) -> None:
             assert found is None
         else:
             assert str(found) == expected.get(text), f"{of}: {text} was read as {found!r}"
+
+
+@pytest.mark.parametrize("text", ["٣", "３", "1٣", "𝟏", "1\u00a0", "1\u0085", "1\u2003", "²"])
+@pytest.mark.parametrize("of", [INT, BIGINT, DOUBLE, FLOAT, DecimalType(precision=10, scale=2)], ids=str)
+def test_digits_and_spaces_of_other_scripts_are_none(of: DataType, text: str) -> None:
+    for form_, record in (("json", json.dumps({"x": text})), ("csv", text)):
+        with pytest.raises(BadValue):
+            read(table(x=of).with_("filesystem", path="x", format=form_), record)
+
+
+@pytest.mark.parametrize(
+    ("of", "text", "value"),
+    [
+        (DOUBLE, "0x1p3", 8.0),
+        (DOUBLE, " 1d\t", 1.0),
+        (DOUBLE, "-Infinity", float("-inf")),
+        (FLOAT, "16777217.0000000001", 16777218.0),
+        (FLOAT, "16777217", 16777216.0),
+        (DecimalType(precision=10, scale=2), "1e-999999999", Decimal(0)),
+        (BOOLEAN, "\ttrue\x00", True),
+    ],
+)
+def test_texts_as_java_reads_them(of: DataType, text: str, value: object) -> None:
+    assert read(table(x=of).with_("filesystem", path="x", format="csv"), text) == [[value]]
+
+
+@pytest.mark.parametrize(
+    ("of", "text"),
+    [(DOUBLE, "1_0"), (DOUBLE, "+nan"), (DOUBLE, "NaNf"), (DATE, "0000-01-01"), (BYTES, "="), (DecimalType(precision=10, scale=2), "1e-3000000000")],
+)  # fmt: skip
+def test_texts_that_java_does_not_read(of: DataType, text: str) -> None:
+    with pytest.raises(BadValue):
+        read(table(x=of).with_("filesystem", path="x", format="csv"), text)
+
+
+def test_an_array_of_records_ends_the_record() -> None:
+    with pytest.raises(BadValue, match="something follows the array: ` x`"):
+        read(json_table(n=INT), '[{"n":1}] x')
+
+
+def test_a_comment_may_be_of_any_bytes() -> None:
+    assert read(csv(allow_comments="true"), b"#\xff", "1,x") == [[1, "x"]]
 
 
 def test_json_in_general() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from everfold.compat import Terms, shape_of
 from everfold.compat.keeping import from_json, to_json
+from everfold.connectors.registry import connected
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange, copied, joined, restored
 from everfold.jobs.folder import JobFolder, Manifest
@@ -291,6 +292,33 @@ def with_state(checkpoint: Path, operators: int) -> None:
 def test_shapes_come_out_of_the_manifest_as_they_went_in(query: str) -> None:
     (shape,) = map(shape_of, roots(query))
     assert from_json(json.loads(json.dumps(to_json(shape)))) == shape
+
+
+LINES = """CREATE TABLE t (k STRING, x INT, y INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'csv');
+SELECT k, SUM(x) FROM t GROUP BY k"""
+SWAPPED = LINES.replace("x INT, y INT", "y INT, x INT")
+
+
+def test_a_job_from_before_positions_were_kept_learns_them_when_it_resumes(tmp_path: Path) -> None:
+    def run(query: str) -> Manifest:
+        (*_, last) = Session(connected=connected).run(query)
+        assert isinstance(last, Submit)
+        folder = JobFolder(tmp_path)
+        manifest, _ = folder.open(last.roots, "UTC", "", buckets=8, partitions=2)
+        folder.settle(manifest)
+        return manifest
+
+    made = run(LINES)
+    path = tmp_path / "manifest.json"
+    read = json.loads(path.read_text())
+    read["versions"][0]["shapes"][0]["operators"][0].pop("positions")
+    path.write_text(json.dumps(read))
+    assert JobFolder(tmp_path).manifest() != made
+    assert run(LINES) == made
+    with pytest.raises(StateError, match="`t.x` was field 2 of the line, and is field 3 of the line"):
+        run(SWAPPED)
+    path.write_text(json.dumps(read))
+    assert run(SWAPPED).current == 1
 
 
 def test_a_damaged_manifest_is_said_so(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from everfold.compat.rules.rule import Change, Said, rule, sentence_of
 from everfold.compat.verdict import Verdict
+from everfold.plan.readable import readable
 
 
 @rule("INP001", Verdict.INCOMPATIBLE)
@@ -86,4 +87,20 @@ def other_joins(change: Change) -> Iterator[Said]:
         yield Said("a join, an UNNEST or constant rows below it have changed", change.new.span)
 
 
-RULES = (other_tables, other_conditions, other_window_below, other_changes, other_joins)
+@rule("INP006", Verdict.INCOMPATIBLE)
+def other_positions(change: Change) -> Iterator[Said]:
+    """A column is read from another field of the record.
+
+    The formats csv and avro find fields by their position: a column that is declared earlier or later in CREATE TABLE, or after a column that was
+    inserted or removed, takes the values of another field. What is kept was computed from the old field, and a result would mix both. Columns that the operator does not
+    read may move. A column may be added after the last one, and one that is not read may be renamed.
+
+    Way out: declare the columns in the order of the record, new ones last; if the record itself has changed, run the new query with a new `--state` folder.
+    """
+    old, new = ({each.field: each.position for each in of.positions or ()} for of in (change.old, change.new))
+    moved = {each: (old[each], position) for each, position in new.items() if old.get(each, position) != position}
+    for each, (was, is_now) in moved.items():
+        yield Said(f"`{readable(each)}` was {was}, and is {is_now}", change.new.span)
+
+
+RULES = (other_tables, other_positions, other_conditions, other_window_below, other_changes, other_joins)

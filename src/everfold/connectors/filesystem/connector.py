@@ -27,6 +27,7 @@ from everfold.connectors.formats.registry import (
     format_of,
     is_positional,
     options_of,
+    positions_in,
     refuse_unknown,
 )
 from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, nearest
@@ -120,6 +121,12 @@ class FilesystemConnector(Connector):
     def read_whole(self, table: Table) -> bool:
         """Where fields have no names."""
         return is_positional(dict(table.options).get("format"))
+
+    def positions(self, table: Table) -> dict[str, str]:
+        """Return those of a line, which the columns of PARTITIONED BY are not in."""
+        columns = (each.name for each in table.columns if each.metadata_key is None)
+        in_lines = (each for each in columns if each not in table.partition_keys)
+        return positions_in(dict(table.options).get("format"), "line", in_lines)
 
     def takes(self, table: Table) -> ChangelogMode:
         """What the format's records can hold: a line that was written stays."""

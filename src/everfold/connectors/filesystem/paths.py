@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from everfold.connectors.formats.values import excerpt
 from everfold.connectors.options import wrong_option
 from everfold.connectors.troubles import trouble
-from everfold.errors import UnsupportedFeature
+from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 
 _SHOWN = 1000
@@ -76,6 +76,37 @@ def _loop(place: Path) -> Path | None:
             if os.path.realpath(link) in map(os.path.realpath, link.parents):
                 return link
     return None
+
+
+def check_names(table: Table, place: Path, base_folder: Path, *, for_spark: bool = False) -> None:
+    """Refuse names that Spark would leave out silently. for_spark: also those of files that it cannot open.
+
+    Raises ConnectorError `bad-file-name`.
+    """
+    found = ((place.parent, [], [place.name]),) if place.is_file() else os.walk(place, followlinks=True)
+    for folder, folders, names in found:
+        folders[:] = [each for each in folders if not is_hidden(each)]
+        for name in (each for each in (*folders, *names) if not is_hidden(each)):
+            if not _is_unicode(name):
+                shown = shown_path(Path(folder, os.fsencode(name).decode("utf-8", "backslashreplace")), base_folder)
+                message = f"table `{table.name}`: the name of `{shown}` is not UTF-8, and Spark does not see such files"
+                raise trouble("bad-file-name", message, dict(table.option_spans).get("path"), "rename it")
+            if for_spark and ":" in name and name in names:
+                raise colon_in_name(table, shown_path(Path(folder, name), base_folder))
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def colon_in_name(table: Table, shown: str) -> ConnectorError:
+    """The error of a file that Spark cannot open."""
+    message = f"table `{table.name}`: `{shown}` has a `:` in its name, and Spark cannot open such files"
+    return trouble("bad-file-name", message, dict(table.option_spans).get("path"), "rename it")
 
 
 def is_hidden(name: str) -> bool:

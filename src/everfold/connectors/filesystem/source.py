@@ -18,9 +18,19 @@ from urllib.parse import unquote, urlsplit
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.known_files import find_changed_files
-from everfold.connectors.filesystem.paths import files, is_hidden, partition_values, require, resolve, shown_path
+from everfold.connectors.filesystem.paths import (
+    check_names,
+    colon_in_name,
+    files,
+    is_hidden,
+    partition_values,
+    require,
+    resolve,
+    shown_path,
+)
 from everfold.connectors.filesystem.source_log import files_read, move_files
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.formats.json import SESSION as JSON_SESSION
 from everfold.connectors.formats.registry import changelog_of, format_of
 from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, excerpt, identifier, quoted
 from everfold.connectors.left_out import count_bad
@@ -37,6 +47,7 @@ if TYPE_CHECKING:
 
 _CHUNK_ROWS = 50_000
 _MOST_NAMED = 5
+_SHOWN_BYTES = 4_000
 _NEVER = "36500d"
 """Spark forgets files older than this beside the newest one, and would then leave them out."""
 _PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
@@ -114,11 +125,12 @@ class FileSource(Source):
             return [f"table `{self.table.name}`: files that {what}: {_first(names)}" for what, names in said if names]
         return []
 
-    def place(self, base_folder: Path) -> Path:
-        """Where the files lie. Raises ConnectorError `no-such-path`."""
+    def place(self, base_folder: Path, *, for_spark: bool = False) -> Path:
+        """Where the files lie. for_spark: whether Spark has to open them. Raises ConnectorError `no-such-path`, `bad-file-name`."""
         said = self.options.text("path")
         place = resolve(said, base_folder)
         require(self.table, place, said)
+        check_names(self.table, place, base_folder, for_spark=for_spark)
         return place
 
     def has_passed(self, now: Position, then: Position) -> bool:
@@ -133,7 +145,7 @@ class FileSource(Source):
 
     def _place_apart(self, context: SourceContext) -> Path:
         """The same, when the job does not keep its own files there. Raises ConnectorError `job-in-source`."""
-        place = self.place(context.base_folder)
+        place = self.place(context.base_folder, for_spark=True)
         job = None if context.job_folder is None else context.job_folder.resolve()
         if job is not None and job.is_relative_to(place) and not any(map(is_hidden, job.relative_to(place).parts)):
             raise trouble(
@@ -212,7 +224,8 @@ class FileSource(Source):
     ) -> tuple[DataFrame, dict[int, str]]:
         """The checked frame with the fields and the file of each record, and Spark SQL for the values of the record's columns."""
         form = self.format
-        context.spark.conf.set("spark.sql.json.filterPushdown.enabled", "false")
+        for key, value in {"spark.sql.json.filterPushdown.enabled": "false", **JSON_SESSION}.items():
+            context.spark.conf.set(key, value)
         if form.reader is not None:
             reader = (
                 reader.format(form.reader).options(**form.reader_options()).schema(form.reader_schema(self.columns))
@@ -228,6 +241,8 @@ class FileSource(Source):
         if form.reader is None:
             frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
             frame = form.from_text(frame, self.columns, "__raw")
+        else:
+            frame = form.mend(frame, self.columns)
         place = Place(self.table.name, (("path", "__path"),))
         fields = {column.position: identifier(column.name) for column in self.columns}
         first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
@@ -300,6 +315,8 @@ class FileSource(Source):
 
             return parquet_failure(self.table, error_text)
         unread = self._own_file(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(file:[^\s,]+)", error_text)
+        if unread is not None and ":" in unread.name:
+            return colon_in_name(self.table, self._shown(unread))
         if unread is not None:
             causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", error_text)
             return _bad_file(self._shown(unread), excerpt(causes[-1], 160) if causes else "it cannot be read")
@@ -465,7 +482,7 @@ def _decoded(
         except BadValue as wrong:
             if form.ignore_errors:
                 continue
-            text = line.decode("utf-8", "replace")
+            text = line[:_SHOWN_BYTES].decode("utf-8", "replace")
             raise bad_record(f"`{shown_path(path, base_folder)}` line {number}", wrong.reason, text, form) from None
         if len(rows) >= _CHUNK_ROWS:
             yield rows
@@ -505,7 +522,7 @@ def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> 
                 for _ in decode(line):
                     pass
             except BadValue as wrong:
-                return number, wrong.reason, line.decode("utf-8", "replace")
+                return number, wrong.reason, line[:_SHOWN_BYTES].decode("utf-8", "replace")
     except OSError:
         return None
     return None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn
@@ -47,6 +47,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RECORD = "record"
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
+_DAY_MICROS = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = ((each - _EPOCH.date()).days for each in (date.min, date.max))
 
 Conversion = Callable[[Any], Any]
 """From a value as Avro has it to one that Arrow takes, or back; never called for NULL."""
@@ -278,11 +280,31 @@ def _reading(of: DataType) -> Conversion:
             entry = _if_any(_reading(of.value))
             return lambda value: [(key, entry(each)) for key, each in value.items()]
         case TimestampType():
-            return lambda value: value * _micros(of)
+            within = _within(of, _FIRST_DAY * _DAY_MICROS, (_LAST_DAY + 1) * _DAY_MICROS)
+            return lambda value: within(value * _micros(of))
+        case DateType():
+            return _within(of, _FIRST_DAY, _LAST_DAY + 1)
+        case TimeType():
+            return _within(of, 0, _DAY_MICROS // 1000)
+        case IntegerType(bits=bits):
+            return _within(of, -(1 << bits - 1), 1 << bits - 1)
         case DecimalType():
-            return lambda value: Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-of.scale)
+            within = _within(of, 1 - 10**of.precision, 10**of.precision)
+            exact = Context(prec=of.precision)
+            return lambda value: Decimal(within(int.from_bytes(value, "big", signed=True))).scaleb(-of.scale, exact)
         case _:
             return lambda value: value
+
+
+def _within(of: DataType, first: int, end: int) -> Conversion:
+    """Refuse a number that the type does not have."""
+
+    def check(value: int) -> int:
+        if not first <= value < end:
+            raise ValueError(f"{value} is outside of {of.sql}")
+        return value
+
+    return check
 
 
 def _writing(of: DataType) -> Conversion:

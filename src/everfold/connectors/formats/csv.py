@@ -217,8 +217,7 @@ class CsvFormat(Format):
         # The barrier keeps Catalyst from splitting the line once more for every filter above.
         frame = frame.selectExpr("*", f"{self._tokens('__line')} AS __tokens", "spark_partition_id() AS __barrier")
         count = len(columns)
-        enough = f"size(__tokens) <= {count}" if self.ignore_errors else f"size(__tokens) = {count}"
-        fits = f"({enough} OR (size(__tokens) = {count + 1} AND element_at(__tokens, -1) = ''))"
+        fits = f"(size(__tokens) = {count} OR (size(__tokens) = {count + 1} AND element_at(__tokens, -1) = ''))"
         bad = f"IF(__tokens IS NOT NULL AND is_valid_utf8(__line) AND {fits}, NULL, __line)"
         if keep_empty:
             bad = f"IF(coalesce(__line, '') = '', NULL, {bad})"
@@ -291,8 +290,9 @@ class CsvFormat(Format):
                 return f"({field} IS NOT NULL AND ({catalyst(field, of, RULES)}) IS NULL)"
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
-        """Not well formed, or too many fields."""
-        return f"{BAD} IS NOT NULL"
+        """Not well formed, or too many fields. With too few, the others are NULL."""
+        few = f"is_valid_utf8({BAD}) AND size({self._tokens(BAD)}) BETWEEN 0 AND {len(columns)}"
+        return f"({BAD} IS NOT NULL AND NOT coalesce({few}, false))"
 
     # -- encoding ------------------------------------------------------------------------------------------------------
 
@@ -402,11 +402,13 @@ class CsvFormat(Format):
         readers = [self._reader(column) for column in columns]
 
         def decode(record: bytes) -> Iterator[list[object]]:
+            if self.comments and record.removeprefix(b"\xef\xbb\xbf").startswith(b"#"):
+                return
             try:
                 line = record.decode("utf-8").removeprefix("\ufeff")
             except UnicodeDecodeError as wrong:
                 raise BadValue(f"it is not UTF-8: byte {wrong.start + 1} is 0x{record[wrong.start]:02x}") from None
-            if (not line and len(columns) > 1) or (self.comments and line.startswith("#")):
+            if not line and len(columns) > 1:
                 return
             tokens = pattern.findall(line)
             if self.delimiter.join(tokens) != line:

@@ -127,7 +127,8 @@ class Envelope(Format):
         frame = frame.selectExpr("*", f"{without_mark(f'CAST({raw} AS STRING)')} AS {TEXT}")
         frame = self.json.object_from_text(frame, self._envelope(columns), TEXT)
         said = [f"{self.member_metadata(key)} AS {_said(at)}" for at, key in enumerate(self.wanted)]
-        frame = frame.selectExpr(*own, *said, TEXT, f"{self.rows_sql(columns)} AS __rows", BAD)
+        rows = f"IF({self.json.lost(self._envelope(columns))}, NULL, {self.rows_sql(columns)})"
+        frame = frame.selectExpr(*own, *said, TEXT, f"{rows} AS __rows", BAD)
         own += [_said(at) for at in range(len(self.wanted))]
         bad = f"IF(__rows IS NULL, {TEXT}, {BAD}) AS {BAD}"
         frame = frame.where("__rows IS NULL OR size(__rows) > 0")

@@ -49,7 +49,10 @@ if TYPE_CHECKING:
 
 _EXACT_DIGITS = 15
 """A decimal of so many digits comes unchanged through a double."""
+_MOST_CHARACTERS = 20_000_000
+"""A longer string makes a record unreadable: Spark's parser would need several times its size of memory."""
 _PARSER = {
+    "maxStringLen": str(_MOST_CHARACTERS),
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": BAD,
     "allowUnquotedControlChars": "true",
@@ -59,6 +62,9 @@ _PARSER = {
 _OPTIONS = f"map({', '.join(f'{quoted(key)}, {quoted(value)}' for key, value in _PARSER.items())})"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = quoted(" \t\r\n")
+_CONTROL = "".join(map(chr, range(0x20)))
+SESSION = {"spark.sql.variant.allowDuplicateKeys": "true", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
+"""What decoding relies on: of a repeated member the last one counts."""
 _OBJECT = "__object"
 """Column of a frame that is being parsed: the text of an object."""
 
@@ -171,16 +177,39 @@ class JsonFormat(Format):
         names = [column.name for column in columns] or ["__none"]
         kept = [name for name in frame.columns if name not in ("__record", "__barrier")]
         exact = [
-            f"{self.exact(f'__record.{identifier(column.name)}', column.type, clean, quoted(member(column.name)))} AS {identifier(column.name)}"
+            f"{self._field(f'__record.{identifier(column.name)}', column, clean, f'__record.{BAD}')} AS {identifier(column.name)}"
             for column in columns
         ] or ["__record.__none"]
         assert len(exact) == len(names)
         some = f"coalesce(ltrim({_SPACE}, {clean}), '') <> ''"
         if keep_empty:
             bad = f"IF({some}, {bad}, NULL)"
-        return frame.where("__barrier >= 0" if keep_empty else f"__barrier >= 0 AND {some}").selectExpr(
-            *(identifier(name) for name in kept), *exact, f"{bad} AS {BAD}"
+        frame = frame.where("__barrier >= 0" if keep_empty else f"__barrier >= 0 AND {some}").selectExpr(
+            *(identifier(name) for name in kept), *exact, f"{bad} AS {BAD}", "spark_partition_id() AS __barrier"
         )
+        return frame.where("__barrier >= 0").drop("__barrier")
+
+    def mend(self, frame: DataFrame, columns: Sequence[RecordColumn]) -> DataFrame:
+        """Restore the sound elements of collections in records that Spark's reader could not read in full."""
+        fields = {
+            name: self._field(identifier(name), column, without_mark(BAD), BAD)
+            for column in columns
+            if (name := column.name) and self._is_mended(column.type)
+        }
+        return frame.selectExpr(
+            *(f"{fields.get(name, identifier(name))} AS {identifier(name)}" for name in frame.columns)
+        )
+
+    def _field(self, field: str, column: RecordColumn, raw: str, bad: str) -> str:
+        """Spark SQL: a field as it is in the record `raw`. bad: Spark SQL for the record itself where it could not be read in full."""
+        path = quoted(member(column.name))
+        if not self._is_mended(column.type):
+            return self.exact(field, column.type, raw, path)
+        variant = f"try_variant_get({_variant(raw)}, concat('$', {path}), 'variant')"
+        return f"IF({bad} IS NULL, {field}, {_text_of_variant(variant, column.type)})"
+
+    def _is_mended(self, of: DataType) -> bool:
+        return self.ignore_errors and _texts(of) != "STRING"
 
     def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
         """Nothing but spaces."""
@@ -189,10 +218,10 @@ class JsonFormat(Format):
     @staticmethod
     def exact(text: str, of: DataType, raw: str, path: str) -> str:
         """Spark SQL: the text of a member as it was written. A long DECIMAL has been a double: its digits are taken from the record `raw`
-        once more, where `path` (Spark SQL for a path of JSON without its `$`) leads to it."""
+        once more, where `path` (Spark SQL for a path of JSON without its `$`) leads to it; where that fails, it cannot be read."""
         if not _may_lose_digits(of):
             return text
-        again = f"coalesce(try_variant_get(try_parse_json({raw}), concat('$', {path}), 'string'), {text})"
+        again = f"coalesce(try_variant_get({_variant(raw)}, concat('$', {path}), 'string'), 'unknown')"
         return f"IF(length({text}) > {_EXACT_DIGITS} AND (contains({text}, '.') OR contains({text}, 'E')), {again}, {text})"
 
     def value(self, column: RecordColumn, field: str, place: Place) -> str:
@@ -207,7 +236,8 @@ class JsonFormat(Format):
             case ArrayType():
                 return f"transform({text}, {item} -> {self._value(item, of.element, path + '[]', place, depth + 1)})"
             case MapType():
-                return f"transform_values({text}, (k{depth}, {item}) -> {self._value(item, of.value, path + '{}', place, depth + 1)})"
+                single = f"map_from_entries(map_entries({text}))"  # the last entry of a key counts
+                return f"transform_values({single}, (k{depth}, {item}) -> {self._value(item, of.value, path + '{}', place, depth + 1)})"
             case RowType():
                 parts = ", ".join(
                     f"{quoted(part.name)}, {self._value(f'{text}.{identifier(part.name)}', part.type, f'{path}.{part.name}', place, depth + 1)}"
@@ -225,13 +255,14 @@ class JsonFormat(Format):
         return _bad(field, column.type, self.rules)
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
-        """No JSON object. One whose ARRAY, MAP or ROW is something else is read without that field."""
+        """No JSON object, or other bytes than those of UTF-8. One whose ARRAY, MAP or ROW is something else is read without that field."""
         flat = ", ".join(f"{identifier(column.name)} STRING" for column in columns) or "`__none` STRING"
         nested = any(_texts(column.type) != "STRING" for column in columns)
         if not nested:
             return f"{BAD} IS NOT NULL"
         again = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
-        return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT startswith(ltrim({_SPACE}, {BAD}), '{{')))"
+        object_ = f"is_valid_utf8({BAD}) AND startswith(ltrim({_SPACE}, {BAD}), '{{')"
+        return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT ({object_})))"
 
     # -- encoding ------------------------------------------------------------------------------------------------------
 
@@ -290,9 +321,13 @@ class JsonFormat(Format):
             if not text:
                 return
             try:
-                value, _ = scan.raw_decode(text)
+                value, end = scan.raw_decode(text)
             except ValueError as wrong:
                 raise BadValue(f"it is not JSON: {_sentence(wrong)}") from None
+            if isinstance(value, list) and end < len(text):
+                raise BadValue(f"something follows the array: `{excerpt(text[end:])}`")
+            if len(text) > _MOST_CHARACTERS:
+                _refuse_long_strings(value)
             for row, written in _elements(text) if isinstance(value, list) else [(value, text)]:
                 if not isinstance(row, dict):
                     raise BadValue(f"it is {_kind(row)}, not an object")
@@ -318,9 +353,37 @@ def without_mark(text: str) -> str:
     return f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text})"
 
 
+def _variant(text: str) -> str:
+    """Spark SQL: a text of JSON as a VARIANT, NULL if it is none. Control characters in strings become spaces."""
+    return f"try_parse_json(translate({text}, {quoted(_CONTROL)}, {quoted(' ' * len(_CONTROL))}))"
+
+
+def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
+    """Spark SQL: a VARIANT in the type of `_texts`, NULL for what is no value of the type."""
+    item = f"v{depth}"
+    match of:
+        case ArrayType():
+            inner = _text_of_variant(item, of.element, depth + 1)
+            return f"transform(try_cast({value} AS ARRAY<VARIANT>), {item} -> {inner})"
+        case MapType():
+            inner = _text_of_variant(item, of.value, depth + 1)
+            return f"transform_values(try_cast({value} AS MAP<STRING, VARIANT>), (k{depth}, {item}) -> {inner})"
+        case RowType():
+            members = (
+                (part, f"try_variant_get({item}, {quoted('$' + member(part.name))}, 'variant')") for part in of.fields
+            )
+            parts = ", ".join(
+                f"{quoted(part.name)}, {_text_of_variant(found, part.type, depth + 1)}" for part, found in members
+            )
+            made = f"IF(try_cast({item} AS MAP<STRING, VARIANT>) IS NULL, NULL, named_struct({parts}))"
+            return f"get(transform(array({value}), {item} -> {made}), 0)"  # so that the value is written once
+        case _:
+            return f"try_cast({value} AS STRING)"
+
+
 def _objects(text: str) -> str:
     """Spark SQL: the objects of a record, as an array of texts; a record that is no array of objects is its only one."""
-    elements = f"transform(try_cast(try_parse_json({text}) AS ARRAY<VARIANT>), x -> to_json(x))"
+    elements = f"transform(try_cast({_variant(text)} AS ARRAY<VARIANT>), x -> to_json(x))"
     objects = f"IF(forall({elements}, x -> startswith(x, '{{')), {elements}, NULL)"
     is_array = f"is_valid_utf8({text}) AND startswith(ltrim({_SPACE}, {text}), '[')"
     return f"coalesce(IF({is_array}, {objects}, NULL), array({text}))"
@@ -334,6 +397,19 @@ def member(name: str) -> str:
 def _scanner() -> json.JSONDecoder:
     """Reads JSON, numbers as they are written."""
     return json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_no_constant, strict=False)
+
+
+def _refuse_long_strings(value: object) -> None:
+    """Raise BadValue for a string that Spark's parser would not read."""
+    match value:
+        case str() if len(value) > _MOST_CHARACTERS:
+            raise BadValue(f"it has a string of {len(value):,} characters: {_MOST_CHARACTERS:,} are the most")
+        case list():
+            for each in value:
+                _refuse_long_strings(each)
+        case dict():
+            for each in value.values():
+                _refuse_long_strings(each)
 
 
 def _elements(text: str) -> Iterator[tuple[object, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from everfold.connectors.formats.contract import Format
 from everfold.connectors.options import OptionSet, OptionValues
 from everfold.errors import SqlError, nearest
@@ -51,6 +53,13 @@ def metadata_of(name: str) -> dict[str, DataType]:
 def is_positional(name: str | None) -> bool:
     """Whether the fields of a record have no names: then all columns of a table say together what it holds."""
     return name in POSITIONAL
+
+
+def positions_in(name: str | None, record: str, columns: Iterable[str]) -> dict[str, str]:
+    """Return the positions of the columns of a record, none if its format names them. record: what to call it."""
+    if not is_positional(name):
+        return {}
+    return {column: f"field {at} of the {record}" for at, column in enumerate(columns, 1)}
 
 
 def changelog_of(name: str | None) -> ChangelogMode:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 
 from everfold.types import (
-    BigIntType,
     BooleanType,
     BytesType,
     DataType,
@@ -31,15 +31,26 @@ from everfold.types import (
     TimeType,
 )
 
-_DATE = r"\d{4}-\d\d-\d\d"
-_LOOSE_DATE = r"\d{4}-\d{1,2}-\d{1,2}"
+_YEAR = r"(?!0000)\d{4}"
+_DATE = _YEAR + r"-\d\d-\d\d"
+_LOOSE_DATE = _YEAR + r"-\d{1,2}-\d{1,2}"
 _MINUTES = r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?"
 _SECONDS = r"\d\d:\d\d:\d\d(\.\d{1,9})?"
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_FLOATING = r"[+-]?(?:NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?)"
+_HEXADECIMAL = r"([+-]?0[xX](?=[\da-fA-F.]*[\da-fA-F])[\da-fA-F]*\.?[\da-fA-F]*[pP][+-]?\d+)[dDfF]?"
+_ENDLESS = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "nan")
+_SPACES = "".join(map(chr, range(0x21)))
+"""What Java trims off a text: spaces and control characters, but no others of Unicode."""
+_INTEGER_SPACES = _SPACES + "\x7f"
+"""What Spark trims off an integer."""
 _CUT = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"
-_BASE64 = r"[A-Za-z0-9+/]*={0,2}"
+_BASE64 = r"([A-Za-z0-9+/]+={0,2})?"
 _INTERVAL_BITS = {False: 64, True: 32}
 _MICROS = 6
+_TIE, _TIE_BITS = 1 << 28, (1 << 29) - 1
+"""How the bits of a double end that a single does not have, if it lies halfway between two singles."""
+_MOST_EXPONENT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,8 @@ class BadValue(ValueError):
 
 def quoted(text: str) -> str:
     """A text as a literal of Spark SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r") + "'"
+    text = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + "".join(each if each >= " " else f"\\u{ord(each):04x}" for each in text) + "'"
 
 
 def identifier(name: str) -> str:
@@ -110,15 +122,18 @@ def catalyst(text: str, of: DataType, rules: TextRules) -> str:
         case StringType():
             return text
         case BooleanType():
-            return f"CASE lower(trim({text})) WHEN 'true' THEN true WHEN 'false' THEN false END"
+            return f"CASE lower(trim({quoted(_SPACES)} FROM {text})) WHEN 'true' THEN true WHEN 'false' THEN false END"
         case IntegerType() | IntervalType():
             whole = f"try_cast({text} AS {of.spark})"
             if rules.fractions and of.spark in ("INT", "BIGINT"):
                 cut = f"try_cast(try_cast({text} AS DECIMAL(38,10)) AS {of.spark})"
                 return f"coalesce({whole}, IF(rlike({text}, {_whole(_CUT)}), {cut}, NULL))"
             return whole
-        case FloatingType() | DecimalType():
+        case FloatingType():
             return f"try_cast({text} AS {of.spark})"
+        case DecimalType():
+            # Java takes the digits of all scripts.
+            return f"IF(octet_length({text}) = char_length({text}), try_cast({text} AS {of.spark}), NULL)"
         case BytesType():
             return f"IF(rlike({text}, {_whole(_BASE64)}), try_to_binary({text}, 'base64'), NULL)"
         case DateType():
@@ -154,7 +169,7 @@ def converter(of: DataType, rules: TextRules) -> Callable[[str], object]:
             return _boolean
         case IntegerType() | IntervalType():
             bits = of.bits if isinstance(of, IntegerType) else _INTERVAL_BITS[of.months]
-            cut = rules.fractions and (isinstance(of, BigIntType) or bits == 32)
+            cut = rules.fractions and bits >= 32
             return lambda text: _integer(text, bits, cut)
         case FloatingType():
             return _single if isinstance(of, FloatType) else _double
@@ -173,14 +188,14 @@ def converter(of: DataType, rules: TextRules) -> Callable[[str], object]:
 
 
 def _boolean(text: str) -> bool:
-    folded = text.strip().lower()
+    folded = text.strip(_SPACES).lower()
     if folded not in ("true", "false"):
         raise ValueError(text)
     return folded == "true"
 
 
 def _integer(text: str, bits: int, cut: bool) -> int:
-    text = text.strip()
+    text = text.strip(_INTEGER_SPACES)
     if re.fullmatch(r"[+-]?\d+", text, re.ASCII):
         value = int(text)
     elif cut and re.fullmatch(_CUT, text, re.ASCII):
@@ -193,17 +208,25 @@ def _integer(text: str, bits: int, cut: bool) -> int:
 
 
 def _double(text: str) -> float:
-    if "_" in text:
+    text = text.strip(_SPACES)
+    if re.fullmatch(_FLOATING, text, re.ASCII):
+        return float(text.rstrip("dDfF"))
+    if text.lower() in _ENDLESS:
+        return float(text)
+    hexadecimal = re.fullmatch(_HEXADECIMAL, text, re.ASCII)
+    if hexadecimal is None:
         raise ValueError(text)
-    text = text.strip()
-    # Java's suffixes of a literal.
-    return float(text[:-1] if text[-1:] in ("d", "D", "f", "F") and text[-2:-1].isdigit() else text)
+    return float.fromhex(hexadecimal.group(1))
 
 
 def _single(text: str) -> float:
-    import struct
-
     value = _double(text)
+    (bits,) = struct.unpack("<Q", struct.pack("<d", value))
+    if bits & _TIE_BITS == _TIE and re.fullmatch(_NUMBER, text.strip(_SPACES), re.ASCII):
+        # The double lies halfway between two singles, so what the text has beyond it decides.
+        exact, halfway = Decimal(text.strip(_SPACES)), Decimal(value)
+        if exact != halfway:
+            (value,) = struct.unpack("<d", struct.pack("<Q", bits + (1 if abs(exact) > abs(halfway) else -1)))
     try:
         single: float = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
@@ -212,12 +235,14 @@ def _single(text: str) -> float:
 
 
 def _decimal(text: str, precision: int, scale: int) -> Decimal:
-    if re.fullmatch(_NUMBER, text.strip(), re.ASCII) is None:
+    text = text.strip(_SPACES)
+    found = re.fullmatch(_NUMBER, text, re.ASCII)
+    if found is None or abs(int((found.group(2) or "e0")[1:])) >= _MOST_EXPONENT:
         raise ValueError(text)
     with localcontext() as context:
-        context.prec = 2000
+        context.prec, context.Emax, context.Emin = 2000, MAX_EMAX, MIN_EMIN
         try:
-            value = Decimal(text.strip()).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+            value = Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
         except InvalidOperation:
             raise ValueError(text) from None
     if abs(value) >= Decimal(10) ** (precision - scale):
@@ -227,6 +252,8 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal:
 
 def _bytes(text: str) -> bytes:
     try:
+        if re.fullmatch(_BASE64, text, re.ASCII) is None:
+            raise ValueError(text)
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error:
         raise ValueError(text) from None

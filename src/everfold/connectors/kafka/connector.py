@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from everfold.connectors.contract import (
     ClusterSink,
@@ -27,6 +28,7 @@ from everfold.connectors.formats.registry import (
     is_positional,
     metadata_of,
     options_of,
+    positions_in,
     refuse_unknown,
 )
 from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, nearest
@@ -116,6 +118,10 @@ class KafkaConnector(Connector):
         """Where fields have no names, or some columns lie in the key."""
         return is_read_whole(table)
 
+    def positions(self, table: Table) -> dict[str, str]:
+        """Return those of the key and of the value."""
+        return record_positions(table, split_names(dict(table.options).get("key.fields")))
+
     def takes(self, table: Table) -> ChangelogMode:
         """What the values' format can hold: a record that was written stays."""
         return self.changelog(table)
@@ -141,7 +147,7 @@ CONNECTOR = KafkaConnector(name="kafka", meaning="topics of Apache Kafka")
 
 def topics(options: OptionValues) -> tuple[str, ...]:
     """The topics by name; none when a pattern is given."""
-    return tuple(each.strip() for each in (options.text_or_none("topic") or "").split(";") if each.strip())
+    return split_names(options.text_or_none("topic"))
 
 
 def value_format_name(table: Table) -> str | None:
@@ -154,6 +160,21 @@ def is_read_whole(table: Table) -> bool:
     """Whether all columns say together where a field of a record is."""
     said = dict(table.options)
     return "key.fields" in said or any(is_positional(said.get(of)) for of in ("format", "key.format", "value.format"))
+
+
+def record_positions(table: Table, keys: Sequence[str], *, upsert: bool = False) -> dict[str, str]:
+    """Return the positions of columns in keys and values.
+
+    keys: the columns that lie in the key. upsert: whether those that lie in the value too are read from both.
+    """
+    said = dict(table.options)
+    left_out = keys if said.get("value.fields-include", "").upper() == "EXCEPT_KEY" else ()
+    columns = [each.name for each in table.columns if each.metadata_key is None and each.name not in left_out]
+    found = positions_in(value_format_name(table), "value", columns)
+    for column, position in positions_in(said.get("key.format"), "key", keys).items():
+        if upsert or column not in columns:
+            found[column] = f"{found[column]} and {position}" if column in found else position
+    return found
 
 
 def value_metadata(table: Table) -> tuple[str, ...]:
@@ -183,7 +204,12 @@ def key_fields(options: OptionValues) -> tuple[str, ...]:
     """The names of the table's columns that lie in the key."""
     if isinstance(found := options.values["key.fields"], tuple):
         return found
-    return tuple(each.strip() for each in (options.text_or_none("key.fields") or "").split(";") if each.strip())
+    return split_names(options.text_or_none("key.fields"))
+
+
+def split_names(text: str | None) -> tuple[str, ...]:
+    """Return the names in a list whose separator is `;`."""
+    return tuple(each.strip() for each in (text or "").split(";") if each.strip())
 
 
 def key_columns(table: Table, options: OptionValues, role: Role) -> tuple[RecordColumn, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.source import bad_record
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.formats.json import SESSION as JSON_SESSION
 from everfold.connectors.formats.values import BadValue, excerpt, identifier, quoted
 from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable
 from everfold.connectors.kafka.connector import (
@@ -153,7 +154,8 @@ class KafkaSource(Source):
         return History(frame)
 
     def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
-        context.spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+        for key, value in JSON_SESSION.items():
+            context.spark.conf.set(key, value)
         for key, value in java_settings(self.options).items():
             reader = reader.option(f"kafka.{key}", value)
         pattern = self.options.text_or_none("topic-pattern")

@@ -22,7 +22,7 @@ from everfold.connectors.contract import (
     Source,
     columns_of,
 )
-from everfold.connectors.formats.registry import is_positional
+from everfold.connectors.formats.registry import is_positional, positions_in
 from everfold.connectors.kafka.connector import CONNECTOR as KAFKA
 from everfold.connectors.kafka.connector import OPTIONS as KAFKA_OPTIONS
 from everfold.connectors.kafka.upsert import CONNECTOR as UPSERT_KAFKA
@@ -176,6 +176,13 @@ class TopicConnector(Connector):
         """Where fields have no names."""
         said = dict(table.options)
         return any(is_positional(_format(said.get(option))) for option in ("key.format", "value.format"))
+
+    def positions(self, table: Table) -> dict[str, str]:
+        """Return those of the key and of the value."""
+        said = dict(table.options)
+        columns = (each.name for each in table.columns if each.metadata_key is None and each.name != KEY)
+        in_value = positions_in(_format(said.get("value.format")), "value", columns)
+        return {**in_value, **positions_in(_format(said.get("key.format")), "key", (KEY,))}
 
     def takes(self, table: Table) -> ChangelogMode:
         """The same changes."""

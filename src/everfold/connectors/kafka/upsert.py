@@ -22,7 +22,7 @@ from everfold.connectors.contract import (
 )
 from everfold.connectors.formats.registry import CHANGES, options_of, refuse_unknown
 from everfold.connectors.kafka.connector import OPTIONS as KAFKA_OPTIONS
-from everfold.connectors.kafka.connector import ROWS, check_records, is_read_whole, topics
+from everfold.connectors.kafka.connector import ROWS, check_records, is_read_whole, record_positions, topics
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -95,6 +95,10 @@ class UpsertKafkaConnector(Connector):
     def read_whole(self, table: Table) -> bool:
         """Where fields have no names, or some columns lie in the key."""
         return is_read_whole(table)
+
+    def positions(self, table: Table) -> dict[str, str]:
+        """Return those of the key, which is the PRIMARY KEY, and of the value."""
+        return record_positions(table, table.primary_key, upsert=True)
 
     def takes(self, table: Table) -> ChangelogMode:
         """Upserts."""

@@ -1,0 +1,250 @@
+"""Damaged records of every format and column type: Spark and the local decoder read the same rows, and stop at the same records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from unit.connectors import mutations
+from unit.connectors.tables import table
+
+from everfold.connectors.contract import Role, SourceContext
+from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.formats.json import SESSION
+from everfold.connectors.formats.registry import format_of
+from everfold.connectors.formats.values import BadValue, identifier
+from everfold.connectors.registry import connector_of
+from everfold.plan.changelog import KIND
+from everfold.spark.observed import left_out
+from everfold.spark.session import own_session
+from everfold.types import ArrayType, DataType, FloatingType, MapType, RowType, StringType, physical
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEED = 1
+COUNT = 2_000
+REFUSED = 8
+"""Of how many refused records it is seen that Spark stops at them: each takes a query."""
+SETTINGS = {"csv": {"csv.null-literal": "n/a", "csv.allow-comments": "true"}}
+Rows = list[list[Any]]
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    made = own_session(spark, 2)
+    for key, value in SESSION.items():
+        made.conf.set(key, value)
+    return made
+
+
+class Reading:
+    """Records of a format, read by Spark as they come from a topic, and locally."""
+
+    def __init__(self, session: SparkSession, form: str, fields: Sequence[tuple[str, DataType]], **options: str):
+        self.session = session
+        self.columns = [RecordColumn(name, at, of) for at, (name, of) in enumerate(fields)]
+        said = {"connector": "kafka", "topic": "t", "properties.bootstrap.servers": "b:9092", "scan.startup.mode": "earliest-offset"}  # fmt: skip
+        of = table("t", **dict(fields)).with_options({**said, "format": form, **options})
+        self.format: Format = format_of(form, of, connector_of(of).check(of, Role.SOURCE), f"{form}.")
+
+    def spark(self, records: Sequence[bytes]) -> tuple[dict[int, Rows], set[int]]:
+        """The rows of each record, and the records that are not readable in full."""
+        form, place = self.format, Place("t", (("at", "at"),))
+        partly = [sql for each in self.columns if (sql := form.is_bad(each, identifier(each.name)))]
+        values = [
+            f"{form.value(each, identifier(each.name), place)} AS {physical(each.position)}" for each in self.columns
+        ]
+        frame = self._parsed(records).selectExpr(
+            "at",
+            f"{form.lost(self.columns)} AS lost",
+            " OR ".join([f"{BAD} IS NOT NULL", *partly]) + " AS bad",
+            *values,
+            *([KIND] if form.changes else []),
+        )
+        rows: dict[int, Rows] = {}
+        bad = set()
+        for found in frame.toArrow().to_pylist():
+            at, lost = found.pop("at"), found.pop("lost")
+            if found.pop("bad") or lost:
+                bad.add(at)
+            if not lost:
+                rows.setdefault(at, []).append(list(found.values()))
+        return rows, bad
+
+    def strictly(self, records: Sequence[bytes]) -> dict[int, Rows]:
+        """The rows of each record. Raises at one that is not readable in full."""
+        form, place = self.format, Place("t", (("at", "at"),))
+        values = [
+            f"{form.value(each, identifier(each.name), place)} AS {physical(each.position)}" for each in self.columns
+        ]
+        frame = self._parsed(records).where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(place, None, BAD)} END")
+        rows: dict[int, Rows] = {}
+        for found in frame.selectExpr("at", *values, *([KIND] if form.changes else [])).toArrow().to_pylist():
+            rows.setdefault(found.pop("at"), []).append(list(found.values()))
+        return rows
+
+    def _parsed(self, records: Sequence[bytes]) -> DataFrame:
+        import pyarrow as pa
+
+        given = pa.table({"at": pa.array(range(len(records)), pa.int32()), "raw": pa.array(records, pa.binary())})
+        return self.format.from_text(self.session.createDataFrame(given), self.columns, "raw")
+
+    def locally(self, record: bytes) -> Rows:
+        """The rows of a record. Raises BadValue."""
+        import pyarrow as pa
+
+        rows = []
+        for row in self.format.decoder(self.columns)(record):
+            values = [pa.array([row[at]], each.type.arrow)[0].as_py() for at, each in enumerate(self.columns)]
+            rows.append([*values, *row[len(self.columns) :]])
+        return rows
+
+
+def compare(session: SparkSession, form: str, fields: Sequence[tuple[str, DataType]], records: list[bytes], **options: str) -> None:  # fmt: skip
+    ignore = {} if form in ("raw", "avro") else {f"{form}.ignore-parse-errors": "true"}
+    strict, lenient = (Reading(session, form, fields, **options, **more) for more in ({}, ignore))
+    rows, bad = lenient.spark(records)
+    types = [of for _, of in fields]
+    different, refused = [], []
+    for at, record in enumerate(records):
+        try:
+            local = lenient.locally(record)
+        except BadValue:
+            local = []
+        try:
+            strict.locally(record)
+        except BadValue:
+            refused.append(at)
+        if not same_rows(local, rows.get(at, []), types):
+            different.append((at, record, local, rows.get(at, [])))
+    assert not different, f"{len(different)} of {len(records)} records are read differently, as {different[:10]}"
+    assert bad == set(refused), f"readable to one alone: {[records[at] for at in bad ^ set(refused)][:3]}"
+    sound = [record for at, record in enumerate(records) if at not in bad]
+    rows = strict.strictly(sound)
+    assert all(same_rows(strict.locally(record), rows.get(at, []), types) for at, record in enumerate(sound))
+    for at in Random(SEED).sample(refused, min(REFUSED, len(refused))):
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            strict.strictly([records[at]])
+        assert find_bad(str(caught.value), "t"), f"{records[at]!r}: {caught.value}"
+
+
+def same_rows(local: Rows, spark: Rows, types: Sequence[DataType]) -> bool:
+    """Whether rows are equal; a STRING of a number in JSON from a topic may be written in another way."""
+    width = len(types)
+    return len(local) == len(spark) and all(
+        one[width:] == other[width:] and all(map(same, one, other, types)) for one, other in zip(local, spark, strict=True)
+    )  # fmt: skip
+
+
+def same(one: Any, other: Any, of: DataType) -> bool:
+    if one is None or other is None:
+        return one is other
+    match of:
+        case FloatingType():
+            return one == other or (one != one and other != other)
+        case StringType():
+            return one == other or _as_json(one) == _as_json(other)
+        case ArrayType(element=element):
+            return len(one) == len(other) and all(same(*pair, element) for pair in zip(one, other, strict=True))
+        case MapType(value=value):
+            first, second = dict(one), dict(other)
+            unique = len(first) == len(one) and len(second) == len(other) and first.keys() == second.keys()
+            return unique and all(same(each, second[key], value) for key, each in first.items())
+        case RowType(fields=fields):
+            return all(same(one[each.name], other[each.name], each.type) for each in fields)
+        case _:
+            return bool(one == other)
+
+
+def _as_json(text: str) -> object:
+    try:
+        return json.loads(text, parse_int=float)
+    except ValueError:
+        return text
+
+
+@pytest.mark.parametrize(
+    ("form", "count"),
+    [("json", 100), ("csv", 100), *(pytest.param(each, COUNT, marks=pytest.mark.slow) for each in mutations.FORMATS)],
+)
+def test_records_of_topics(session: SparkSession, form: str, count: int) -> None:
+    records = mutations.records(form, count, SEED)
+    compare(session, form, mutations.fields_of(form), records, **SETTINGS.get(form, {}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("endianness", ["big-endian", "little-endian"])
+def test_raw_records(session: SparkSession, endianness: str) -> None:
+    for of in mutations.RAW:
+        records = mutations.raw_records(of, COUNT // len(mutations.RAW), SEED)
+        compare(session, "raw", [("x", of)], records, **{"raw.endianness": endianness})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_records_of_files(session: SparkSession, form: str, tmp_path: Path) -> None:
+    """Spark's own readers of files decode them, and count what is not readable in full."""
+    records = mutations.records(form, COUNT // 4, SEED)
+    (tmp_path / "in").mkdir()
+    for at, record in enumerate(records):
+        (tmp_path / "in" / f"{at}").write_bytes(record)
+    fields = mutations.fields_of(form)
+    said = {"connector": "filesystem", "path": "in", "format": form, **SETTINGS.get(form, {})}
+    of = table("t", (), {"file": (mutations.STRING, "file.name")}, **dict(fields)).with_options(said)
+    lenient = of.__class__(**{**_members(of), "options": tuple(sorted({**said, f"{form}.ignore-parse-errors": "true"}.items()))})  # fmt: skip
+    source = connector_of(lenient).source(lenient)
+    context = SourceContext(spark=session, name="t_1", base_folder=tmp_path, table=lenient, job_folder=tmp_path / "job")
+    with left_out(session) as counts:
+        found = by_file(source.batch(context).drop("__split", "__place").toArrow().to_pylist())
+    local = by_file(row for piece in source.local(tmp_path) for row in piece.to_pylist())
+    types = [type_ for _, type_ in fields]
+    different = [(records[int(at)], local.get(at), found.get(at)) for at in {*local, *found} if not same_rows(local.get(at, []), found.get(at, []), types)]  # fmt: skip
+    assert not different, f"{len(different)} of {len(records)} records are read differently, as {different[0]}"
+    strict = Reading(session, form, fields, **SETTINGS.get(form, {}))
+    assert counts == {"not readable in full": sum(_is_refused(strict, record) for record in records)}
+
+
+def _members(of: Any) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in of.__dataclass_fields__}
+
+
+def by_file(rows: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> dict[str, Rows]:
+    found: dict[str, Rows] = {}
+    for row in rows:
+        *values, name = row.values()
+        found.setdefault(name, []).append(values)
+    return found
+
+
+def _is_refused(strict: Reading, record: bytes) -> bool:
+    for line in record.split(b"\n"):
+        try:
+            strict.locally(line.rstrip(b"\r"))
+        except BadValue:
+            return True
+    return False
+
+
+@pytest.mark.slow
+def test_values_of_parquet(session: SparkSession, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    random = Random(SEED)
+    fields = mutations.fields_of("json")
+    columns = [
+        pa.array([None if random.random() < 0.2 else mutations.value_for(of, random) for _ in range(COUNT)], of.arrow)
+        for _, of in fields
+    ]
+    pq.write_table(pa.table(columns, names=[name for name, _ in fields]), tmp_path / "f.parquet")
+    of = table("t", **dict(fields)).with_options({"connector": "filesystem", "path": "f.parquet", "format": "parquet"})
+    source = connector_of(of).source(of)
+    context = SourceContext(spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
+    found = [list(row.values()) for row in source.batch(context).drop("__split", "__place").toArrow().to_pylist()]
+    local = [list(row.values()) for piece in source.local(tmp_path) for row in piece.to_pylist()]
+    assert same_rows(local, found, [type_ for _, type_ in fields])
