@@ -14,6 +14,7 @@ from everfold.sql.binder.aggregate_calls import bind_call
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.grouping import GROUPING, GROUPING_TYPE
 from everfold.sql.binder.json_options import with_options
+from everfold.sql.binder.legacy_windows import is_time_of_window
 from everfold.sql.binder.literals import bind_literal, null, text, truth
 from everfold.sql.binder.names import (
     GROUPING_FUNCTIONS,
@@ -192,10 +193,17 @@ class ExpressionBinder:
         from everfold.sql.functions import cast
 
         made = cast(self._bind(node.this), node.to, span, try_=node.safe)
-        if isinstance(made, InputRef) and self.relation.plan.schema[made.position].time is not None:
+        if isinstance(made, InputRef) and self._is_time_attribute(made):
             # A cast that changes nothing still makes a plain timestamp of a time attribute.
             return Call(function="CAST", args=(made,), type=made.type, span=span)
         return made
+
+    def _is_time_attribute(self, reference: InputRef) -> bool:
+        """Return whether a reference means a time attribute. Calls and subqueries, which lie after the columns, are none."""
+        schema = self.relation.plan.schema
+        return is_time_of_window(reference) or (
+            reference.position < len(schema) and schema[reference.position].time is not None
+        )
 
     def _is(self, node: exp.Is, span: Span | None) -> Expr:
         value, kind = self._bind(node.this), node.expression

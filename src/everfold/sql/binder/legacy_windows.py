@@ -89,6 +89,11 @@ def part_of_window(expr: Expr) -> int | None:
     return None
 
 
+def is_time_of_window(expr: Expr) -> bool:
+    """Return whether a reference means the window's time attribute: `TUMBLE_ROWTIME(…)`, `TUMBLE_PROCTIME(…)`."""
+    return part_of_window(expr) == _PARTS["ROWTIME"]
+
+
 def is_group_window(node: exp.Expression) -> bool:
     """Whether an element of GROUP BY is a window."""
     return isinstance(node, FunctionCall) and node.name in _KINDS

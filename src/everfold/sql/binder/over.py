@@ -17,6 +17,7 @@ from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Expr, InputRef, Literal, transform
 from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind
 from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.legacy_windows import part_of_window
 from everfold.sql.binder.literals import bind_literal
 from everfold.sql.binder.topn import can_be_ranked, for_first_rows
 from everfold.types import IntegerType, IntervalType, NumericType, TemporalType, TimestampType, article
@@ -90,7 +91,7 @@ class Overs:
 
 def is_call_over_window(expr: Expr) -> bool:
     """Whether an expression is a reference to a call over a window."""
-    return isinstance(expr, InputRef) and expr.position >= _FAR
+    return isinstance(expr, InputRef) and expr.position >= _FAR and part_of_window(expr) is None
 
 
 def _placed(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from everfold.plan.expressions import Expr, InputRef, references, walk
+from everfold.errors import Diagnostic, SqlError
+from everfold.plan.expressions import Expr, InputRef, Literal, references, transform, walk
 from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, over_groups
 from everfold.sql.binder.context import Context, Problems
@@ -206,20 +207,15 @@ def _plain(select: _Select) -> Plan:
     aliases = {item.name: item.value for item in items}
     qualify = _qualify(select, ExpressionBinder(relation, context, "QUALIFY", overs=overs, aliases=aliases))
     select.problems.check()
-    if node.args.get("distinct") is not None:
-        plan, placed = overs.over(subqueries.joined(relation.plan), _as_it_is, context)
-        items = [_Item(item.name, placed(item.value)) for item in items]
-        if qualify is not None:
-            plan = _kept(plan, placed(qualify), node.args["qualify"], context)
-        projected = _projected(plan, items, select)
-        return _ordered_outside(distinct_rows(projected, context, node.args["distinct"]), items, select)
     keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", overs=overs, aliases=aliases))
     plan, placed = overs.over(subqueries.joined(relation.plan), _as_it_is, context)
-    items = [_Item(item.name, placed(item.value)) for item in items]
+    outputs = [_Item(item.name, placed(item.value)) for item in items]
     if qualify is not None:
         plan = _kept(plan, placed(qualify), node.args["qualify"], context)
+    if node.args.get("distinct") is not None:
+        return _distinct(plan, outputs, _over_items(keys, items, select), select)
     keys = [replace(key, expression=placed(key.expression)) for key in keys]
-    return _ordered_inside(plan, items, keys, select)
+    return _ordered_inside(plan, outputs, keys, select)
 
 
 def _qualify(select: _Select, binder: ExpressionBinder) -> Expr | None:
@@ -323,9 +319,7 @@ def _grouped(select: _Select) -> Plan:
     if qualify is not None:
         plan = _kept(plan, placed(over(qualify)), node.args["qualify"], context)
     if node.args.get("distinct") is not None:
-        return _ordered_outside(
-            distinct_rows(_projected(plan, outputs, select), context, node.args["distinct"]), outputs, select
-        )
+        return _distinct(plan, outputs, _over_items(sort_keys, items, select), select)
     over_keys = [replace(key, expression=placed(over(key.expression))) for key in sort_keys]
     return _ordered_inside(plan, outputs, over_keys, select)
 
@@ -373,8 +367,6 @@ def _grouping(select: _Select) -> Grouping:
 
 
 def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Expression], context: Context) -> Expr:
-    from everfold.errors import Diagnostic, SqlError
-
     try:
         return binder.bind(node)
     except SqlError as error:
@@ -428,7 +420,7 @@ def sort_key(node: exp.Ordered, value: Expr) -> SortKey:
 def _sort_keys(select: _Select, items: Sequence[_Item], binder: ExpressionBinder) -> list[SortKey]:
     order = select.node.args.get("order")
     keys: list[SortKey] = []
-    if order is None or select.node.args.get("distinct") is not None:
+    if order is None:
         return keys
     select.problems.check()
     with select.problems:
@@ -468,23 +460,29 @@ def _ordered_inside(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey],
     return made
 
 
-def _ordered_outside(plan: Plan, items: Sequence[_Item], select: _Select) -> Plan:
-    """SELECT DISTINCT can be sorted by what it shows only."""
-    order = select.node.args.get("order")
-    if order is None:
-        return plan
-    context = select.context
-    outputs = references(plan.schema)
-    keys = []
-    for each in ordered(order, context):
-        at = ordinal(each.this, len(items), context)
-        if at is None:
-            aliases = {item.name: item.value for item in items}
-            value = ExpressionBinder(select.relation, context, "ORDER BY", aliases=aliases).bind(each.this)
-            at = next((at for at, item in enumerate(items) if item.value == value), None)
-        if at is None:
-            raise context.error(
-                "not-in-select", "ORDER BY of a SELECT DISTINCT takes columns of the SELECT list only", each
-            )
-        keys.append(sort_key(each, outputs[at]))
-    return Sort(input=plan, keys=tuple(keys), span=context.span(order)) if keys else plan
+def _distinct(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey], select: _Select) -> Plan:
+    """Return the plan of the list of columns, equal rows once, sorted by keys over that list."""
+    context, node = select.context, select.node
+    made = distinct_rows(_projected(plan, items, select), context, node.args["distinct"])
+    if not keys:
+        return made
+    if all(isinstance(key.expression, InputRef) for key in keys):
+        return Sort(input=made, keys=tuple(keys), span=context.span(node.args["order"]))
+    return _ordered_inside(made, [_Item(each.name, each) for each in references(made.schema)], keys, select)
+
+
+def _over_items(keys: Sequence[SortKey], items: Sequence[_Item], select: _Select) -> list[SortKey]:
+    """Return sort keys over the list of columns: SELECT DISTINCT can be sorted by what it shows only."""
+    outputs = {
+        item.value: InputRef(type=item.value.type, position=at, name=item.name)
+        for at, item in reversed([*enumerate(items)])
+        if not isinstance(item.value, Literal)
+    }
+
+    def change(part: Expr) -> Expr | None:
+        if part not in outputs and isinstance(part, InputRef):
+            what = "ORDER BY of a SELECT DISTINCT takes columns of the SELECT list only"
+            raise SqlError(Diagnostic("not-in-select", what, part.span))
+        return outputs.get(part)
+
+    return [replace(key, expression=transform(key.expression, change)) for key in keys]

@@ -73,6 +73,8 @@ def _arithmetic(operator: str) -> Rule:
         left, right = decimal_of(a.type), decimal_of(b.type)
         assert left is not None
         assert right is not None
+        if operator == "%" and left.scale == right.scale == 0:
+            return (converted(a, left), converted(b, right)), b.type
         return (converted(a, left), converted(b, right)), _DECIMAL_RESULT[operator](left, right)
 
     return rule
@@ -110,21 +112,20 @@ def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
         type, (left, right) = call.type, call.args
         if isinstance(type, FloatingType | IntervalType):
             return f"({a} {operator} {b})"
-        if isinstance(type, IntegerType):
+        if isinstance(type, IntegerType) and isinstance(left.type, IntegerType):
             if operator in ("/", "%"):
-                wide = "HUGEINT" if isinstance(left.type, IntegerType) and left.type.bits == 64 else "BIGINT"
+                wide = "HUGEINT" if left.type.bits == 64 else "BIGINT"
                 text = f"CAST({a} AS {wide}) {'//' if operator == '/' else '%'} {_divisor(writer, right, a, b)}"
                 return wrap(f"({text})", type) if operator == "/" else f"CAST(({text}) AS {type.duckdb})"
             wide = "HUGEINT" if type.bits == 64 else "BIGINT"
             return wrap(f"(CAST({a} AS {wide}) {operator} CAST({b} AS {wide}))", type)
+        if operator == "%":
+            return f"CAST({a} % {_divisor(writer, right, a, b)} AS {type.duckdb})"
         assert isinstance(type, DecimalType)
         assert isinstance(left.type, DecimalType)
         assert isinstance(right.type, DecimalType)
-        if operator in ("/", "%"):
-            divisor = _divisor(writer, right, a, b)
-            if operator == "/":
-                return _quotient(writer, type, left.type, right.type, a, divisor)
-            return f"CAST({a} % {divisor} AS {type.duckdb})"
+        if operator == "/":
+            return _quotient(writer, type, left.type, right.type, a, _divisor(writer, right, a, b))
         if operator == "*":
             return _product(writer, type, left.type, right.type, a, b)
         return _sum(writer, type, max(left.type.scale, right.type.scale), a, operator, b)

@@ -33,6 +33,7 @@ from everfold.types import (
     ArrayType,
     BytesType,
     DataType,
+    DecimalType,
     MapType,
     RowType,
     StringType,
@@ -43,6 +44,8 @@ from everfold.types import (
 _STEP = re.compile(
     r"\.([A-Za-z_][\w-]*)|\[\s*(\d+)\s*\]|\[\s*'((?:[^'\\]|\\.)*)'\s*\]|\[\s*\"((?:[^\"\\]|\\.)*)\"\s*\]"
 )
+SMALL_SCALE = 6
+"""Decimals with at most so many digits after the point are never written with an exponent."""
 _RAW = ("JSON_OBJECT", "JSON_ARRAY")
 """Calls whose text is JSON already, so that it is not quoted inside another."""
 
@@ -304,8 +307,10 @@ def json_text(writer: Writer, type: DataType, text: str) -> str:
     match kind(type):
         case "boolean":
             return f"lower({shown(writer, type, text)})"
-        case "integer" | "decimal":
+        case "integer":
             return shown(writer, type, text)
+        case "decimal":
+            return _decimal(writer, type, text)
         case "floating":
             return _number(writer, shown(writer, DOUBLE, f"CAST({text} AS {writer.type(DOUBLE)})"))
         case "string" | "date" | "time":
@@ -325,6 +330,29 @@ def _instant(writer: Writer, type: TimestampType, text: str) -> str:
         wall = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {wall}))"
     zone = "Z" if type.local_zone else ""
     return f"""CASE WHEN {text} IS NOT NULL THEN concat('"', {wall}, '{zone}"') END"""
+
+
+def _decimal(writer: Writer, type: DataType, text: str) -> str:
+    """A DECIMAL as Java's BigDecimal writes it: 1.50, but 0E-8 and 1.00E-8 from the seventh zero on."""
+    assert isinstance(type, DecimalType)
+    if type.scale <= SMALL_SCALE:
+        return shown(writer, type, text)
+    plain = shown(writer, type, "\x03")
+    digits = (
+        f"ltrim(replace(replace({plain}, '-', ''), '.', ''), '0')"
+        if not writer.spark
+        else f"ltrim('0', replace(replace({plain}, '-', ''), '.', ''))"
+    )
+    mantissa = f"CASE WHEN char_length({digits}) > 1 THEN concat(left({digits}, 1), '.', substr({digits}, 2)) ELSE {digits} END"
+    if not writer.spark:
+        mantissa = mantissa.replace("char_length", "length")
+    length = "char_length" if writer.spark else "length"
+    power = f"CAST({type.scale + 1} - {length}({digits}) AS {writer.type(STRING)})"
+    return writer.once(
+        text,
+        f"CASE WHEN \x03 IS NULL THEN NULL WHEN \x03 = 0 THEN '0E-{type.scale}' WHEN abs(\x03) >= 0.000001 THEN {plain} "
+        f"ELSE concat(CASE WHEN \x03 < 0 THEN '-' ELSE '' END, {mantissa}, 'E-', {power}) END",
+    )
 
 
 def _number(writer: Writer, text: str) -> str:
@@ -351,6 +379,28 @@ def _quoted(writer: Writer, text: str) -> str:
         return f"CAST(to_json({text}) AS VARCHAR)"
     return writer.once(
         f"to_json(array({text}))", f"CASE WHEN {text} IS NOT NULL THEN substring(\x03, 2, char_length(\x03) - 2) END"
+    )
+
+
+def _ascii_quoted(writer: Writer, text: str) -> str:
+    """The text in JSON's quotes, with ASCII characters only: `\\u00e4`, beyond U+FFFF as two of those."""
+    item = writer.fresh()
+    if writer.spark:
+        code = f"regexp_replace(lower(hex(encode({item}, 'UTF-16BE'))), '(....)', {writer.text(chr(92) * 3 + 'u$1')})"
+        escaped = f"CASE WHEN {item} RLIKE '^[^\\\\x00-\\\\x7f]' THEN {code} ELSE {item} END"
+        runs = "regexp_extract_all(\x03, '[\\\\x00-\\\\x7f]+|[^\\\\x00-\\\\x7f]+', 0)"
+        ascii_only = f"array_join(transform({runs}, {item} -> {escaped}), '')"
+    else:
+        code = f"ord({item})"
+        high, low = f"(55232 + ({code} >> 10))", f"(56320 + ({code} & 1023))"
+        escaped = (
+            f"CASE WHEN {code} < 128 THEN {item} WHEN {code} < 65536 THEN printf('\\u%04x', {code}) "
+            f"ELSE printf('\\u%04x\\u%04x', {high}, {low}) END"
+        )
+        ascii_only = f"array_to_string(list_transform(regexp_extract_all(\x03, '(?s).'), lambda {item}: {escaped}), '')"
+    return writer.once(
+        f"replace({_quoted(writer, text)}, '/', {writer.text(chr(92) + '/')})",
+        f"CASE WHEN \x03 IS NOT NULL THEN {ascii_only} END",
     )
 
 
@@ -401,12 +451,27 @@ def _joined(writer: Writer, parts: Sequence[str], brackets: str) -> str:
 def _object(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     null = _word(call.args, 0, "NULL") == "NULL"
     parts = []
-    for at in range(1, len(texts), 2):
-        value = _part(writer, call.args[at + 1], texts[at + 1])
-        value = f"coalesce({value}, 'null')" if null else value
+    for at, others in _sorted_keys(call.args):
+        values = [
+            _part(writer, call.args[each + 1], texts[each + 1]) for each in (others[-1:] if null else others[::-1])
+        ]
+        values += ["'null'"] if null else []
+        value = f"coalesce({', '.join(values)})" if len(values) > 1 else values[0]
         key = _quoted(writer, texts[at])
         parts.append(f"concat({key}, ':', {value})" if writer.spark else f"({key} || ':' || {value})")
     return _joined(writer, parts, "{}")
+
+
+def _sorted_keys(args: Args) -> list[tuple[int, list[int]]]:
+    """Return the positions of the keys, in the order of the constant ones, and where all arguments with the same key are."""
+    found: dict[Expr | int, list[int]] = {}
+    for at in range(1, len(args), 2):
+        key = args[at]
+        found.setdefault(key.value if isinstance(key, Literal) else at, []).append(at)  # type: ignore[arg-type]
+    if all(isinstance(key, str) for key in found):
+        # As Java compares texts.
+        return [(found[key][0], found[key]) for key in sorted(found, key=lambda key: str(key).encode("utf-16-be"))]
+    return [(each[0], each) for each in found.values()]
 
 
 def _array(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -449,8 +514,8 @@ FUNCTIONS = (
     _entry("JSON_OBJECT", _built_rule(pairs=True), _object, "A JSON object of keys and values.", "JSON_OBJECT([KEY] <STRING> VALUE <ANY>, … [NULL or ABSENT ON NULL])"),
     _entry("JSON_ARRAY", _built_rule(pairs=False), _array, "A JSON array of values.", "JSON_ARRAY(<ANY>, … [NULL or ABSENT ON NULL])"),
     _entry("IS_JSON", _is_json_rule, _is_json, "Whether a text is JSON.", "<STRING> IS JSON [VALUE, SCALAR, ARRAY or OBJECT]", "IS JSON"),
-    Function(name="JSON_QUOTE", rule=signature("STRING -> STRING"), spark=lambda writer, call, texts: _quoted(writer, texts[0]),
-             duckdb=lambda writer, call, texts: _quoted(writer, texts[0]), doc="The text in JSON's quotes.", usage="JSON_QUOTE(<STRING>)"),
+    Function(name="JSON_QUOTE", rule=signature("STRING -> STRING"), spark=lambda writer, call, texts: _ascii_quoted(writer, texts[0]),
+             duckdb=lambda writer, call, texts: _ascii_quoted(writer, texts[0]), doc="The text in JSON's quotes, in ASCII characters.", usage="JSON_QUOTE(<STRING>)"),
     Function(name="JSON_UNQUOTE", rule=signature("STRING -> STRING"),
              spark="""CASE WHEN {0} RLIKE '^".*"$' THEN coalesce(get_json_object({0}, '$'), {0}) ELSE {0} END""",
              duckdb="""CASE WHEN {0} LIKE '"%"' AND json_valid({0}) THEN json_extract_string({0}, '$') ELSE {0} END""",

@@ -13,6 +13,7 @@ from everfold.sql.functions.signatures import signature
 from everfold.types import BOOLEAN, STRING, StringType
 
 Write = Callable[[Writer, Call, Sequence[str]], str]
+_NO_GROUP = r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[:imsU-]"
 _URL = r"^(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?$"
 _URL_PARTS = {"PROTOCOL": 1, "AUTHORITY": 2, "PATH": 3, "QUERY": 4, "REF": 5}
 
@@ -86,8 +87,37 @@ def _replace(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """NULL where the pattern has no such group, or is none."""
+    pattern = call.args[1]
+    group = _constant_group(call, default=1)
     index = texts[2] if len(texts) > 2 else "1"
-    return f"regexp_extract_all({texts[0]}, {texts[1]}, {index})"
+    if group is None and not writer.spark:
+        raise writer.unsupported(call, "the group must be a constant")
+    found = f"regexp_extract_all({texts[0]}, {texts[1]}, {index})"
+    if not isinstance(pattern, Literal):
+        return f"CASE WHEN {index} BETWEEN 0 AND {_count_groups(writer, texts[1])} THEN {found} END"
+    count = _groups(str(pattern.value))
+    if count is None:
+        return found if writer.spark else writer.literal(None, call.type)
+    if group is None:
+        return f"CASE WHEN {index} BETWEEN 0 AND {count} THEN {found} END"
+    return found if 0 <= group <= count else writer.literal(None, call.type)
+
+
+def _constant_group(call: Call, default: int) -> int | None:
+    """The number of the group if it is a constant."""
+    if len(call.args) < 3:
+        return default
+    value = call.args[2].value if isinstance(call.args[2], Literal) else None
+    return value if isinstance(value, int) else None
+
+
+def _count_groups(writer: Writer, pattern: str) -> str:
+    """Write the number of groups of a pattern: its parentheses without what is escaped, in a class, or no group."""
+    every = "" if writer.spark else ", 'g'"
+    plain = f"regexp_replace({pattern}, {writer.text(_NO_GROUP)}, ''{every})"
+    length = "char_length" if writer.spark else "length"
+    return f"{length}({plain}) - {length}(replace({plain}, '(', ''))"
 
 
 def _map_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:

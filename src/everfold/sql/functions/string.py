@@ -121,7 +121,9 @@ def _replaced(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     else:
         each = f"list_transform(string_split({texts[0]}, ''), lambda {item}: {item} || {texts[2]})"
         around = f"({texts[2]} || array_to_string({each}, ''))"
-    return f"CASE WHEN {texts[1]} = '' THEN {around} ELSE {plain} END"
+    return (
+        f"CASE WHEN {texts[1]} <> '' THEN {plain} WHEN {texts[0]} = '' THEN {texts[1]} || {texts[2]} ELSE {around} END"
+    )
 
 
 def _overlay(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -296,7 +298,7 @@ FUNCTIONS = (
     Function(name="INSTR", rule=_instr_rule, spark="", duckdb="", doc="Where a text starts within another, 0 if it does not occur.",
              usage="INSTR(<STRING>, <STRING sought>[, <constant start of at least 1>])"),
     _same("REVERSE", "STRING -> STRING", "reverse({0})", "Backwards."),
-    _same("REPEAT", "STRING INT -> STRING", "repeat({0}, {1})", "So many times, one behind the other.", duckdb="CASE WHEN {1} < 0 THEN '' ELSE repeat({0}, {1}) END"),
+    _same("REPEAT", "STRING INT -> STRING", "repeat({0}, {1})", "So many times, one behind the other.", duckdb="repeat({0}, greatest({1}, 0 * {1}))"),
     _same("ASCII", "STRING -> INT", "CASE WHEN {0} = '' THEN 0 ELSE CAST(CAST(CAST(conv(left(hex({0}), 2), 16, 10) AS INT) AS TINYINT) AS INT) END",
           "The first byte of the text.", duckdb="CASE WHEN {0} = '' THEN 0 WHEN ord(left({0}, 1)) < 128 THEN ord(left({0}, 1)) "
           "ELSE CAST(('0x' || left(hex(encode({0})), 2)) AS INTEGER) - 256 END"),
