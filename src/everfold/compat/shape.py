@@ -50,7 +50,6 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.readable import readable
 
-
 NO_CLOCK = "no clock"
 """The `time` of an OVER whose rows are not ordered by time: its result follows every change, and all its rows are in its state."""
 

@@ -90,9 +90,7 @@ def _pairs_merged(rows: pl.DataFrame, pairs: Places, folds: Sequence[Fold]) -> p
     return fold_slots(named, [_PIECE], folds).sort(_PIECE).drop(_PIECE)
 
 
-def _pieces(
-    first: Places, last: Places, begins: Sequence[Places], heights: Sequence[int]
-) -> tuple[Places, Places]:
+def _pieces(first: Places, last: Places, begins: Sequence[Places], heights: Sequence[int]) -> tuple[Places, Places]:
     """Which pieces make up which frame, in the order of the rows: the numbers of the frames, and the pieces' places where all levels lie one behind
     the other. begins: for each level where the partition of each frame begins there."""
     low, high = first - begins[0], np.maximum(last + 1, first) - begins[0]

@@ -66,6 +66,10 @@ class KeptRows:
         added = rows.filter(pl.col("stays") & ~pl.col(OLD)).height - dead.height
         self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
 
+    def rewrite(self, rows: pl.DataFrame) -> None:
+        """Writes kept rows again, with other values in columns that are not their keys."""
+        self._table.write(self._to_page(rows), added=0, expired_before=self._expired)
+
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
         fixed = {"hash": pl.Int64(), NUMBER: pl.Int64()}
         if page.is_empty():

@@ -13,7 +13,7 @@ counted, as in Flink. Source: flink 2.3 through `tests/cases/over`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -21,7 +21,7 @@ import polars as pl
 from everfold.aggregates.folding import results, settle
 from everfold.operators.again import as_again
 from everfold.operators.arrival import NUMBER, numbered
-from everfold.operators.changes import INPUT_KIND, changes, no_changes, sign
+from everfold.operators.changes import changes, no_changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
@@ -90,9 +90,44 @@ class UpdatingOverOperator:
         """All rows with their aggregates."""
         head = read_head(store, self._epoch)
         rows = self._kept(store, head, Clock.decode(self._clock, head.get("clock")).now_ms).all()
-        rows = self._in_order(rows.with_columns(pl.lit(0, dtype=pl.Int64).alias(_TURN)))
-        shown = self._shown(rows.with_columns(pl.lit(True).alias(_AFFECTED)), "has")
-        return as_again(shown.select(self._columns))
+        return as_again(self._shown(self._all(rows), "has").select(self._columns))
+
+    # --- backfill -----------------------------------------------------------------------------------------------------
+
+    def reached(self, head: Mapping[str, Any]) -> int:
+        """NO_WATERMARK: a partition takes rows of all times."""
+        return NO_WATERMARK
+
+    def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
+        """Each row with the slots of it alone: `hash`, `seq`, columns, slots."""
+        return self._rows.to_page(self.prepare(rows), ["hash", "seq"], list(self._rows.page_names))
+
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
+        """Gives the rows that are kept the slots of histories, and adds no row; the changes, in which new values are NULL before if they have not been emitted yet. A row is
+        found by its columns, which say all that an aggregate takes of it."""
+        head = read_head(store, self._epoch)
+        kept = self._kept(store, head, Clock.decode(self._clock, head.get("clock")).now_ms)
+        rows = kept.all()
+        if rows.is_empty():
+            return no_changes(self.schema)
+        named = self._layout.page_names
+        slots = [slot for slot in self._layout.slots if named[slot] in histories[0].columns]
+        like = ["hash", *self._rows.columns]
+        past = pl.concat([self._rows.from_page(each, ["hash"]) for each in histories]).unique(like)
+        filled = rows.drop(slots).join(past.select(*like, *slots), on=like, how="left", nulls_equal=True)
+        filled = filled.select(rows.columns)
+        kept.rewrite(filled)
+        write_head(store, self._epoch, head | {"rows": kept.encode()})
+        begun = max(call.since for call in self._node.calls)
+        new = self._columns[len(self._rows.columns) :]
+        missing = (
+            [] if repeated else [name for name, call in zip(new, self._node.calls, strict=True) if call.since == begun]
+        )
+        before = self._shown(self._all(rows), "had")
+        before = before.with_columns(pl.lit(None, dtype=before.schema[name]).alias(name) for name in missing)
+        return self._differences(before, self._shown(self._all(filled), "has"))
+
+    # --- the rows of a batch ------------------------------------------------------------------------------------------
 
     def _kept(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
         columns = list(self._rows.page_names)
@@ -120,11 +155,21 @@ class UpdatingOverOperator:
         differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
         return rows.with_columns(differs.fill_null(True).cum_sum().cast(pl.Int64).alias(_AT))
 
+    def _all(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows that are kept, in order, as if each were affected, ahead of those of a batch."""
+        turn = pl.lit(NO_WATERMARK, dtype=pl.Int64).alias(_TURN)
+        return self._in_order(rows.with_columns(turn, pl.lit(True).alias(_AFFECTED)))
+
+    # --- output -------------------------------------------------------------------------------------------------------
+
     def _changed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The changes from the rows that were there to those that are."""
+        return self._differences(self._shown(rows.filter(OLD), "had"), self._shown(rows.filter(ALIVE), "has"))
+
+    def _differences(self, before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+        """The changes from rows as the result showed them to rows as it shows them now."""
         old_columns = [f"old_{name}" for name in self._columns]
-        before = self._shown(rows.filter(OLD), "had").rename(dict(zip(self._columns, old_columns, strict=True)))
-        now = self._shown(rows.filter(ALIVE), "has")
+        before = before.rename(dict(zip(self._columns, old_columns, strict=True)))
         pairs = now.join(before, on=["id", "nth"], how="full", coalesce=True, nulls_equal=True, suffix="_before")
         pairs = pairs.with_columns(pl.coalesce(name, f"{name}_before").alias(name) for name in (_TURN, "place"))
         had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
@@ -149,7 +194,9 @@ class UpdatingOverOperator:
         else:
             types = [call.type.polars for call in self._node.calls]
             values = [pl.Series(name, [], of) for name, of in zip(names, types, strict=True)]
-        shown = shown.select(*given, *values, _TURN, NUMBER, pl.int_range(pl.len()).alias("place"), pl.lit(True).alias(flag))
+        shown = shown.select(
+            *given, *values, _TURN, NUMBER, pl.int_range(pl.len()).alias("place"), pl.lit(True).alias(flag)
+        )
         same = [NUMBER] if self._identity is None else self._identity
         shown = shown.with_columns(pl.struct(same).alias("id") if same else pl.lit(0).alias("id"))
         return shown.with_columns(pl.int_range(pl.len()).over("id").alias("nth")).drop(NUMBER)

@@ -86,7 +86,6 @@ class Overs:
 
         return plan, over
 
-
     def _in_turn(
         self, plan: Plan, moved: Callable[[Expr], Expr], context: Context
     ) -> dict[OverWindow, tuple[exp.Window, list[tuple[int, AggCall]]]]:
@@ -158,7 +157,9 @@ def _clock(plan: Plan, order: Sequence[SortKey]) -> TimeKind | None:
     return None if time is None else TimeKind(time)
 
 
-def _stream_time(plan: Plan, window: OverWindow, order: Sequence[SortKey], context: Context, node: exp.Window) -> TimeKind:
+def _stream_time(
+    plan: Plan, window: OverWindow, order: Sequence[SortKey], context: Context, node: exp.Window
+) -> TimeKind:
     """The clock of a stream's window; BOUNDED if its result follows the changes. Refuses the order of arrival where it is not the only order of rows
     that stay, and distances of anything but time."""
     clock = _clock(plan, order)
