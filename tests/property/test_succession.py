@@ -59,6 +59,23 @@ def test_past_of_a_job_that_had_ended(frame: str) -> None:
         assert in_order(changed.rows, changed.names) == in_order(whole.rows[given_before:], whole.names)
 
 
+@pytest.mark.parametrize("order", ["b", "b DESC ROWS UNBOUNDED PRECEDING", "b, d"])
+def test_past_of_aggregates_by_any_column(order: str) -> None:
+    """All rows are in the state, and get what a new aggregate needs of them: then the result is that of a job which always had it."""
+    over = f"FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY {order})"
+    before = planned(f"SELECT a, b, d, SUM(b) OVER w AS s {over}")
+    after = planned(f"SELECT a, b, d, SUM(b) OVER w AS s, COUNT(*) OVER w AS n, MAX(d) OVER w AS m {over}")
+    for seed in range(3):
+        first, second = rows(seed)[:30], rows(seed)[30:]
+        running, whole = Seen(before), Seen(after)
+        running.feed(first)
+        whole.feed([*first, *second])
+        changed = Seen(after, running.pipeline.changed(after, 1, history=batch(after, first)))
+        changed.folded.update({(*row, "None", "None"): count for row, count in running.now.items()})
+        changed.feed(second)
+        assert changed.now == whole.now
+
+
 def test_rows_that_wait_may_lack_a_column() -> None:
     """Many batches bring rows of one time, before the change and after it, so that pages with the column and without it are put together."""
     over = "FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everfold.compat.shape import CallShape, OperatorShape
+from everfold.compat.shape import NO_CLOCK, CallShape, OperatorShape
 from everfold.compat.slices import is_ordered
 
 
@@ -22,6 +22,8 @@ def recountable(call: CallShape, operator: OperatorShape, below: Sequence[Operat
 
 def has_its_result(operator: OperatorShape) -> bool:
     """Whether an operator has all rows of its result in its state and can give them again (`operators.again`)."""
+    if operator.kind == "OverAggregate":
+        return operator.time == NO_CLOCK and not operator.kept.ttl_ms
     if operator.emission or operator.window or operator.kept.ttl_ms:
         return False
     if operator.kind == "GroupAggregate":

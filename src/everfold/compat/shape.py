@@ -36,6 +36,7 @@ from everfold.plan.nodes import (
     Sink,
     Sort,
     StatefulNode,
+    TimeKind,
     Union,
     Unnest,
     Values,
@@ -51,6 +52,9 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.readable import readable
 from everfold.types import ArrayType, DataType, MapType, RowType
+
+NO_CLOCK = "no clock"
+"""The `time` of an OVER whose rows are not ordered by time: its result follows every change, and all its rows are in its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,7 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
     texts = column_texts(node.input)
     common = {
         "kind": type(node).__name__,
-        "input": _input(_below_windows(node) if isinstance(node, OverAggregate) else node.input),
+        "input": _input(_rows_of(node) if isinstance(node, OverAggregate) else node.input),
         "scans": tuple(sorted({table.name for table in tables_of(streamed(node))})),
         "below": tuple(places[id(each)] for each in last_operators(node.input)),
         "kept": kept_of(node),
@@ -227,7 +231,8 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
                 keys=_texts(node.partition, node.input),
                 order=_order(node),
                 window=frame_text(node.frame),
-                columns=_set(column_texts(_below_windows(node))),
+                time=NO_CLOCK if node.time is TimeKind.BOUNDED else "",
+                columns=_set(column_texts(_rows_of(node))),
                 calls=_calls(node.calls, node),
                 label=_label("OVER, PARTITION BY", node.partition, node.input),
             )
@@ -311,10 +316,11 @@ def _time(node: WindowAggregate | WindowTableFunction) -> str:
     return f"{column_texts(node.input)[node.time_column]}, {node.time.value}{zone}"
 
 
-def _below_windows(node: OverAggregate) -> Plan:
-    """What the windows of a SELECT are over: one adds its calls to the rows of another, and is due with it."""
+def _rows_of(node: OverAggregate) -> Plan:
+    """What the windows of a SELECT are over: one by time adds its calls to the rows of another, and is due with it. Without a clock the rows of one
+    below, whose calls change, are kept with these."""
     below = node.input
-    while isinstance(below, OverAggregate):
+    while isinstance(below, OverAggregate) and node.time is not TimeKind.BOUNDED:
         below = below.input
     return below
 

@@ -273,7 +273,7 @@ class StreamJob:
 def _leaves_open(node: StatefulNode) -> bool:
     """Whether an operator may have something to emit when its input has ended."""
     if isinstance(node, OverAggregate):
-        return node.time is not TimeKind.PROCTIME
+        return node.time is TimeKind.ROWTIME
     if isinstance(node, Rank):
         return node.window is not None
     if isinstance(node, WindowEmit):

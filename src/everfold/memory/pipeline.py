@@ -452,6 +452,7 @@ def _reached(stage: _Stage) -> int | None:
 def _summed(name: str, stats: list[Stats]) -> Stats:
     if not stats:
         return Stats(name)
-    return Stats(
-        name, stats[0].watermark_ms, sum(each.late_rows for each in stats), sum(each.state_rows for each in stats)
+    late, rows, ignored = (
+        sum(of) for of in zip(*((s.late_rows, s.state_rows, s.ignored_rows) for s in stats), strict=True)
     )
+    return Stats(name, stats[0].watermark_ms, late, rows, ignored)

@@ -16,10 +16,12 @@ from everfold.plan.changelog import AGAIN, KIND, ORDER, RowKind, is_updating
 from everfold.plan.nodes import (
     ChangelogNormalize,
     GroupAggregate,
+    OverAggregate,
     Plan,
     Rank,
     Root,
     StatefulNode,
+    TimeKind,
     is_stateful,
     last_operators,
     streamed,
@@ -55,6 +57,8 @@ def repeats(node: Plan) -> bool:
             return node.window is None
         case Rank():
             return node.window is None
+        case OverAggregate():
+            return node.time is TimeKind.BOUNDED
         case _:
             return isinstance(node, ChangelogNormalize)
 

@@ -13,6 +13,7 @@ from everfold.plan.nodes import (
     OverAggregate,
     Rank,
     StatefulNode,
+    TimeKind,
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
@@ -68,6 +69,10 @@ def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0,
             from everfold.operators.emit import EmitOperator
 
             return EmitOperator(name, node, clock, epoch)
+        case OverAggregate(time=TimeKind.BOUNDED):
+            from everfold.operators.over_updating import UpdatingOverOperator
+
+            return UpdatingOverOperator(name, node, clock, epoch, updating)
         case OverAggregate():
             from everfold.operators.over import OverOperator
 

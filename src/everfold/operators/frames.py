@@ -31,8 +31,11 @@ def reach_ms(frame: Frame) -> int:
 
 
 def over_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: Places) -> pl.DataFrame:
-    """The slots of each frame. `rows`: slots of single rows, in order. `first`, `last`: the places of a frame's first and last row; a frame
-    whose last comes before its first is empty, and its slots are those of no rows (NULL)."""
+    """The slots of each frame. `rows`: slots of single rows, in order, with `part`. `first`, `last`: the places of a frame's first and last row; a frame
+    whose last comes before its first is empty, and its slots are those of no rows (NULL).
+
+    The slots follow from the rows of the frame's own partition alone, to the last bit of a float: the same rows have them again in a later batch.
+    """
     adding = [fold for fold in folds if fold.adds_up and all(rows[slot].dtype == pl.Int64 for slot in fold.slots)]
     others = [fold for fold in folds if fold not in adding]
     columns = [column for fold in adding for column in _differences(rows, fold, first, last)]
@@ -55,36 +58,52 @@ def _merged(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: Plac
     """The merged slots of the pieces of each frame."""
     slots = [slot for fold in folds for slot in fold.slots]
     longest = int((last - first).max()) + 1 if len(first) else 0
+    # Of each row the number of its partition, without gaps, and of each partition the place where it begins.
+    part = np.unique(rows[PART].to_numpy(), return_inverse=True)[1]
+    begins = [_begins_of(part)]
     levels = [rows.select(slots)]
     while longest >= 2 << (len(levels) - 1):
-        levels.append(_halved(levels[-1], folds))
-    frames, pieces = _pieces(first, last, [level.height for level in levels])
-    whole = pl.concat(levels)[pieces].with_columns(pl.Series(_FRAME, frames).set_sorted())
-    merged = fold_slots(whole, [_FRAME], folds) if whole.height else whole
+        pairs = (np.arange(len(part)) - begins[-1][part]) // 2 + begins[-1][part]
+        levels.append(_pairs_merged(levels[-1], pairs, folds))
+        part = part[np.append(True, pairs[1:] != pairs[:-1])]
+        begins.append(_begins_of(part))
+    of = np.unique(rows[PART].to_numpy(), return_inverse=True)[1][np.minimum(first, rows.height - 1)]
+    frames, pieces = _pieces(first, last, [each[of] for each in begins], [level.height for level in levels])
+    whole = pl.concat(levels)[pieces]
+    while frames.size and (frames[1:] == frames[:-1]).any():
+        nth = np.arange(len(frames)) - np.searchsorted(frames, frames)
+        whole = _pairs_merged(whole, np.arange(len(frames)) - nth % 2, folds)
+        frames = frames[nth % 2 == 0]
     wanted = pl.DataFrame({_FRAME: np.arange(len(first))})
-    return wanted.join(merged, on=_FRAME, how="left", maintain_order="left").select(slots)
+    whole = whole.with_columns(pl.Series(_FRAME, frames).set_sorted())
+    return wanted.join(whole, on=_FRAME, how="left", maintain_order="left").select(slots)
 
 
-def _halved(level: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
-    """Each two neighbours merged into one."""
-    pairs = level.with_columns((pl.int_range(pl.len()) // 2).set_sorted().alias(_PIECE))
-    return fold_slots(pairs, [_PIECE], folds).sort(_PIECE).drop(_PIECE)
+def _begins_of(part: Places) -> Places:
+    """The place where each partition begins. part: of each row the number of its partition, from 0 without gaps."""
+    return np.flatnonzero(np.append(True, part[1:] != part[:-1])) if len(part) else np.zeros(0, dtype=np.int64)
 
 
-def _pieces(first: Places, last: Places, heights: Sequence[int]) -> tuple[Places, Places]:
+def _pairs_merged(rows: pl.DataFrame, pairs: Places, folds: Sequence[Fold]) -> pl.DataFrame:
+    """Each two neighbours with one number in `pairs` merged into one; a row may be alone. Numbers rise."""
+    named = rows.with_columns(pl.Series(_PIECE, pairs).set_sorted())
+    return fold_slots(named, [_PIECE], folds).sort(_PIECE).drop(_PIECE)
+
+
+def _pieces(first: Places, last: Places, begins: Sequence[Places], heights: Sequence[int]) -> tuple[Places, Places]:
     """Which pieces make up which frame, in the order of the rows: the numbers of the frames, and the pieces' places where all levels lie one behind
-    the other."""
-    low, high = first.copy(), np.maximum(last + 1, first)
+    the other. begins: for each level where the partition of each frame begins there."""
+    low, high = first - begins[0], np.maximum(last + 1, first) - begins[0]
     who = np.arange(len(first))
     start = 0
     found: list[tuple[Places, Places, Places]] = []
-    for level, height in enumerate(heights):
+    for level, (begin, height) in enumerate(zip(begins, heights, strict=True)):
         left = (low < high) & (low & 1 == 1)
-        found.append((who[left], start + low[left], np.full(int(left.sum()), level)))
+        found.append((who[left], (start + begin + low)[left], np.full(int(left.sum()), level)))
         low[left] += 1
         right = (low < high) & (high & 1 == 1)
         high[right] -= 1
-        found.append((who[right], start + high[right], np.full(int(right.sum()), 2 * len(heights) - level)))
+        found.append((who[right], (start + begin + high)[right], np.full(int(right.sum()), 2 * len(heights) - level)))
         low, high, start = low >> 1, high >> 1, start + height
     frames, places, turns = (np.concatenate(each) for each in zip(*found, strict=True))
     order = np.lexsort((turns, frames))

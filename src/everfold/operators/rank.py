@@ -21,19 +21,17 @@ from everfold.operators.changes import INPUT_KIND, changes, no_changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import ClockSpec, Meta, Stats, Step
 from everfold.operators.frames import PART, in_partitions
-from everfold.operators.normalize import SWEPT_PAGES
-from everfold.operators.partitions import place, ranges
+from everfold.operators.kept_rows import ALIVE, OLD, KeptRows, retract
 from everfold.operators.ranking import RankedRows
 from everfold.plan.changelog import KIND, is_updating
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import Rank
 from everfold.state.heads import read_head, write_head
-from everfold.state.keyed import KeyedTable
 from everfold.state.store import Store
 from everfold.types import physical
 
-_OLD, _ALIVE, _BEFORE, _NOW = "old", "alive", "before", "now"
-"""Columns of sorted rows: whether they were kept, whether they still are there, their number before and now (NULL where they had or have none)."""
+_BEFORE, _NOW = "before", "now"
+"""Columns of sorted rows: their number before and now (NULL where they had or have none)."""
 
 
 class RankOperator:
@@ -67,7 +65,7 @@ class RankOperator:
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         live = clock.advance(metas)
-        kept = _Kept(self._rows, self._node, self._counted, self._epoch, store, head.get("rows"), clock.now_ms)
+        kept = self._kept(store, head, clock.now_ms)
         arrived, ignored = head.get("arrived", 0), head.get("ignored", 0)
         frames = [frame for frame in prepared if frame.height]
         found = self._changes_only(no_changes(self.schema))
@@ -86,37 +84,34 @@ class RankOperator:
         """The rows that are among the first of their partitions."""
         head = read_head(store, self._epoch)
         now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
-        rows = _Kept(self._rows, self._node, self._counted, self._epoch, store, head.get("rows"), now_ms).all()
+        rows = self._kept(store, head, now_ms).all()
         rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
         rows = rows.with_columns(_places().alias(_NOW), pl.lit(0, dtype=pl.Int64).alias("turn"))
         columns = [physical(at) for at in range(len(self.schema))]
         return as_again(self._shown(rows, _NOW, columns).select(columns))
 
-    def _ranked(self, rows: pl.DataFrame, kept: _Kept) -> tuple[pl.DataFrame, int]:
+    def _kept(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
+        columns = list(self._rows.keys) if self._counted else list(self._rows.page_names)
+        return KeptRows(self._rows, columns, self._node.ttl_ms, self._epoch, store, head.get("rows"), now_ms)
+
+    def _ranked(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[pl.DataFrame, int]:
         """All rows of the partitions that are touched, in order, with who they were and are; and how many could not be taken back."""
         first = rows.group_by("hash", *self._rows.keys).agg(pl.col(NUMBER).min().alias("turn"))
-        old = kept.of(first).with_columns(pl.lit(True).alias(_OLD))
-        rows = pl.concat([old, rows.with_columns(pl.lit(False).alias(_OLD))], how="diagonal")
+        old = kept.of(first).with_columns(pl.lit(True).alias(OLD))
+        rows = pl.concat([old, rows.with_columns(pl.lit(False).alias(OLD))], how="diagonal")
         ignored = 0
         if self.updating:
-            rows, ignored = self._taken_back(rows)
+            rows, ignored = retract(rows, ["hash", *self._rows.keys, *self._rows.columns])
         else:
-            rows = rows.with_columns(pl.lit(True).alias(_ALIVE))
+            rows = rows.with_columns(pl.lit(True).alias(ALIVE))
         rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
-        rows = rows.with_columns(_counted(_OLD).alias(_BEFORE), _counted(_ALIVE).alias(_NOW))
+        rows = rows.with_columns(_counted(OLD).alias(_BEFORE), _counted(ALIVE).alias(_NOW))
         rows = rows.join(first, on=["hash", *self._rows.keys], nulls_equal=True, maintain_order="left")
-        kept.keep(rows)
+        stays = pl.col(ALIVE)
+        if not is_updating(self._node.input):
+            stays &= pl.col(_NOW) <= self._node.last
+        kept.keep(rows, stays)
         return rows, ignored
-
-    def _taken_back(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-        """Rows that come, `alive` if none has taken them back: each that does takes the first of those that are like it in everything."""
-        like = ["hash", *self._rows.keys, *self._rows.columns]
-        rows = rows.with_columns(pl.col("sign").fill_null(1)).sort(NUMBER)
-        comes, leaves = pl.col("sign") > 0, pl.col("sign") < 0
-        rows = rows.with_columns(comes.cum_sum().over(like).alias("nth"), leaves.sum().over(like).alias("leaving"))
-        came, left = rows.filter(comes), rows.filter(leaves)
-        came = came.with_columns((pl.col("nth") > pl.col("leaving")).alias(_ALIVE))
-        return came.drop("sign", "nth", "leaving"), left.height - int((~came[_ALIVE]).sum())
 
     # --- output -------------------------------------------------------------------------------------------------------
 
@@ -156,68 +151,6 @@ class RankOperator:
         # Equal rows without a key are told apart by their number among themselves.
         nth = pl.int_range(pl.len()).over(PART, *names) if self._identity is None else pl.lit(0)
         return [*found, pl.col(PART).alias("id_part"), nth.alias("id_nth")]
-
-
-class _Kept:
-    """The rows that are kept, during a batch."""
-
-    def __init__(
-        self,
-        rows: RankedRows,
-        node: Rank,
-        counted: bool,
-        epoch: int,
-        store: Store,
-        known: dict[str, Any] | None,
-        now_ms: int,
-    ) -> None:
-        self._rows, self._node, self._now_ms = rows, node, now_ms
-        self._columns = list(rows.keys) if counted else list(rows.page_names)
-        keys = [*(rows.page_names[key] for key in rows.keys), NUMBER]
-        self._table = KeyedTable.decode(store, epoch, "rows", keys, known)
-        self._expired = now_ms - node.ttl_ms if node.ttl_ms else None
-
-    @property
-    def rows(self) -> int:
-        """Rows in the table."""
-        return self._table.rows
-
-    def encode(self) -> dict[str, Any]:
-        """For the head page; a few cold pages are swept before."""
-        if self._expired is not None:
-            self._table.sweep(self._expired, SWEPT_PAGES)
-        return self._table.encode()
-
-    def of(self, partitions: pl.DataFrame) -> pl.DataFrame:
-        """What is kept of partitions."""
-        found = self._from_page(self._table.scan(ranges(partitions), expired_before=self._expired))
-        return found.join(partitions, on=["hash", *self._rows.keys], how="semi", nulls_equal=True)
-
-    def all(self) -> pl.DataFrame:
-        """What is kept."""
-        return self._from_page(self._table.all(expired_before=self._expired))
-
-    def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
-        fixed = {"hash": pl.Int64(), NUMBER: pl.Int64()}
-        if page.is_empty():
-            return pl.DataFrame(schema={**fixed, **self._rows.types})
-        return self._rows.from_page(page, list(fixed))
-
-    def keep(self, rows: pl.DataFrame) -> None:
-        """Keeps what may be among the first later on, and lets go of the rest."""
-        stays = pl.col(_ALIVE)
-        if not is_updating(self._node.input):
-            stays &= pl.col(_NOW) <= self._node.last
-        rows = rows.with_columns(stays.alias("stays"))
-        dead = rows.filter(pl.col(_OLD) & ~pl.col("stays"))
-        # A partition is forgotten as a whole, so with a TTL all its rows are touched.
-        written = rows.filter("stays" if self._node.ttl_ms else pl.col("stays") & ~pl.col(_OLD))
-        added = rows.filter(pl.col("stays") & ~pl.col(_OLD)).height - dead.height
-        self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
-
-    def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
-        touched = [pl.lit(self._now_ms, dtype=pl.Int64).alias("touched")] if self._node.ttl_ms else []
-        return self._rows.to_page(rows, [place(pl.col(NUMBER)).alias("h"), "hash", NUMBER, *touched], self._columns)
 
 
 def _places() -> pl.Expr:

@@ -1,4 +1,4 @@
-"""The rows of a Rank: which columns they have, and how they follow one another."""
+"""The rows of a Rank, or of an OVER that keeps all rows: which columns they have, and how they follow one another."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from everfold.operators.contract import InputColumn
 from everfold.operators.layout import column_names, distinct_texts, normalised, page_columns
 from everfold.plan.canonical import expr_text
 from everfold.plan.expressions import Expr, InputRef, references
-from everfold.plan.nodes import Rank, time_attribute
+from everfold.plan.nodes import OverAggregate, Rank, time_attribute
 from everfold.types import FloatingType
 
 
 class RankedRows:
-    """columns: of the node's input, `r0, …`. keys: of the partition. inputs: all that rows have. page_names: what pages call it.
+    """columns: of the node's input, `r0, …`. keys: of the partition. order: what rows are sorted by. inputs: all that rows have. page_names: what pages call it.
 
     A key or an order that is a column of the input is not kept twice.
     """
 
-    def __init__(self, node: Rank) -> None:
+    def __init__(self, node: Rank | OverAggregate) -> None:
         below = node.input.schema
         self.columns = tuple(f"r{at}" for at in range(len(below)))
         self._inputs = [*map(InputColumn.of, self.columns, references(below))]
@@ -30,8 +30,8 @@ class RankedRows:
         # In an order of their own, so that the hash of a partition does not depend on how they are written.
         partition = sorted(node.partition, key=lambda key: expr_text(key, node.input))
         self.keys = tuple(self._key(at, key) for at, key in enumerate(partition))
-        order = [self._order(at, key.expression) for at, key in enumerate(node.order)]
-        self._by = [*order, NUMBER]
+        self.order = tuple(self._order(at, key.expression) for at, key in enumerate(node.order))
+        self._by = [*self.order, NUMBER]
         self._descending = [*(key.descending for key in node.order), False]
         self._nulls_last = [*(not key.nulls_first for key in node.order), False]
         self.inputs = tuple(self._inputs)

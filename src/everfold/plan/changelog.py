@@ -62,7 +62,7 @@ def changelog_of(plan: Plan) -> ChangelogMode:
             return ChangelogMode.INSERT_ONLY if stays else ChangelogMode.ALL
         case nodes.Rank():
             return ChangelogMode.INSERT_ONLY
-        case nodes.ChangelogNormalize() | nodes.WindowEmit():
+        case nodes.ChangelogNormalize() | nodes.WindowEmit() | nodes.OverAggregate(time=nodes.TimeKind.BOUNDED):
             return ChangelogMode.ALL
         case nodes.GroupAggregate():
             # Without calls it is DISTINCT: a row that has come once stays, unless its last copy is taken back.

@@ -278,6 +278,8 @@ def state_of(node: Plan) -> str | None:
 def _over_state(node: OverAggregate) -> str:
     waiting = "" if node.time is TimeKind.PROCTIME else "rows until the watermark has passed them; "
     per = " per partition" if node.partition else ""
+    if node.time is TimeKind.BOUNDED:
+        return f"all rows{per}, for ever"
     if node.frame.first is None:
         return f"{waiting}accumulators{per}, for ever"
     if node.frame.rows:

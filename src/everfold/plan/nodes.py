@@ -206,7 +206,7 @@ class Unnest(PlanNode):
 
 
 class TimeKind(StrEnum):
-    """Which clock a window runs on. "bounded" is batch: a plain TIMESTAMP column of a finished table."""
+    """Which clock a window runs on. "bounded" is none: a plain column of a finished table, or of OVER in a stream that is not ordered by time."""
 
     ROWTIME = "rowtime"
     PROCTIME = "proctime"
@@ -388,8 +388,9 @@ class Frame:
 class OverAggregate(PlanNode):
     """OVER: each row of the input with the aggregates of its frame, in a partition sorted by `order`.
 
-    Columns: the input's, the calls. In a stream the order is one time attribute, ascending, and nothing lies behind the current row: a row comes out
-    once, when the watermark has passed it (`time` ROWTIME), or at once (PROCTIME). Rows of one time are in the order of their arrival.
+    Columns: the input's, the calls. In a stream whose order is one time attribute, ascending, over rows that stay, a row is emitted
+    once, when the watermark has passed it (`time` ROWTIME), or at once (PROCTIME). With any other order (`time` BOUNDED) rows are emitted
+    at once, and the result follows every change. Rows that are equal in the order are in the order of their arrival.
     A partition that was not touched for `ttl_ms` is forgotten (0: never). refused: why no stream runs it as it is; it may become a `Rank`.
     """
 

@@ -208,7 +208,7 @@ def test_mistakes(sql: str, code: str, line: int, column: int, words: str) -> No
         ("SELECT t.a FROM t, r", "streaming-join", True),
         ("SELECT a FROM t WHERE a IN (SELECT a FROM r)", "streaming-join", True),
         ("SELECT a, (SELECT MAX(a) FROM r) FROM t", "streaming-join", True),
-        ("SELECT SUM(a) OVER (PARTITION BY b ORDER BY ts DESC) FROM t", "over-order", True),
+        ("SELECT SUM(a) OVER (PARTITION BY b ORDER BY PROCTIME(), a) FROM t", "over-order", True),
         ("SELECT SUM(a) OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM t", "over-upper-bound", True),
         ("SELECT LEAD(a) OVER (ORDER BY ts) FROM t", "over-function", False),
         ("SELECT x FROM t, LATERAL TABLE(split(c)) AS s (x)", "table-function", False),

@@ -27,9 +27,9 @@ def other_partition(change: Change) -> Iterator[Said]:
 
 @rule("OVR002", Verdict.INCOMPATIBLE)
 def other_sorting(change: Change) -> Iterator[Said]:
-    """ORDER BY has changed: another column, or another direction.
+    """ORDER BY has changed: another column, or another direction; or its column has become a time attribute, or is none any more.
 
-    What was kept of the rows before is of another order of them.
+    What was kept of the rows before is of another order of them. Ordered by a time attribute rows are kept until time has passed them, by any other column for ever.
 
     Way out: run the new query with a new `--state` folder.
     """
@@ -38,6 +38,9 @@ def other_sorting(change: Change) -> Iterator[Said]:
             f"rows were sorted by {sentence_of(change.old.order)} and are to be by {sentence_of(change.new.order)}",
             change.new.span,
         )
+    elif change.old.time != change.new.time:
+        what = "by time, and are to be by a column" if change.new.time else "by a column, and are to be by time"
+        yield Said(f"rows were sorted {what}", change.new.span)
 
 
 @rule("OVR003", Verdict.INCOMPATIBLE)
@@ -57,8 +60,8 @@ def other_frame(change: Change) -> Iterator[Said]:
 def other_columns(change: Change) -> Iterator[Said]:
     """The columns that OVER takes in have changed: those that the query shows, and those that its windows and aggregates use.
 
-    Each row is kept with all of them until time has passed it: a new one would be missing. Their order does not matter, and a column that nobody uses
-    does not count. With `--rules extended` one that may be NULL can come, and any can go.
+    Each row is kept with all of them until time has passed it, or for ever if the rows are not ordered by time: a new one would be missing. Their order does not matter,
+    and a column that nobody uses does not count. With `--rules extended` any can go, and in the order of time one that may be NULL can come.
 
     Way out: run the new query with a new `--state` folder.
     """

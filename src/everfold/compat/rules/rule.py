@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from everfold.compat.derived import derived
 from everfold.compat.recounted import recountable
-from everfold.compat.shape import CallShape, OperatorShape
+from everfold.compat.shape import NO_CLOCK, CallShape, OperatorShape
 from everfold.compat.slices import made_of_kept_slices
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
@@ -64,7 +64,9 @@ class Change:
     def tolerant(self) -> bool:
         """Whether rows that are kept may do without columns that have come: each may be NULL there, where that counts."""
         types = {each.text: each.type for each in self.new.kept.columns}
-        return self.terms.extended and not any(types.get(each, "NOT NULL").endswith("NOT NULL") for each in self.came)
+        missing = any(types.get(each, "NOT NULL").endswith("NOT NULL") for each in self.came)
+        # Rows that are kept for ever would never get the column, and could not be found again when they are retracted.
+        return self.terms.extended and not missing and not (self.came and self.new.time == NO_CLOCK)
 
     @property
     def resliced(self) -> bool:

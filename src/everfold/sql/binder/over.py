@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from everfold.aggregates.calls import entry_of
 from everfold.aggregates.registry import Aggregate
 from everfold.errors import SqlError, nearest_or_all
 from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Expr, InputRef, Literal, transform
-from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind
+from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind, time_attribute
 from everfold.sql.binder.context import Context, named_list
 from everfold.sql.binder.legacy_windows import part_of_window
 from everfold.sql.binder.literals import bind_literal
@@ -26,7 +27,6 @@ _FAR = 1 << 20
 """Where references to calls stand until it is known what is before them: no relation has so many columns."""
 _TO_HERE = Frame(rows=False, first=None, last=0)
 _ALL = Frame(rows=False, first=None, last=None)
-_ONLY_TIME = "a stream can be ordered by one time attribute only: rows come in the order of time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,7 @@ class Overs:
         moved: writes an expression over the query's input over `plan` (over groups, say).
         """
         places: dict[int, int] = {}
-        for window, node in self._windows.items():
-            calls = [(at, call) for at, (of, call) in enumerate(self._calls) if of == window]
+        for window, (node, calls) in self._in_turn(plan, moved, context).items():
             width = len(plan.schema)
             plan = _placed(plan, window, [call for _, call in calls], moved, context, node)
             places |= {_FAR + at: width + nth for nth, (at, _) in enumerate(calls)}
@@ -87,6 +86,26 @@ class Overs:
             return transform(expr, change)
 
         return plan, over
+
+    def _in_turn(
+        self, plan: Plan, moved: Callable[[Expr], Expr], context: Context
+    ) -> dict[OverWindow, tuple[exp.Window, list[tuple[int, AggCall]]]]:
+        """The windows with their nodes and numbered calls, lowest first: in a stream those by time, since the others' rows change."""
+        found: dict[OverWindow, tuple[exp.Window, list[tuple[int, AggCall]]]] = {}
+        timed = {}
+        for window in self._windows:
+            order = tuple(replace(key, expression=moved(key.expression)) for key in window.order)
+            timed[window] = context.streaming and _clock(plan, order) is not None
+        windows = sorted(self._windows.items(), key=lambda each: not timed[each[0]])
+        for window, node in windows:
+            for at, (of, call) in enumerate(self._calls):
+                if of == window:
+                    # By time LAG sees the rows of one time together, as in Flink; by any other order it counts rows, as in a batch.
+                    counted = call.python is None and entry_of(call).rows_in_batch
+                    by_rows = context.streaming and not timed[window] and counted
+                    placed = replace(window, frame=replace(window.frame, rows=True)) if by_rows else window
+                    found.setdefault(placed, (node, []))[1].append((at, call))
+        return found
 
 
 def is_call_over_window(expr: Expr) -> bool:
@@ -106,7 +125,7 @@ def _placed(
     time, refused = TimeKind.BOUNDED, None
     if context.streaming:
         try:
-            time = _stream_time(plan, order, context, node)
+            time = _stream_time(plan, window, order, context, node)
         except SqlError as error:
             refused = for_first_rows(error, calls)
             if not can_be_ranked(calls):
@@ -131,35 +150,57 @@ def _placed(
     )
 
 
-def _stream_time(plan: Plan, order: Sequence[SortKey], context: Context, node: exp.Window) -> TimeKind:
-    """Which clock a stream's window runs on. Refuses rows that change, and every order but that of a time attribute, ascending."""
-    if is_updating(plan):
+def _clock(plan: Plan, order: Sequence[SortKey]) -> TimeKind | None:
+    """The clock of an order over rows that stay: one time attribute, ascending. None for any other order, and over rows that change."""
+    if len(order) != 1 or order[0].descending or is_updating(plan):
+        return None
+    time = time_attribute(order[0].expression, plan.schema)
+    return None if time is None else TimeKind(time)
+
+
+def _stream_time(
+    plan: Plan, window: OverWindow, order: Sequence[SortKey], context: Context, node: exp.Window
+) -> TimeKind:
+    """The clock of a stream's window; BOUNDED if its result follows the changes. Refuses the order of arrival where it is not the only order of rows
+    that stay, and distances of anything but time."""
+    clock = _clock(plan, order)
+    if clock is not None:
+        return clock
+    ordered = node.args["order"].expressions if node.args.get("order") is not None else [node] * len(order)
+    for key, at in zip(order, ordered, strict=True):
+        if time_attribute(key.expression, plan.schema) == "proctime":
+            raise _refused_arrival(plan, order, context, node, at)
+    frame = window.frame
+    if not frame.rows and frame.first is not None:
         raise context.unsupported(
-            "over-changes",
-            "OVER takes a stream of rows that stay, and these rows change",
+            "over-bound",
+            "in a stream RANGE with a distance needs ORDER BY one time attribute, ascending, over rows that are only inserted",
             node,
-            "compute OVER first and aggregate its result, or run in batch",
+            "write RANGE UNBOUNDED PRECEDING, ROWS for a count, or run in batch",
         )
-    schema, ordered = plan.schema, node.args["order"].expressions if node.args.get("order") is not None else [node]
-    attributes = named_list(of.name for of in schema if of.time) or "none: declare a WATERMARK in CREATE TABLE"
-    if len(order) != 1:
-        raise context.unsupported("over-order", _ONLY_TIME, ordered[-1], f"the time attribute here is {attributes}")
-    key = order[0]
-    at = key.expression.position if isinstance(key.expression, InputRef) else None
-    time = None if at is None else schema[at].time
-    if time is None:
-        what = f"`{context.sql(ordered[0])}` is no time attribute"
-        raise context.unsupported(
-            "over-order", f"{what}, and {_ONLY_TIME}", ordered[0], f"the time attribute here is {attributes}"
+    return TimeKind.BOUNDED
+
+
+def _refused_arrival(
+    plan: Plan, order: Sequence[SortKey], context: Context, node: exp.Window, at: exp.Expression
+) -> SqlError:
+    """Why rows cannot be in the order of their arrival here."""
+    if is_updating(plan):
+        return context.unsupported(
+            "over-changes",
+            "OVER by processing time takes rows that are only inserted, and these rows change",
+            node,
+            "order by a column, compute OVER first and aggregate its result, or run in batch",
         )
-    if key.descending:
-        raise context.unsupported(
-            "over-descending",
-            "a stream cannot be ordered by falling time: the last row never comes",
-            ordered[0],
-            "leave DESC out, or run in batch",
-        )
-    return TimeKind.PROCTIME if time == "proctime" else TimeKind.ROWTIME
+    if len(order) > 1:
+        what = f"`{context.sql(at)}` is processing time, which cannot be one of several columns to order by"
+        return context.unsupported("over-order", what, at, "order by it alone, or leave it out")
+    return context.unsupported(
+        "over-descending",
+        "a stream cannot be ordered by falling processing time: the last row never comes",
+        at,
+        "leave DESC out, or run in batch",
+    )
 
 
 class WindowBinder:
@@ -176,9 +217,9 @@ class WindowBinder:
         if not order and self._context.streaming:
             raise self._context.error(
                 "over-without-order",
-                "OVER in a stream needs ORDER BY a time attribute: rows have no order of their own",
+                "OVER in a stream needs ORDER BY: rows have no order of their own",
                 node,
-                "write OVER (PARTITION BY … ORDER BY ts)",
+                "write OVER (PARTITION BY … ORDER BY …)",
             )
         if entry.over_only and not order:
             raise self._context.error("over-without-order", f"`{entry.name}` needs an ORDER BY in its window", node)

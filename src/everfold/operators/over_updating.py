@@ -1,0 +1,221 @@
+"""OVER in a stream that is ordered by any column: every row at once, and every change of its aggregates.
+
+A row may come between others, or leave, and then the aggregates of the rows after it change. `prepare` makes the slots of every row alone; `step` puts a batch's
+rows among those that are kept of their partitions, and computes the frames that have a changed row in or before them, as they were and as they are now.
+So nothing has to be retracted from an accumulator, and any aggregate follows rows that change.
+
+State, the table `rows`: all rows of all partitions, with the slots of each alone, since any of them may be in the frame of a row that is still to come. A batch reads
+the partitions that it touches, and no others.
+
+Changes come by the key of the input if there is one, else a row that leaves is -D and one that comes +I. Rows that are retracted and are not there are ignored and
+counted, as in Flink. Source: flink 2.3 through `tests/cases/over`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from everfold.aggregates.folding import results, settle
+from everfold.operators.again import as_again
+from everfold.operators.arrival import NUMBER, numbered
+from everfold.operators.changes import changes, no_changes, sign
+from everfold.operators.clock import Clock
+from everfold.operators.contract import NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
+from everfold.operators.kept_rows import ALIVE, OLD, KeptRows, retract
+from everfold.operators.layout import Layout, folds_of, page_columns
+from everfold.operators.ranking import RankedRows
+from everfold.plan.changelog import KIND, ORDER, RowKind
+from everfold.plan.keys import unique_key
+from everfold.plan.nodes import OverAggregate
+from everfold.state.heads import read_head, write_head
+from everfold.state.store import Store
+from everfold.types import physical
+
+_AT, _AFFECTED, _TURN = "at", "affected", "turn"
+"""Columns of sorted rows: the number of their peers, whether their frame may have changed, the first row of the batch in their partition."""
+
+
+class UpdatingOverOperator:
+    """The operator of an OverAggregate in a stream that has no clock."""
+
+    ordered = True
+
+    def __init__(
+        self, name: str, node: OverAggregate, clock: ClockSpec, epoch: int = 0, updating: bool = False
+    ) -> None:
+        self.name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        self.updating = updating
+        self.schema = node.schema
+        self._rows = _OverRows(node)
+        self._layout = self._rows.layout
+        self.inputs, self.hash_columns = self._rows.inputs, self._rows.keys
+        key = unique_key(node.input)
+        self._identity = None if key is None else [physical(at) for at in key]
+        self._columns = [physical(at) for at in range(len(self.schema))]
+
+    def __reduce__(self) -> tuple[type[UpdatingOverOperator], tuple[str, OverAggregate, ClockSpec, int, bool]]:
+        return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Each row with the slots of it alone, with `sign` where rows may be retracted."""
+        rows = with_slots(self._rows.normalised(rows), self._layout.folds)
+        signs = [sign().alias("sign")] if self.updating else []
+        return rows.select("hash", "seq", *self._rows.types, *signs)
+
+    def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
+        """Takes a batch's rows, moves the clock, emits the changes."""
+        head = read_head(store, self._epoch)
+        clock = Clock.decode(self._clock, head.get("clock"))
+        live = clock.advance(metas)
+        kept = self._kept(store, head, clock.now_ms)
+        arrived, ignored = head.get("arrived", 0), head.get("ignored", 0)
+        frames = [frame for frame in prepared if frame.height]
+        found = no_changes(self.schema)
+        if frames:
+            rows = numbered(frames, arrived)
+            arrived += rows.height
+            rows, missed = self._merged(rows, kept)
+            ignored += missed
+            found = self._changed(rows)
+        head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored}
+        write_head(store, self._epoch, head)
+        stats = Stats(self.name, clock.watermark, 0, kept.rows, ignored)
+        return Step(found, clock.forwarded(self.name, live, metas), stats)
+
+    def current(self, store: Store) -> pl.DataFrame:
+        """All rows with their aggregates."""
+        head = read_head(store, self._epoch)
+        rows = self._kept(store, head, Clock.decode(self._clock, head.get("clock")).now_ms).all()
+        return as_again(self._shown(self._all(rows), "has").select(self._columns))
+
+    # --- backfill -----------------------------------------------------------------------------------------------------
+
+    def reached(self, head: Mapping[str, Any]) -> int:
+        """NO_WATERMARK: a partition takes rows of all times."""
+        return NO_WATERMARK
+
+    def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
+        """Each row with the slots of it alone: `hash`, `seq`, columns, slots."""
+        return self._rows.to_page(self.prepare(rows), ["hash", "seq"], list(self._rows.page_names))
+
+    def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
+        """Gives the rows that are kept the slots of histories, and adds no row; the changes, in which new values are NULL before if they have not been emitted yet. A row is
+        found by its columns, which say all that an aggregate takes of it."""
+        head = read_head(store, self._epoch)
+        kept = self._kept(store, head, Clock.decode(self._clock, head.get("clock")).now_ms)
+        rows = kept.all()
+        if rows.is_empty():
+            return no_changes(self.schema)
+        named = self._layout.page_names
+        slots = [slot for slot in self._layout.slots if named[slot] in histories[0].columns]
+        like = ["hash", *self._rows.columns]
+        past = pl.concat([self._rows.from_page(each, ["hash"]) for each in histories]).unique(like)
+        filled = rows.drop(slots).join(past.select(*like, *slots), on=like, how="left", nulls_equal=True)
+        filled = filled.select(rows.columns)
+        kept.rewrite(filled)
+        write_head(store, self._epoch, head | {"rows": kept.encode()})
+        begun = max(call.since for call in self._node.calls)
+        new = self._columns[len(self._rows.columns) :]
+        missing = (
+            [] if repeated else [name for name, call in zip(new, self._node.calls, strict=True) if call.since == begun]
+        )
+        before = self._shown(self._all(rows), "had")
+        before = before.with_columns(pl.lit(None, dtype=before.schema[name]).alias(name) for name in missing)
+        return self._differences(before, self._shown(self._all(filled), "has"))
+
+    # --- the rows of a batch ------------------------------------------------------------------------------------------
+
+    def _kept(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
+        columns = list(self._rows.page_names)
+        return KeptRows(self._rows, columns, self._node.ttl_ms, self._epoch, store, head.get("rows"), now_ms)
+
+    def _merged(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[pl.DataFrame, int]:
+        """All rows of the partitions that are touched, in order, with what was and is there; and how many retractions met no row."""
+        first = rows.group_by("hash", *self._rows.keys).agg(pl.col(NUMBER).min().alias(_TURN))
+        old = kept.of(first).with_columns(pl.lit(True).alias(OLD))
+        rows = pl.concat([old, rows.with_columns(pl.lit(False).alias(OLD))], how="diagonal")
+        ignored = 0
+        if self.updating:
+            rows, ignored = retract(rows, ["hash", *self._rows.keys, *self._rows.columns])
+        else:
+            rows = rows.with_columns(pl.lit(True).alias(ALIVE))
+        kept.keep(rows, pl.col(ALIVE))
+        rows = self._in_order(rows.join(first, on=["hash", *self._rows.keys], nulls_equal=True))
+        changed = pl.col(_AT).filter(~(pl.col(OLD) & pl.col(ALIVE))).min().over(PART)
+        return rows.with_columns((pl.col(_AT) >= changed).fill_null(False).alias(_AFFECTED)), ignored
+
+    def _in_order(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows by partition and order, with the number of their peers."""
+        rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
+        columns = [PART, *self._rows.order]
+        differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
+        return rows.with_columns(differs.fill_null(True).cum_sum().cast(pl.Int64).alias(_AT))
+
+    def _all(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows that are kept, in order, as if each were affected, ahead of those of a batch."""
+        turn = pl.lit(NO_WATERMARK, dtype=pl.Int64).alias(_TURN)
+        return self._in_order(rows.with_columns(turn, pl.lit(True).alias(_AFFECTED)))
+
+    # --- output -------------------------------------------------------------------------------------------------------
+
+    def _changed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The changes from the rows that were there to those that are."""
+        return self._differences(self._shown(rows.filter(OLD), "had"), self._shown(rows.filter(ALIVE), "has"))
+
+    def _differences(self, before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+        """The changes from rows as the result showed them to rows as it shows them now."""
+        old_columns = [f"old_{name}" for name in self._columns]
+        before = before.rename(dict(zip(self._columns, old_columns, strict=True)))
+        pairs = now.join(before, on=["id", "nth"], how="full", coalesce=True, nulls_equal=True, suffix="_before")
+        pairs = pairs.with_columns(pl.coalesce(name, f"{name}_before").alias(name) for name in (_TURN, "place"))
+        had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
+        rows = pairs.rename({_TURN: "seq"}).sort("seq", "place")
+        found = changes(rows, self._columns, old_columns, had=had, has=has)
+        # A row that goes from one bucket to another leaves the one before it comes to the other.
+        leaves = pl.col(KIND) == RowKind.DELETE.value
+        order = pl.when(leaves).then(pl.lit(NO_WATERMARK, dtype=pl.Int64)).otherwise(pl.col(ORDER))
+        return found.with_columns(order.alias(ORDER)).sort(ORDER, maintain_order=True)
+
+    def _shown(self, rows: pl.DataFrame, flag: str) -> pl.DataFrame:
+        """The rows whose frame may have changed, as the result shows them, with what tells them apart. `rows`: all of some partitions, in order."""
+        wanted = rows[_AFFECTED].to_numpy()
+        shown = rows.filter(_AFFECTED)
+        given = [pl.col(name).alias(column) for name, column in zip(self._rows.columns, self._columns, strict=False)]
+        names = self._columns[len(given) :]
+        if shown.height:
+            first, last = frames_of(rows[PART].to_numpy(), rows[_AT].to_numpy(), self._node.frame, peers=True)
+            folds = self._layout.folds
+            merged = settle(over_frames(rows, folds, first[wanted], last[wanted]), folds, whole=True)
+            values = results(merged, [folds[at] for at in self._layout.calls], names)
+        else:
+            types = [call.type.polars for call in self._node.calls]
+            values = [pl.Series(name, [], of) for name, of in zip(names, types, strict=True)]
+        shown = shown.select(
+            *given, *values, _TURN, NUMBER, pl.int_range(pl.len()).alias("place"), pl.lit(True).alias(flag)
+        )
+        same = [NUMBER] if self._identity is None else self._identity
+        shown = shown.with_columns(pl.struct(same).alias("id") if same else pl.lit(0).alias("id"))
+        return shown.with_columns(pl.int_range(pl.len()).over("id").alias("nth")).drop(NUMBER)
+
+
+class _OverRows(RankedRows):
+    """The rows of an OVER with the slots of each alone, which are kept with them by name."""
+
+    def __init__(self, node: OverAggregate) -> None:
+        super().__init__(node)
+        inputs: list[InputColumn] = [*self.inputs]
+        made = folds_of(node.calls, node.input, inputs)
+        self.layout = Layout(tuple(inputs), (), made.folds, made.calls, made.page_names, made.slot_types)
+        self.inputs = tuple(inputs)
+        self._own = dict(self.page_names)
+        self.page_names = {**self.page_names, **made.page_names}
+        self.types = {**self.types, **made.slot_types}
+
+    def from_page(self, page: pl.DataFrame, fixed: Sequence[str]) -> pl.DataFrame:
+        """Rows of a page; a column or a slot that it lacks is NULL."""
+        columns = page_columns(page, self._own, self.types)
+        return page.select(*fixed, *columns).hstack(self.layout.from_page(page))
