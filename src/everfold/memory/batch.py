@@ -44,9 +44,9 @@ from everfold.sql.settings import Settings
 from everfold.types import TimestampType, physical
 
 
-def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table], settings: Settings) -> str:
+def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table]) -> str:
     """A plan over finished input as SQL: rows by table, columns `c0, …` as the table's scan has them."""
-    return _Query(duck, rows, settings.null_rowtime == "drop").relation(plan)
+    return _Query(duck, rows).relation(plan)
 
 
 def run_batch(
@@ -55,14 +55,13 @@ def run_batch(
     """The result of a query over finished input: rows by table, columns `c0, …` as the table's scan has them."""
     settings = settings or Settings.of()
     duck = Duck(settings.local_time_zone, int(time.time() * 1000) if now_ms is None else now_ms)
-    return duck.rows(relation_of(duck, root.input, rows, settings), root.input.schema)
+    return duck.rows(relation_of(duck, root.input, rows), root.input.schema)
 
 
 @dataclass(slots=True)
 class _Query:
     duck: Duck
     rows: Mapping[str, pa.Table]
-    drop_null_times: bool
 
     def relation(self, node: Plan) -> str:
         """The node's rows as SQL."""
@@ -141,11 +140,7 @@ class _Query:
         """Each row once for every window it is in, with `__start` and `__end` in local milliseconds."""
         of, column = node.input.schema[node.time_column], physical(node.time_column)
         at = self.duck.milliseconds(column, of.type, node.zone)
-        if self.drop_null_times:
-            timed = f"SELECT *, {at} AS __at FROM ({below}) WHERE {column} IS NOT NULL"
-        else:
-            message = f"everfold[null-rowtime]: the time attribute `{of.name}` is NULL".replace("'", "''")
-            timed = f"SELECT *, CASE WHEN {column} IS NULL THEN error('{message}') ELSE {at} END AS __at FROM ({below})"
+        timed = f"SELECT *, {at} AS __at FROM ({below}) WHERE {column} IS NOT NULL"
         if not isinstance(node.window, Session):
             ended = f"SELECT *, unnest({self.duck.window_ends(node.window, '__at')}) AS __end FROM ({timed})"
             return f"SELECT *, {self.duck.window_start(node.window, '__end')} AS __start FROM ({ended})"
