@@ -26,7 +26,7 @@ from everfold.sql.binder.names import (
 from everfold.sql.binder.python_functions import called, is_aggregate_call, python_aggregate, python_call
 from everfold.sql.binder.scope import Relation, check_field, resolve
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FlinkCast, FunctionCall, QualifiedStar
-from everfold.types import AnyType, BooleanType, NullType, article
+from everfold.types import BOOLEAN, AnyType, BooleanType, NullType, article
 
 if TYPE_CHECKING:
     from everfold.sql.binder.aggregates import Calls
@@ -168,6 +168,8 @@ class ExpressionBinder:
             case exp.Var():
                 return Literal(type=text(node.name).type, value=node.name, span=span)
         operator = _INFIX.get(type(node))
+        if operator is not None and isinstance(node.expression, exp.Any | exp.All):
+            return self._quantified(operator, node, span)
         if operator is None:
             raise self.context.unsupported(
                 "unsupported-expression", f"`{self.context.sql(node)}` is not supported here", node
@@ -264,6 +266,29 @@ class ExpressionBinder:
                 "subquery", f"a subquery is not supported in {self.clause}", node, "write it as a join"
             )
         return self.subqueries.bind(node, self.relation, self.context)
+
+    def _quantified(self, operator: str, node: exp.Expression, span: Span | None) -> Expr:
+        """A comparison with ANY or ALL rows of a subquery, by the least and the greatest of them; `= ANY` and `<> ALL` do not come here."""
+        if self.subqueries is None:
+            return self._subquery(node.expression.this)
+        every, value = isinstance(node.expression, exp.All), self._bind(node.this)
+        found = self.subqueries.bind_values(node.expression.this, self.relation, self.context)
+
+        def compare(name: str, bound: Expr) -> Expr:
+            return self._build(name, (value, bound), span)
+
+        if operator in ("=", "<>"):
+            decides = self._build("OR", (compare("<>", found.least), compare("<>", found.greatest)), span)
+        elif every:
+            hardest = found.greatest if operator in (">", ">=") else found.least
+            decides = self._build("NOT", (compare(operator, hardest),), span)
+        else:
+            decides = compare(operator, found.least if operator in (">", ">=") else found.greatest)
+        some_null = self._build("<", (found.known, found.rows), span)
+        unknown = self._build("OR", (some_null, self._build("IS NULL", (value,), span)), span)
+        empty = self._build("=", (found.rows, Literal(type=found.rows.type, value=0)), span)
+        cases = (empty, truth(every), decides, truth(not every), unknown, null(BOOLEAN), truth(every))
+        return self._build("CASE", cases, span)
 
     # --- calls ---
 
