@@ -30,6 +30,11 @@ def signature_of(call: AggCall, retracting: bool = False) -> Signature:
     return Signature(args, tuple(each.value for each in call.constants), retracting)
 
 
+def looks_up_row(call: AggCall) -> bool:
+    """Whether a call over a window is the value of one other row, at a distance that differs from row to row: LAG and LEAD. It has no slots."""
+    return call.function in ("LAG", "LEAD") and not call.constants
+
+
 def is_distinct(call: AggCall) -> bool:
     """Whether the call's function is to see each value once."""
     return call.distinct and entry_of(call).distinct is Distinct.APPLIES

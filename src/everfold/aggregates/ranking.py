@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Aggregate, Distinct, NoTwin, Over, Signature, Slot, aggregate
-from everfold.types import BIGINT, ArrayType, DataType, NullType
+from everfold.types import BIGINT, ArrayType, DataType, IntegerType, NullType
 
 
 class _OfWindows(Aggregate):
@@ -116,9 +116,9 @@ class DenseRank(_OfWindows):
 
 @aggregate("LAG")
 class Lag(_OfWindows):
-    """Value of the row that came so many rows before (1 unless given, a constant); where there is none the default, NULL unless given.
+    """Value of the row that came so many rows before (1 unless given); where there is none the default, NULL unless given.
 
-    In a stream rows of one time are computed together, as Flink does it: they all have the value that the last of them has.
+    A number that is not a constant is an argument (batch only): engines then look the row up, and there are no slots. In a stream rows of one time are computed together, as Flink does it: they all have the value that the last of them has.
     """
 
     arity = (1, 3)
@@ -132,7 +132,10 @@ class Lag(_OfWindows):
     def result_type(self, of: Signature) -> DataType | None:
         if any(isinstance(arg, NullType) for arg in of.args[:1]):
             return None
-        if len(of.args) > 1 and not (isinstance(of.args[1], NullType) or of.args[1].spark == of.args[0].spark):
+        offsets, defaults = ((), of.args[1:]) if of.constants else (of.args[1:2], of.args[2:])
+        if not all(isinstance(each, IntegerType) for each in offsets):
+            return None
+        if not all(isinstance(each, NullType) or each.spark == of.args[0].spark for each in defaults):
             return None
         return of.args[0].as_nullable()
 
@@ -161,7 +164,7 @@ class Lag(_OfWindows):
 
 @aggregate("LEAD")
 class Lead(Lag):
-    """Value of the row that comes so many rows after (1 unless given, a constant); where there is none the default, NULL unless given. In batch only."""
+    """Value of the row that comes so many rows after (1 unless given); where there is none the default, NULL unless given. In batch only."""
 
     forward = True
 

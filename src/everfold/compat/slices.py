@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from everfold.aggregates.registry import lookup
 from everfold.compat.shape import OperatorShape
+from everfold.plan.explain import duration
 
 
 def made_of_kept_slices(old: OperatorShape, new: OperatorShape) -> bool:
@@ -16,6 +17,9 @@ def made_of_kept_slices(old: OperatorShape, new: OperatorShape) -> bool:
     if _offset(old) != _offset(new) or any(is_ordered(call.function) for call in new.calls):
         return False
     if was == "HOP" and to_be in ("TUMBLE", "HOP"):
+        # Slices narrower than the slide go with the last window that holds them: earlier than another window may need them.
+        if not old.window.startswith(f"HOP(slide={duration(old.kept.slice_ms)},"):
+            return False
         return new.kept.slice_ms % old.kept.slice_ms == 0 and new.kept.size_ms <= old.kept.size_ms
     return was == "CUMULATE" and to_be == "TUMBLE" and new.kept.size_ms == old.kept.size_ms
 

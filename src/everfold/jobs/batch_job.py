@@ -28,11 +28,10 @@ def run_batch(
     zone: str,
     job: str,
     epoch: int,
-    drop_null_rowtime: bool,
     log_file: Path,
 ) -> Finished:
     """Runs the roots one after the other. A second run of the same job is another epoch. Raises EverfoldError."""
-    lowering = BatchLowering(spark, zone, sources.scanned, drop_null_rowtime)
+    lowering = BatchLowering(spark, zone, sources.scanned)
     rows_out = 0
     try:
         with left_out(spark) as dropped:

@@ -250,7 +250,6 @@ class Engine:
                     zone=settings.local_time_zone,
                     job=job,
                     epoch=epoch,
-                    drop_null_rowtime=settings.null_rowtime == "drop",
                     log_file=folder.log_file,
                 )
             if last is not None and manifest.version.backfilled:

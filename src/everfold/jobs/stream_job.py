@@ -34,7 +34,7 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     runs_on_arrival,
 )
-from everfold.plan.windows import Session, slice_end
+from everfold.plan.windows import Session, next_window_end
 from everfold.spark.batch import BatchLowering
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.stream import StreamLowering
@@ -89,7 +89,7 @@ class StreamJob:
         if self.manifest.version.history is not None:
             control.recall(self.folder.past(self.manifest.version.history))
         beside = Beside(
-            BatchLowering(self.spark, self.zone, self.sources.scanned, self.drop_null_rowtime),
+            BatchLowering(self.spark, self.zone, self.sources.scanned),
             self.sources,
             self.folder.path / "beside",
             unfinished=unfinished(checkpoint),
@@ -293,7 +293,7 @@ def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
     if isinstance(window, Session):
         return last_batch_ms + window.gap_ms
     assert window is not None
-    return slice_end(window, last_batch_ms)
+    return next_window_end(window, last_batch_ms)
 
 
 def _data_rows(report: Any) -> int:

@@ -9,7 +9,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from everfold.aggregates.calls import arguments_of, duckdb_twin, kept_condition
+from everfold.aggregates.calls import arguments_of, duckdb_twin, kept_condition, looks_up_row
 from everfold.errors import UnsupportedFeature
 from everfold.memory.duck import Duck, names
 from everfold.plan.changelog import KIND
@@ -41,12 +41,12 @@ from everfold.plan.nodes import (
 from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
 from everfold.plan.windows import Session
 from everfold.sql.settings import Settings
-from everfold.types import FloatingType, TimestampType, physical
+from everfold.types import DateType, DecimalType, FloatingType, TimestampType, physical
 
 
-def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table], settings: Settings) -> str:
+def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table]) -> str:
     """A plan over finished input as SQL: rows by table, columns `c0, …` as the table's scan has them."""
-    return _Query(duck, rows, settings.null_rowtime == "drop").relation(plan)
+    return _Query(duck, rows).relation(plan)
 
 
 def run_batch(
@@ -55,14 +55,13 @@ def run_batch(
     """The result of a query over finished input: rows by table, columns `c0, …` as the table's scan has them."""
     settings = settings or Settings.of()
     duck = Duck(settings.local_time_zone, int(time.time() * 1000) if now_ms is None else now_ms)
-    return duck.rows(relation_of(duck, root.input, rows, settings), root.input.schema)
+    return duck.rows(relation_of(duck, root.input, rows), root.input.schema)
 
 
 @dataclass(slots=True)
 class _Query:
     duck: Duck
     rows: Mapping[str, pa.Table]
-    drop_null_times: bool
 
     def relation(self, node: Plan) -> str:
         """The node's rows as SQL."""
@@ -141,11 +140,7 @@ class _Query:
         """Each row once for every window it is in, with `__start` and `__end` in local milliseconds."""
         of, column = node.input.schema[node.time_column], physical(node.time_column)
         at = self.duck.milliseconds(column, of.type, node.zone)
-        if self.drop_null_times:
-            timed = f"SELECT *, {at} AS __at FROM ({below}) WHERE {column} IS NOT NULL"
-        else:
-            message = f"everfold[null-rowtime]: the time attribute `{of.name}` is NULL".replace("'", "''")
-            timed = f"SELECT *, CASE WHEN {column} IS NULL THEN error('{message}') ELSE {at} END AS __at FROM ({below})"
+        timed = f"SELECT *, {at} AS __at FROM ({below}) WHERE {column} IS NOT NULL"
         if not isinstance(node.window, Session):
             ended = f"SELECT *, unnest({self.duck.window_ends(node.window, '__at')}) AS __end FROM ({timed})"
             return f"SELECT *, {self.duck.window_start(node.window, '__end')} AS __start FROM ({ended})"
@@ -200,17 +195,19 @@ class _Query:
         nth = f"row_number() OVER (PARTITION BY {', '.join(keys) or '0'} ORDER BY {', '.join([*by, '__row'])})"
         distance = self._distance(node, columns)
         numbered = f"SELECT *, {part} AS __part, {peers} AS __peers, {nth} AS __nth, {distance} AS __at FROM ({below})"
-        met = ["o.__part = r.__part", *_within(node.frame)]
+        met = ["o.__part = r.__part", *_within(node)]
         pairs = f"SELECT r.__row AS __of, o.* FROM rows AS r JOIN rows AS o ON {' AND '.join(met)} ORDER BY r.__row, o.__nth"
-        made = [f"{_aggregated(call, at)} AS __v{at}" for at, call in enumerate(node.calls)]
-        values = f"SELECT __of, {', '.join(made)} FROM ({pairs}) GROUP BY __of"
+        looked_up = [f"{_neighbor(call, at)} AS __v{at}" for at, call in enumerate(node.calls) if looks_up_row(call)]
+        numbered = f"SELECT {', '.join(['*', *looked_up])} FROM ({numbered})"
+        made = [f"{_aggregated(call, at)} AS __v{at}" for at, call in enumerate(node.calls) if not looks_up_row(call)]
+        values = f"SELECT {', '.join(['__of', *made])} FROM ({pairs}) GROUP BY __of"
         nothing = f"SELECT {', '.join(made)} FROM ({pairs}) WHERE FALSE"
-        shown = [
-            f"CASE WHEN v.__of IS NULL THEN (SELECT __v{at} FROM ({nothing})) ELSE v.__v{at} END AS {physical(width + at)}"
-            for at in range(len(node.calls))
-        ]
-        if not _may_be_empty(node.frame):
-            shown = [f"v.__v{at} AS {physical(width + at)}" for at in range(len(node.calls))]
+        shown = []
+        for at, call in enumerate(node.calls):
+            value = f"{'r' if looks_up_row(call) else 'v'}.__v{at}"
+            if _may_be_empty(node.frame):
+                value = f"CASE WHEN v.__of IS NULL THEN (SELECT __v{at} FROM ({nothing})) ELSE {value} END"
+            shown.append(f"{value} AS {physical(width + at)}")
         return (
             f"WITH rows AS MATERIALIZED ({numbered}) SELECT {', '.join([*(f'r.{name}' for name in columns), *shown])} "
             f"FROM rows AS r LEFT JOIN ({values}) AS v ON v.__of = r.__row"
@@ -218,13 +215,20 @@ class _Query:
 
     def _distance(self, node: OverAggregate, columns: Sequence[str]) -> str:
         """What a frame of a distance is measured by; rising, whatever the order is."""
-        if node.frame.rows or not {node.frame.first, node.frame.last} - {None, 0}:
+        if not node.frame.by_distance:
             return "0"
         (key,) = node.order
         text = self.duck.text(key.expression, columns)
-        if isinstance(key.expression.type, TimestampType):
-            text = self.duck.milliseconds(text, key.expression.type)
-        return f"-({text})" if key.descending else text
+        match key.expression.type:
+            case TimestampType():
+                text = self.duck.milliseconds(text, key.expression.type)
+            case DateType():
+                text = f"epoch_ms(CAST({text} AS TIMESTAMP))"
+            case DecimalType():
+                text = f"CAST(REPLACE(CAST({text} AS VARCHAR), '.', '') AS HUGEINT)"
+            case FloatingType():
+                return f"CAST({'-' if key.descending else ''}({text}) AS DOUBLE)"
+        return f"CAST({'-' if key.descending else ''}({text}) AS HUGEINT)"
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
@@ -238,9 +242,10 @@ class _Query:
         return f"SELECT * FROM ({self.relation(node.input)}) ORDER BY {', '.join(keys)}"
 
 
-def _within(frame: Frame) -> list[str]:
+def _within(node: OverAggregate) -> list[str]:
     """The conditions for a row `o` to be in the frame of a row `r` of its partition."""
-    found = []
+    found, frame = [], node.frame
+    floating = frame.by_distance and isinstance(node.order[0].expression.type, FloatingType)
     for bound, sign in ((frame.first, ">="), (frame.last, "<=")):
         if bound is None:
             continue
@@ -249,10 +254,19 @@ def _within(frame: Frame) -> list[str]:
         elif bound == 0:
             found.append(f"o.__peers {sign} r.__peers")
         else:
-            # Rows without a place in the order have each other only.
-            near = f"o.__at {sign} r.__at + ({bound})"
-            found.append(f"coalesce({near}, o.__peers = r.__peers)")
+            # NULLs are no distance from each other, and farther from all else than any distance.
+            far = f"(o.__at IS NULL AND r.__at IS NULL AND 0 {sign} {bound}) OR o.__peers {sign.rstrip('=')} r.__peers"
+            distance = f"CAST({bound / 10**frame.scale!r} AS DOUBLE)" if floating else f"({bound})"
+            near = f"o.__at {sign} r.__at + {distance}"
+            found.append(f"CASE WHEN o.__at IS NULL OR r.__at IS NULL THEN {far} ELSE {near} END")
     return found
+
+
+def _neighbor(call: AggCall, at: int) -> str:
+    """LAG or LEAD by a number that differs from row to row, over numbered rows."""
+    value, offset, *default = (_parts(call, at)[each] for each in call.args)
+    parts = [value, f"coalesce(CAST({offset} AS BIGINT), 0)", *default]
+    return f"{call.function}({', '.join(parts)}) OVER (PARTITION BY __part ORDER BY __nth)"
 
 
 def _may_be_empty(frame: Frame) -> bool:

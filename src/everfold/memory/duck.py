@@ -20,7 +20,6 @@ from everfold.plan.expressions import Expr, PythonCall
 from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
 from everfold.sql.functions.render import RenderContext, Writer, to_duckdb
-from everfold.sql.settings import NULL_ROWTIME_HELP
 from everfold.types import (
     ArrayType,
     DataType,
@@ -81,8 +80,7 @@ class Duck:
             if known is None:
                 raise
             code, message = known.groups()
-            help_ = NULL_ROWTIME_HELP if code == "null-rowtime" else None
-            raise ConnectorError.of(code, message.strip(), help=help_) from error
+            raise ConnectorError.of(code, message.strip()) from error
 
     def rows(self, relation: str, schema: Schema, hidden: Sequence[str] = ()) -> pa.Table:
         """The rows of a relation in the schema's Arrow types, with its hidden columns."""
@@ -191,7 +189,12 @@ class Duck:
             case Tumble():
                 return f"[{end}]"
             case Hop():
-                return f"generate_series({end}, {end} + {window.size_ms - window.slide_ms}, {window.slide_ms})"
+                last = f"({end} + {window.size_ms - window.slice_ms})"
+                if window.is_whole_slides:
+                    return f"generate_series({end}, {last}, {window.slide_ms})"
+                # The first end of a window that is not before the end of the slice.
+                aligned = _floor(f"({end} - 1)", window.slide_ms, window.size_ms + window.offset_ms)
+                return f"generate_series({aligned} + {window.slide_ms}, {last}, {window.slide_ms})"
             case Cumulate():
                 last = f"({_floor(at, window.size_ms, window.offset_ms)} + {window.size_ms})"
                 return f"generate_series({end}, {last}, {window.step_ms})"

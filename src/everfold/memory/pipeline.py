@@ -185,7 +185,7 @@ class MemoryPipeline:
         assert is_fillable(operator)
         since = reached[id(stage.node)]
         assert since is not None
-        below = _Stream(relation_of(duck, begun.input, history, self._settings))
+        below = _Stream(relation_of(duck, begun.input, history))
         rows = _prepared(duck, begun, below, operator)
         found = operator.history(rows, since)
         stage.past = _dealt(found, len(stage.stores))
@@ -326,7 +326,7 @@ class _Batch:
                 return below
             case Join():
                 below = self.stream(node.left)
-                right = relation_of(duck, node.right, self.pipeline._beside, self.pipeline._settings)
+                right = relation_of(duck, node.right, self.pipeline._beside)
                 below.relation = duck.join(below.relation, right, node, below.hidden)
                 return below
             case Sort() | Limit() | SetOperation():

@@ -30,18 +30,21 @@ def hopped(rows: pl.DataFrame, window: Tumble | Hop, layout: Layout, since: int,
     parts: list[pl.DataFrame] = []
     offset, span = 0, 1
     table = rows.rename({"slice": "end"})
-    pieces = window.size_ms // window.slide_ms
+    width = window.slice_ms
+    pieces = window.size_ms // width
     while True:
         if pieces & span:
-            parts.insert(0, table.with_columns(pl.col("end") + offset * window.slide_ms))
+            parts.insert(0, table.with_columns(pl.col("end") + offset * width))
             offset += span
         if offset == pieces:
             break
-        later = table.with_columns(pl.col("end") + span * window.slide_ms)
+        later = table.with_columns(pl.col("end") + span * width)
         both = pl.concat([later, table]).filter(pl.col("end") <= upto)
         table = fold_slots(both, by, layout.folds, newest_first=True)
         span *= 2
     spread = pl.concat(parts).filter((pl.col("end") > since) & (pl.col("end") <= upto))
+    if not window.is_whole_slides:
+        spread = spread.filter((pl.col("end") - window.size_ms - window.offset_ms) % window.slide_ms == 0)
     return fold_slots(spread, by, layout.folds, newest_first=True)
 
 
@@ -66,9 +69,9 @@ def cumulated(rows: pl.DataFrame, window: Cumulate, layout: Layout, upto: int) -
 
 def _due(at: int, window: Hop, since: int, upto: int) -> range:
     """Ends in (since, upto] of the windows that hold a slice."""
-    skipped = max(0, -(-(since + 1 - at) // window.slide_ms))
-    last = at + window.size_ms - window.slide_ms
-    return range(at + skipped * window.slide_ms, min(last, upto) + 1, window.slide_ms)
+    start = max(at, since + 1)
+    first = start + (window.size_ms + window.offset_ms - start) % window.slide_ms
+    return range(first, min(last_window_end(window, at), upto) + 1, window.slide_ms)
 
 
 def _repeated(rows: pl.DataFrame, due: dict[int, range], layout: Layout, newest_first: bool = False) -> pl.DataFrame:

@@ -20,6 +20,7 @@ from everfold.plan.nodes import Frame
 
 Places: TypeAlias = npt.NDArray[np.int64]
 _FRAME, _PIECE = "__frame", "__piece"
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 PART = "part"
 """Column of sorted rows: the number of their partition, ascending."""
 
@@ -110,37 +111,48 @@ def _pieces(first: Places, last: Places, begins: Sequence[Places], heights: Sequ
     return frames[order], places[order]
 
 
-def frames_of(part: Places, at: Places, frame: Frame, *, peers: bool) -> tuple[Places, Places]:
+def frames_of(
+    part: Places, at: Places, frame: Frame, *, peers: bool, block: Places | None = None
+) -> tuple[Places, Places]:
     """The first and the last place of each row's frame. part: the numbers of the rows' partitions; at: where a row stands in its order, rising
-    within a partition. peers: whether rows with one `at` are one another's peers, in a frame that is not counted in rows."""
+    within a partition. peers: whether rows with one `at` are one another's peers, in a frame that is not counted in rows. block: the numbers of the parts of
+    partitions within which there are distances, ascending; whole partitions unless given."""
     place = np.arange(len(part))
     starts, ends = np.searchsorted(part, part), np.searchsorted(part, part, "right") - 1
     if frame.rows:
         first = starts if frame.first is None else np.clip(place + frame.first, starts, ends + 1)
         last = ends if frame.last is None else np.clip(place + frame.last, starts - 1, ends)
         return first, last
-    first = starts if frame.first is None else _reached(part, at, frame.first, starts, ends, "left")
+    block = part if block is None else block
+    first = starts if frame.first is None else _reached(block, at, frame.first, frame.scale, "left")
     if not peers:
         return first, place
-    last = ends if frame.last is None else _reached(part, at, frame.last, starts, ends, "right") - 1
+    last = ends if frame.last is None else _reached(block, at, frame.last, frame.scale, "right") - 1
     return first, last
 
 
-def _reached(
-    part: Places, at: Places, distance: int, starts: Places, ends: Places, side: Literal["left", "right"]
-) -> Places:
-    """Where a row would have to be put in its partition that stands `distance` from each row: before its peers or behind them."""
-    lowest, highest = int(at.min()), int(at.max())
-    stretch = highest - lowest + 1
-    if (int(part[-1]) + 2) * stretch < 1 << 62:
-        # Every partition has a stretch of its own, one behind the other: one search serves all.
-        moved = part * stretch + (at - lowest)
-        found = np.searchsorted(moved, moved + min(max(distance, -stretch), stretch), side)
-        return np.clip(found, starts, ends + 1)
-    found = starts.copy()
-    for start in np.unique(starts):
-        own = slice(start, ends[start] + 1)
-        found[own] = start + np.searchsorted(at[own], at[own] + distance, side)
+def _reached(block: Places, at: Places, distance: int, scale: int, side: Literal["left", "right"]) -> Places:
+    """Where a row would have to be put in its block that stands `distance` from each row: before its peers or after them."""
+    if not np.issubdtype(at.dtype, np.floating):
+        lowest, highest = int(at.min()), int(at.max())
+        stretch = highest - lowest + 1
+        distance = min(max(distance, -stretch, _LEAST), stretch, _MOST)
+        if (int(block[-1]) + 2) * stretch < 1 << 62:
+            # Every block has a stretch of its own, one after the other: one search serves all.
+            moved = block * stretch + (at - lowest)
+            found = np.searchsorted(moved, moved + distance, side)
+            return np.clip(found, np.searchsorted(block, block), np.searchsorted(block, block, "right"))
+        wanted = at + np.clip(distance, _LEAST - np.minimum(at, 0), _MOST - np.maximum(at, 0))
+    else:
+        wanted = at + distance / 10**scale
+    # The rows and the places that are sought, sorted together: a place comes after as many rows as stand before it.
+    count = len(at)
+    sought = np.repeat([0, 1] if side == "right" else [1, 0], count)
+    order = np.lexsort((sought, np.concatenate((at, wanted)), np.concatenate((block, block))))
+    rows_before = np.cumsum(order < count)
+    found = np.empty(count, dtype=np.int64)
+    is_sought = order >= count
+    found[order[is_sought] - count] = rows_before[is_sought]
     return found
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from everfold.aggregates.calls import looks_up_row
 from everfold.aggregates.folding import results, settle
 from everfold.operators.contract import InputColumn
-from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
+from everfold.operators.frames import PART, Places, frames_of, in_partitions, over_frames, with_slots
 from everfold.operators.layout import folds_of, normalised
 from everfold.plan.expressions import references
 from everfold.plan.nodes import OverAggregate
-from everfold.types import BIGINT, TemporalType, physical
+from everfold.types import BIGINT, DateType, DecimalType, FloatingType, TimestampType, physical
 
 ARRIVAL = "arrival"
 """Column of the input, BIGINT: rows that nothing else orders are in this order."""
 _AT = "at"
+_DAY_MS = 86_400_000
 
 
 class OverBatch:
@@ -28,24 +31,24 @@ class OverBatch:
         self._columns = tuple(f"r{at}" for at in range(len(below)))
         inputs = [*map(InputColumn.of, self.keys, node.partition)]
         for name, key in zip(self._order, node.order, strict=True):
-            timed = isinstance(key.expression.type, TemporalType) and self._by_distance
+            timed = isinstance(key.expression.type, TimestampType) and node.frame.by_distance
             inputs.append(
                 InputColumn(name=name, expression=key.expression, type=BIGINT, as_ms=True)
                 if timed
                 else InputColumn.of(name, key.expression)
             )
         inputs += map(InputColumn.of, self._columns, references(below))
-        made = folds_of(node.calls, node.input, inputs)
+        self._folded = [at for at, call in enumerate(node.calls) if not looks_up_row(call)]
+        self._looked_up = [at for at, call in enumerate(node.calls) if looks_up_row(call)]
+        for at in self._looked_up:
+            arguments = enumerate(node.calls[at].args)
+            inputs += (InputColumn.of(f"n{at}_{nth}", each) for nth, each in arguments)
+        made = folds_of([node.calls[at] for at in self._folded], node.input, inputs)
         self._folds, self._calls = made.folds, made.calls
         self.inputs: tuple[InputColumn, ...] = tuple(inputs)
 
     def __reduce__(self) -> tuple[type[OverBatch], tuple[OverAggregate]]:
         return type(self), (self._node,)
-
-    @property
-    def _by_distance(self) -> bool:
-        frame = self._node.frame
-        return not frame.rows and bool({frame.first, frame.last} - {None, 0})
 
     def rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The columns of the node, `c0, …`. `rows`: all rows of some partitions, with `hash`, `arrival` and the columns of `inputs`."""
@@ -53,21 +56,53 @@ class OverBatch:
         for name, key in reversed([*zip(self._order, self._node.order, strict=True)]):
             rows = rows.sort(name, descending=key.descending, nulls_last=not key.nulls_first, maintain_order=True)
         rows = in_partitions(with_slots(rows, self._folds), self.keys).with_columns(self._at())
-        first, last = frames_of(rows[PART].to_numpy(), rows[_AT].to_numpy(), self._node.frame, peers=True)
-        merged = settle(over_frames(rows, self._folds, first, last), self._folds, whole=True)
-        names = [physical(len(self._columns) + at) for at in range(len(self._calls))]
+        width = len(self._columns)
         columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
-        return rows.select(*columns, *results(merged, [self._folds[at] for at in self._calls], names))
+        found = rows.select(*columns, *(self._neighbor(rows, at).alias(physical(width + at)) for at in self._looked_up))
+        if self._folds:
+            first, last = self._frames(rows)
+            merged = settle(over_frames(rows, self._folds, first, last), self._folds, whole=True)
+            names = [physical(width + at) for at in self._folded]
+            found = found.with_columns(*results(merged, [self._folds[at] for at in self._calls], names))
+        return found.select(physical(at) for at in range(len(self._node.schema)))
+
+    def _neighbor(self, rows: pl.DataFrame, at: int) -> pl.Series:
+        """The value of the row that is so many rows before (LAG) or after, in its partition; else the default."""
+        value, offset, *default = (rows[f"n{at}_{nth}"] for nth in range(len(self._node.calls[at].args)))
+        part, place = rows[PART].to_numpy(), np.arange(rows.height)
+        # A distance beyond all rows is one beyond all rows, whatever it is: so nothing overflows.
+        distance = offset.cast(pl.Int64).fill_null(0).clip(-rows.height, rows.height).to_numpy()
+        wanted = place + (-distance if self._node.calls[at].function == "LAG" else distance)
+        inside = (wanted >= np.searchsorted(part, part)) & (wanted < np.searchsorted(part, part, "right"))
+        there = value.gather(np.where(inside, wanted, 0))
+        other = default[0] if default else pl.Series([None], dtype=value.dtype).new_from_index(0, rows.height)
+        return there.zip_with(pl.Series(inside), other.cast(value.dtype))
+
+    def _frames(self, rows: pl.DataFrame) -> tuple[Places, Places]:
+        """The first and the last place of each row's frame."""
+        part, at, frame = rows[PART].to_numpy(), rows[_AT].to_numpy(), self._node.frame
+        if not frame.by_distance:
+            return frames_of(part, at, frame, peers=True)
+        (name,), (key,) = self._order, self._node.order
+        known = rows[name].is_not_null().to_numpy()
+        # NULLs are no distance from each other, and farther from all else than any frame reaches.
+        return frames_of(part, at, frame, peers=True, block=part * 2 + (known == key.nulls_first))
 
     def _at(self) -> pl.Expr:
         """Where a row stands in its order: by distance, or as the number of its peers."""
-        if not self._by_distance:
+        if not self._node.frame.by_distance:
             columns = [PART, *self._order]
             differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
             return differs.fill_null(True).cum_sum().cast(pl.Int64).alias(_AT)
-        (name,), (key,), frame = self._order, self._node.order, self._node.frame
-        value = pl.col(name).cast(pl.Int64) * (-1 if key.descending else 1)
-        # Rows without a place in the order stand where no frame of another row reaches.
-        far = max(abs(frame.first or 0), abs(frame.last or 0)) + 1
-        away = value.min() - far if key.nulls_first else value.max() + far
-        return value.fill_null(away.fill_null(0)).alias(_AT)
+        (name,), (key,) = self._order, self._node.order
+        value = pl.col(name)
+        match key.expression.type:
+            case FloatingType():
+                value = value.cast(pl.Float64)
+            case DecimalType():
+                value = value.to_physical().cast(pl.Int64)
+            case DateType():
+                value = value.cast(pl.Int64) * _DAY_MS
+            case _:
+                value = value.cast(pl.Int64)
+        return (value * (-1 if key.descending else 1)).fill_null(0).alias(_AT)

@@ -62,6 +62,8 @@ class WindowOperator:
         their order matters. Where nearly every row has a slice and key of its own, the rows stay as they are: folding them would only cost time."""
         layout, order = self._layout, ["seq"] * self.ordered
         rows = rows.with_columns(self._slice().alias("slice"), *normalised(layout.inputs, layout.keys))
+        if isinstance(self._window, Hop) and self._window.has_gaps:
+            rows = rows.filter(self._last_end() >= pl.col("slice"))
         if self.updating:
             rows = rows.with_columns(sign().alias(SIGN))
         lifted = [fold.lift() for fold in layout.folds]
@@ -165,7 +167,10 @@ class WindowOperator:
             case Tumble():
                 return at
             case Hop():
-                return at + (window.size_ms - window.slide_ms)
+                last = at + (window.size_ms - window.slice_ms)
+                if window.is_whole_slides:
+                    return last
+                return last - (last - window.size_ms - window.offset_ms) % window.slide_ms
             case Cumulate():
                 started = at - 1
                 return started - (started - window.offset_ms) % window.size_ms + window.size_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import assert_never
 
 from everfold.plan.expressions import Expr, text_of
@@ -65,14 +66,16 @@ def _partition_text(plan: OverAggregate | Rank) -> str:
 
 def frame_text(frame: Frame) -> str:
     """A frame as SQL writes it, distances of a time in milliseconds."""
-    bounds = [_bound_text(frame.first, "PRECEDING"), _bound_text(frame.last, "FOLLOWING")]
+    bounds = [_bound_text(frame.first, "PRECEDING", frame.scale), _bound_text(frame.last, "FOLLOWING", frame.scale)]
     return f"{'ROWS' if frame.rows else 'RANGE'} BETWEEN {bounds[0]} AND {bounds[1]}"
 
 
-def _bound_text(bound: int | None, without: str) -> str:
+def _bound_text(bound: int | None, without: str, scale: int) -> str:
     if bound is None:
         return f"UNBOUNDED {without}"
-    return "CURRENT ROW" if bound == 0 else f"{-bound} PRECEDING" if bound < 0 else f"{bound} FOLLOWING"
+    if bound == 0:
+        return "CURRENT ROW"
+    return f"{Decimal(abs(bound)).scaleb(-scale)} {'PRECEDING' if bound < 0 else 'FOLLOWING'}"
 
 
 def column_texts(plan: Plan) -> tuple[str, ...]:

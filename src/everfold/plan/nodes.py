@@ -376,12 +376,19 @@ class Frame:
     """Which rows around each row an OVER window takes: from `first` to `last`, both included.
 
     rows: counted in rows; else by the distance of the (only) order key, in milliseconds for a time. 0 is the current row, and with it, unless counted in
-    rows, all its peers; what comes before is negative. None: without a bound.
+    rows, all its peers; what comes before is negative. None: without a bound. scale: of distances of numbers, which are counted in 10^-scale; that of a
+    DECIMAL is the scale of its type.
     """
 
     rows: bool
     first: int | None
     last: int | None
+    scale: int = 0
+
+    @property
+    def by_distance(self) -> bool:
+        """Whether rows are in it by their distance from the current one."""
+        return not self.rows and bool({self.first, self.last} - {None, 0})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

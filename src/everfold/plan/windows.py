@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import gcd
 from typing import TypeAlias
 
 
@@ -25,7 +26,7 @@ class Tumble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """Windows of one size that start every `slide_ms`; a row is in size / slide of them."""
+    """Windows of one size that start every `slide_ms`. Where the size is smaller than the slide, some rows are in none."""
 
     slide_ms: int
     size_ms: int
@@ -34,7 +35,17 @@ class Hop:
     @property
     def slice_ms(self) -> int:
         """Width of a slice: the largest pieces that every window is made of."""
-        return self.slide_ms
+        return gcd(self.slide_ms, self.size_ms)
+
+    @property
+    def is_whole_slides(self) -> bool:
+        """Whether the size is a multiple of the slide."""
+        return self.slice_ms == self.slide_ms
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there is time between one window and the next."""
+        return self.size_ms < self.slide_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +79,13 @@ def slice_end(window: SlicedWindow, at_ms: int) -> int:
     return (at_ms - window.offset_ms) // width * width + width + window.offset_ms
 
 
+def next_window_end(window: SlicedWindow, at_ms: int) -> int:
+    """End of the window that is the first to end after an instant."""
+    if isinstance(window, Hop):
+        return at_ms - (at_ms - window.size_ms - window.offset_ms) % window.slide_ms + window.slide_ms
+    return slice_end(window, at_ms)
+
+
 def window_start(window: SlicedWindow, end_ms: int) -> int:
     """Start of the window that ends at `end_ms`."""
     match window:
@@ -83,18 +101,20 @@ def window_ends(window: SlicedWindow, slice_end_ms: int) -> Iterator[int]:
         case Tumble():
             yield slice_end_ms
         case Hop():
-            yield from range(slice_end_ms, slice_end_ms + window.size_ms, window.slide_ms)
+            first = slice_end_ms + (window.size_ms + window.offset_ms - slice_end_ms) % window.slide_ms
+            yield from range(first, last_window_end(window, slice_end_ms) + 1, window.slide_ms)
         case Cumulate():
             last = window_start(window, slice_end_ms) + window.size_ms
             yield from range(slice_end_ms, last + 1, window.step_ms)
 
 
 def last_window_end(window: SlicedWindow, slice_end_ms: int) -> int:
-    """End of the last window that holds a slice: when it has fired, the slice is of no more use."""
+    """End of the last window that holds a slice: when it has fired, the slice is no longer needed. Before `slice_end_ms` if no window holds it."""
     match window:
         case Tumble():
             return slice_end_ms
         case Hop():
-            return slice_end_ms + window.size_ms - window.slide_ms
+            last = slice_end_ms + window.size_ms - window.slice_ms
+            return last - (last - window.size_ms - window.offset_ms) % window.slide_ms
         case Cumulate():
             return window_start(window, slice_end_ms) + window.size_ms

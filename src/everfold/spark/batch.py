@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from everfold.aggregates.calls import spark_twin
 from everfold.connectors.left_out import count_timeless
-from everfold.connectors.timeless import PLACE, raise_timeless
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,
@@ -35,7 +34,6 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     streamed,
     tables_of,
-    walk_plan,
 )
 from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
 from everfold.plan.windows import Session
@@ -61,14 +59,12 @@ _START, _END, _AT = "__start", "__end", "__at"
 class BatchLowering:
     """Makes the batch DataFrame of a plan, columns `c0, c1, …`.
 
-    open_source: the bounded content of the table that a scan reads. drop_null_rowtime: rows without a time stay out of windows, and are counted in observed
-    metrics; if not, they stop the query.
+    open_source: the bounded content of the table that a scan reads. Rows without a time stay out of windows, and are counted in observed metrics.
     """
 
     spark: SparkSession
     zone: str
     open_source: Callable[[Scan], DataFrame]
-    drop_null_rowtime: bool = False
 
     @property
     def _scalars(self) -> Scalars:
@@ -148,7 +144,7 @@ class BatchLowering:
     def _window_rows(self, node: WindowTableFunction) -> DataFrame:
         width = len(node.input.schema)
         keys = [physical(at) for at in node.partition_keys]
-        frame = self._with_bounds(self.rows(node.input, (PLACE,)), node, keys, width)
+        frame = self._with_bounds(self.lower(node.input), node, keys, width)
         of = node.input.schema[node.time_column]
         appended = self._scalars.window_columns(_START, _END, of.type, node.zone, width)
         return frame.selectExpr(*_data(node.input.schema), *appended)
@@ -156,7 +152,7 @@ class BatchLowering:
     def _window_aggregate(self, node: WindowAggregate) -> DataFrame:
         width = len(node.input.schema)
         keys = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(node.keys)]
-        below = self.rows(node.input, (PLACE,)).selectExpr("*", *keys)
+        below = self.lower(node.input).selectExpr("*", *keys)
         names = [f"__k{at}" for at in range(len(keys))]
         frame = self._with_bounds(below, node, names, width)
         calls = [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(node.calls)]
@@ -186,20 +182,12 @@ class BatchLowering:
         return frame.selectExpr("*", f"min({_AT}) {whole} AS {_START}", f"max({_AT}) {whole} + {gap}L AS {_END}")
 
     def _timed(self, frame: DataFrame, node: WindowTableFunction | WindowAggregate) -> DataFrame:
-        """The rows that have a time, with it in `__at`; `__place` is gone."""
+        """The rows that have a time, with it in `__at`."""
         of = node.input.schema[node.time_column]
         at = self._scalars.milliseconds(physical(node.time_column), of.type, node.zone)
         timeless = f"{physical(node.time_column)} IS NULL"
-        columns = [name for name in frame.columns if name != PLACE]
-        if self.drop_null_rowtime:
-            return (
-                count_timeless(frame, timeless, id(frame))
-                .where(f"NOT {timeless}")
-                .selectExpr(*columns, f"{at} AS {_AT}")
-            )
-        table = next((each.name for each in tables_of(walk_plan(node))), "")
-        failed = raise_timeless(table, of.name)
-        return frame.selectExpr(*columns, f"CASE WHEN {timeless} THEN {failed} ELSE {at} END AS {_AT}")
+        counted = count_timeless(frame, timeless, id(frame))
+        return counted.where(f"NOT {timeless}").selectExpr("*", f"{at} AS {_AT}")
 
     # --- groups -------------------------------------------------------------------------------------------------------
 

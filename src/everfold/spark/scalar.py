@@ -96,7 +96,13 @@ class Scalars:
             case Tumble():
                 return f"array({end})"
             case Hop():
-                return f"sequence({end}, {end} + {window.size_ms - window.slide_ms}L, {window.slide_ms}L)"
+                last = f"({end} + {window.size_ms - window.slice_ms}L)"
+                if window.is_whole_slides:
+                    return f"sequence({end}, {last}, {window.slide_ms}L)"
+                first = f"({end} + pmod({window.size_ms + offset}L - {end}, {window.slide_ms}L))"
+                ends = f"sequence({first}, {last}, {window.slide_ms}L)"
+                none = "CAST(array() AS ARRAY<BIGINT>)"
+                return f"CASE WHEN {first} <= {last} THEN {ends} ELSE {none} END" if window.has_gaps else ends
             case Cumulate():
                 last = f"({at} - pmod({at} - {offset}L, {window.size_ms}L) + {window.size_ms}L)"
                 return f"sequence({end}, {last}, {window.step_ms}L)"

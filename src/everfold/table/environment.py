@@ -261,9 +261,9 @@ class TableEnvironment:
         spark = own_session(self._engine.spark(log_file), partitions)
         frames = self._frames
         sources = Sources(spark, self._base_folder, settings, None, self._engine.externals)
-        zone, drop = settings.local_time_zone, settings.null_rowtime == "drop"
+        zone = settings.local_time_zone
         if not settings.streaming or is_constant(root.input) or self._all_static(action.roots):
-            frame = BatchLowering(spark, zone, sources.scanned, drop).lower(root.input)
+            frame = BatchLowering(spark, zone, sources.scanned).lower(root.input)
             return _renamed(frame, root.schema, [_INSERTED] if kinds else [])
         scans = {table.name for table in tables_of(streamed(root.input))}
         own_streams = scans & frames.keys()
@@ -284,10 +284,10 @@ class TableEnvironment:
             control_folder=str(control),
             bucket_ids=bucket_ids(self._engine.buckets(partitions), partitions),
             idle_timeout_ms=settings.idle_timeout_ms,
-            drop_null_rowtime=drop,
+            drop_null_rowtime=settings.null_rowtime == "drop",
             mark=mark,
             named_sources=not own_streams,
-            read_beside=Beside(BatchLowering(spark, zone, sources.scanned, drop), sources, None),
+            read_beside=Beside(BatchLowering(spark, zone, sources.scanned), sources, None),
         )
         stream = lowering.lower(root.input)
         kind = [_SHORT_KIND if stream.changes else _INSERTED] if kinds else []

@@ -258,7 +258,14 @@ def _windowed(arguments: str, kind: str = "TUMBLE", table: str = "Bid", time: st
         (_windowed("10"), "window-size", "constant INTERVAL", 2, 45),
         (_windowed("INTERVAL '10' MINUTES, -INTERVAL '1' MINUTE"), "window-size", "constant INTERVAL", 2, 68),
         (_windowed("INTERVAL '10' MINUTES, INTERVAL '10' MINUTE"), "window-offset", "shorter than its size", 2, 68),
-        (_windowed("INTERVAL '3' MINUTES, INTERVAL '10' MINUTES", "HOP"), "window-size", "multiple of its slide", 2, 64),
+        (
+            _windowed("INTERVAL '3' MINUTES, INTERVAL '10' MINUTES", "HOP").replace("*", "COUNT(*)")
+            + " GROUP BY window_start, window_end",
+            "window-size",
+            "multiple of its slide",
+            2,
+            6,
+        ),
         (_windowed("INTERVAL '3' MINUTES, INTERVAL '10' MINUTES", "CUMULATE"), "window-size", "multiple of its step", 2, 69),
         (_windowed("INTERVAL '0' MINUTES", "SESSION"), "window-size", "gap of SESSION must be positive", 2, 46),
         (_windowed("INTERVAL '1' DAY", time="bidtme"), "unknown-column", "`bidtme`", 2, 35),

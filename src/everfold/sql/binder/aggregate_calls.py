@@ -25,8 +25,11 @@ def bind_call(
     condition: Callable[[exp.Expression], Expr],
     context: Context,
     order: Sequence[Expr] = (),
+    *,
+    varying: bool = False,
 ) -> AggCall:
     """A call of a registered function. `bind` binds an argument, `condition` that of FILTER. `order`: what a function of the window's order is over.
+    varying: what else is a constant of the function is an argument.
 
     Raises SqlError `wrong-arguments`, UnsupportedFeature `unsupported-clause`.
     """
@@ -49,8 +52,8 @@ def bind_call(
         raise context.error(
             "wrong-arguments", f"`{name}` takes {wanted} argument{'s' if most > 1 else ''}, not {len(nodes)}", node
         )
-    constants = _constants(node, entry, given, context)
-    args = tuple(each for at, each in enumerate(given) if at != entry.constant)
+    constants = () if varying else _constants(node, entry, given, context)
+    args = tuple(each for at, each in enumerate(given) if varying or at != entry.constant)
     of = Signature(tuple(each.type for each in args), tuple(each.value for each in constants))
     result = ANY if any(isinstance(each, AnyType) for each in of.args) else entry.result_type(of)
     if result is None:
@@ -90,7 +93,7 @@ def _constants(node: FunctionCall, entry: Aggregate, given: list[Expr], context:
     if len(given) <= entry.constant:
         return () if entry.default is None else (_literal(entry.default),)
     at = given[entry.constant]
-    known, value = _constant(at)
+    known, value = constant_of(at)
     value = entry.constant_value(value) if known else None
     if value is None:
         what = f"argument {entry.constant + 1} of `{node.name}`"
@@ -103,16 +106,16 @@ def _constants(node: FunctionCall, entry: Aggregate, given: list[Expr], context:
     return (_literal(value),)
 
 
-def _constant(of: Expr) -> tuple[bool, object]:
+def constant_of(of: Expr) -> tuple[bool, object]:
     """Whether an expression is a constant, and its value; that of an array is a tuple."""
     match of:
         case Literal():
             return True, of.value
         case Call(function="CAST", args=(inner, *_)):
-            known, value = _constant(inner)
+            known, value = constant_of(inner)
             return known and not isinstance(value, str), value
         case Call(function="ARRAY"):
-            parts = [_constant(each) for each in of.args]
+            parts = [constant_of(each) for each in of.args]
             return all(known for known, _ in parts), tuple(value for _, value in parts)
     return False, None
 

@@ -27,7 +27,7 @@ from everfold.sql.binder.emission import emitting
 from everfold.sql.binder.grouping import GROUPING, Grouping, expanded, grouping_value
 from everfold.sql.binder.legacy_windows import GroupWindow, part_of_window
 from everfold.sql.binder.over import is_call_over_window
-from everfold.sql.binder.windows import END, START, Unwound, unwind
+from everfold.sql.binder.windows import END, START, Unwound, check_size, unwind
 
 
 class Calls:
@@ -168,6 +168,8 @@ def _window_group(
     node: exp.Expression,
 ) -> Grouped:
     source = unwound.source
+    if isinstance(source, WindowTableFunction):
+        check_size(source, context)
     of_calls = [_call_over(call, unwound.columns) for call in calls]
     mixed = unwound.entangled or any(all(unwound.touches(key)) for key in over)
     mixed = mixed or any(unwound.touches(part)[1] for call in of_calls for part in _parts(call))

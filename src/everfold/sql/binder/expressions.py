@@ -27,7 +27,7 @@ from everfold.sql.binder.names import (
 from everfold.sql.binder.python_functions import called, is_aggregate_call, python_aggregate, python_call
 from everfold.sql.binder.scope import Relation, check_field, resolve
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FlinkCast, FunctionCall, QualifiedStar
-from everfold.types import AnyType, BooleanType, NullType, article
+from everfold.types import BOOLEAN, AnyType, BooleanType, NullType, article
 
 if TYPE_CHECKING:
     from everfold.sql.binder.aggregates import Calls
@@ -169,6 +169,8 @@ class ExpressionBinder:
             case exp.Var():
                 return Literal(type=text(node.name).type, value=node.name, span=span)
         operator = _INFIX.get(type(node))
+        if operator is not None and isinstance(node.expression, exp.Any | exp.All):
+            return self._quantified(operator, node, span)
         if operator is None:
             raise self.context.unsupported(
                 "unsupported-expression", f"`{self.context.sql(node)}` is not supported here", node
@@ -273,6 +275,29 @@ class ExpressionBinder:
             )
         return self.subqueries.bind(node, self.relation, self.context)
 
+    def _quantified(self, operator: str, node: exp.Expression, span: Span | None) -> Expr:
+        """A comparison with ANY or ALL rows of a subquery, by the least and the greatest of them; `= ANY` and `<> ALL` do not come here."""
+        if self.subqueries is None:
+            return self._subquery(node.expression.this)
+        every, value = isinstance(node.expression, exp.All), self._bind(node.this)
+        found = self.subqueries.bind_values(node.expression.this, self.relation, self.context)
+
+        def compare(name: str, bound: Expr) -> Expr:
+            return self._build(name, (value, bound), span)
+
+        if operator in ("=", "<>"):
+            decides = self._build("OR", (compare("<>", found.least), compare("<>", found.greatest)), span)
+        elif every:
+            hardest = found.greatest if operator in (">", ">=") else found.least
+            decides = self._build("NOT", (compare(operator, hardest),), span)
+        else:
+            decides = compare(operator, found.least if operator in (">", ">=") else found.greatest)
+        some_null = self._build("<", (found.known, found.rows), span)
+        unknown = self._build("OR", (some_null, self._build("IS NULL", (value,), span)), span)
+        empty = self._build("=", (found.rows, Literal(type=found.rows.type, value=0)), span)
+        cases = (empty, truth(every), decides, truth(not every), unknown, null(BOOLEAN), truth(every))
+        return self._build("CASE", cases, span)
+
     # --- calls ---
 
     def _call(self, node: FunctionCall, span: Span | None) -> Expr:
@@ -281,7 +306,7 @@ class ExpressionBinder:
         if is_aggregate_call(node, self.context):
             return self._aggregate(node)
         if function is not None:
-            self._refuse_aggregate_clauses(node)
+            self.refuse_aggregate_clauses(node)
             return python_call(function, self._all(node.expressions), span)
         if name in OVER_FUNCTIONS:
             raise self.context.error(
@@ -296,7 +321,7 @@ class ExpressionBinder:
                     f"write GROUP BY {name.partition('_')[0]}(…), or use a window TVF",
                 )
             return self.window.column(node, self.relation, self.context)
-        self._refuse_aggregate_clauses(node)
+        self.refuse_aggregate_clauses(node)
         args = list(node.expressions)
         if name in ("FLOOR", "CEIL", "CEILING") and len(args) == 2 and isinstance(args[1], exp.Var):
             name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
@@ -313,7 +338,8 @@ class ExpressionBinder:
             near = nearest(name, (*aggregate_names(), *scalar_names(), *known)) or "SHOW FUNCTIONS lists what there is"
             raise SqlError(Diagnostic(found.code, found.message, found.span, near)) from None
 
-    def _refuse_aggregate_clauses(self, node: FunctionCall) -> None:
+    def refuse_aggregate_clauses(self, node: FunctionCall) -> None:
+        """Raises SqlError `not-an-aggregate` if a call has a clause that only aggregate functions take."""
         for clause, present in (
             ("DISTINCT", node.distinct),
             ("FILTER", node.filter),
@@ -327,6 +353,7 @@ class ExpressionBinder:
 
     def _over(self, node: exp.Window) -> Expr:
         from everfold.sql.binder.over import WindowBinder
+        from everfold.sql.binder.over_functions import NEIGHBORS, SHARES, bind_neighbor, bind_share
 
         context, call = self.context, node.this
         if self.overs is None:
@@ -339,18 +366,26 @@ class ExpressionBinder:
             )
         assert isinstance(call, FunctionCall)
         function = called(call, context)
+        if function is None and call.name in SHARES and not context.streaming:
+            return bind_share(node, call, self._inside_over(), self.overs, context)
         entry = over_function(call.name) if function is None else None
         if function is not None and function.aggregate:
             return self._python_over(node, call, function)
-        if entry is None or (entry.forward and context.streaming):
+        inside = self._inside_over()
+        if function is None and call.name in NEIGHBORS:
+            return bind_neighbor(node, call, inside, self.overs, context)
+        if entry is None:
             raise self._no_function_of_windows(call)
-        inside = ExpressionBinder(
-            self.relation, context, self.clause, calls=self.calls, subqueries=self.subqueries, window=self.window
-        )
         window, parts = WindowBinder(context, self.overs, inside.bind).window(node, entry)
         order = tuple(key.expression for key in window.order) if entry.of_order else ()
         made = bind_call(call, entry, inside.bind, inside.condition, context, order)
         return self.overs.reference(window, made, parts)
+
+    def _inside_over(self) -> ExpressionBinder:
+        """What binds the parts of a call over a window."""
+        return ExpressionBinder(
+            self.relation, self.context, self.clause, calls=self.calls, subqueries=self.subqueries, window=self.window
+        )
 
     def _python_over(self, node: exp.Window, call: FunctionCall, function: UserFunction) -> Expr:
         """An aggregate function of the user's over a window: of a query that is only judged."""
@@ -366,14 +401,15 @@ class ExpressionBinder:
         return self.overs.reference(window, made, parts)
 
     def _no_function_of_windows(self, call: FunctionCall) -> SqlError:
+        from everfold.sql.binder.over_functions import not_in_this_mode
+
         context, name = self.context, call.name
         if called(call, context) is not None:
             return context.unsupported(
                 "over-function", f"`{name}`, a function in Python, does not run over windows yet", call
             )
         if name in OVER_FUNCTIONS:
-            mode = "in a stream: rows behind the current one are not there yet" if context.streaming else "yet"
-            return context.unsupported("over-function", f"`{name}` is not supported {mode}", call)
+            return not_in_this_mode(name, call, context)
         near = nearest(name, (*aggregate_names(), *names_of_windows()))
         return context.error("over-function", f"`{name}` is no aggregate function, and OVER takes one", call, near)
 

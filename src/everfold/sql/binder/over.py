@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
+from itertools import count
+from math import ceil, floor
 
 from sqlglot import exp
 
@@ -17,16 +21,18 @@ from everfold.errors import SqlError, nearest_or_all
 from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Expr, InputRef, Literal, transform
 from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind, time_attribute
-from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.context import Context
 from everfold.sql.binder.legacy_windows import part_of_window
 from everfold.sql.binder.literals import bind_literal
 from everfold.sql.binder.topn import can_be_ranked, for_first_rows
-from everfold.types import IntegerType, IntervalType, NumericType, TemporalType, TimestampType, article
+from everfold.types import DecimalType, FloatingType, IntegerType, IntervalType, NumericType, TemporalType, article
 
 _FAR = 1 << 20
 """Where references to calls stand until it is known what is before them: no relation has so many columns."""
 _TO_HERE = Frame(rows=False, first=None, last=0)
 _ALL = Frame(rows=False, first=None, last=None)
+_EXACT_DIGITS = 18
+"""So many digits of a DECIMAL fit into 64 bits, in which distances are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +215,9 @@ class WindowBinder:
     def __init__(self, context: Context, overs: Overs, bind: Callable[[exp.Expression], Expr]) -> None:
         self._context, self._overs, self._bind = context, overs, bind
 
-    def window(self, node: exp.Window, entry: Aggregate) -> tuple[OverWindow, exp.Window]:
-        """What a call of a function is computed over, and the node that says in which order."""
+    def window(self, node: exp.Window, entry: Aggregate, name: str | None = None) -> tuple[OverWindow, exp.Window]:
+        """What a call of a function, which is written by that name, is computed over, and the node that says in which order."""
+        name = name or entry.name
         parts = self._parts(node, ())
         keys = tuple(dict.fromkeys(map(self._bind, parts.args.get("partition_by") or ())))
         order = tuple(self._sort_key(each) for each in _ordered(parts))
@@ -222,8 +229,8 @@ class WindowBinder:
                 "write OVER (PARTITION BY … ORDER BY …)",
             )
         if entry.over_only and not order:
-            raise self._context.error("over-without-order", f"`{entry.name}` needs an ORDER BY in its window", node)
-        return OverWindow(keys, order, self._frame(parts, order, entry)), parts
+            raise self._context.error("over-without-order", f"`{name}` needs an ORDER BY in its window", node)
+        return OverWindow(keys, order, self._frame(parts, order, entry, name)), parts
 
     def _parts(self, node: exp.Window, seen: tuple[str, ...]) -> exp.Window:
         """The node with what the named window has that it refers to."""
@@ -258,11 +265,11 @@ class WindowBinder:
 
     # --- frames -------------------------------------------------------------------------------------------------------
 
-    def _frame(self, node: exp.Window, order: Sequence[SortKey], entry: Aggregate) -> Frame:
+    def _frame(self, node: exp.Window, order: Sequence[SortKey], entry: Aggregate, name: str) -> Frame:
         spec = node.args.get("spec")
         if entry.over_only:
             if spec is not None:
-                what = f"`{entry.name}` takes no frame: it always is about all rows before"
+                what = f"`{name}` takes no frame: it always is about all rows before"
                 raise self._context.error("over-frame", what, spec, "leave ROWS or RANGE out")
             if entry.forward:
                 return Frame(rows=True, first=0, last=None)
@@ -271,13 +278,17 @@ class WindowBinder:
         if spec is None:
             return _TO_HERE if order else _ALL
         rows = spec.args["kind"] == "ROWS"
-        first = self._bound(spec, "start", rows, order)
-        last = self._bound(spec, "end", rows, order)
+        bounds = [self._bound(spec, end, rows, order) for end in ("start", "end")]
+        scale = 0 if rows else _scale(order, bounds)
+        first = None if bounds[0] is None else ceil(bounds[0] * 10**scale)
+        last = None if bounds[1] is None else floor(bounds[1] * 10**scale)
         if spec.args["start"] == "UNBOUNDED" and spec.args["start_side"] == "FOLLOWING":
             raise self._context.error("over-frame", "a frame cannot begin at UNBOUNDED FOLLOWING", spec)
         if spec.args["end"] == "UNBOUNDED" and spec.args["end_side"] == "PRECEDING":
             raise self._context.error("over-frame", "a frame cannot end at UNBOUNDED PRECEDING", spec)
-        if first is not None and last is not None and first > last:
+        sides = [spec.args[f"{end}_side"] if spec.args[end] != "CURRENT ROW" else "" for end in ("start", "end")]
+        crossed = sides in (["", "PRECEDING"], ["FOLLOWING", ""], ["FOLLOWING", "PRECEDING"])
+        if crossed or (self._context.streaming and first is not None and last is not None and first > last):
             raise self._context.error(
                 "over-frame", "the frame ends before it begins", spec, "put the earlier bound first"
             )
@@ -290,13 +301,13 @@ class WindowBinder:
             )
         if self._context.streaming and first is not None and first > 0:
             raise self._context.unsupported("over-upper-bound", "a frame begins before its row in a stream", spec)
-        return Frame(rows=rows, first=first, last=last)
+        return Frame(rows=rows, first=first, last=last, scale=scale)
 
-    def _bound(self, spec: exp.WindowSpec, name: str, rows: bool, order: Sequence[SortKey]) -> int | None:
+    def _bound(self, spec: exp.WindowSpec, name: str, rows: bool, order: Sequence[SortKey]) -> Fraction | None:
         """A bound relative to the row; negative before it."""
         context, value = self._context, spec.args[name]
         if value == "CURRENT ROW":
-            return 0
+            return Fraction(0)
         if value == "UNBOUNDED":
             return None
         negative = isinstance(value, exp.Neg)
@@ -310,7 +321,7 @@ class WindowBinder:
             return sign * self._count(literal, value)
         return sign * self._distance(literal, value, order)
 
-    def _count(self, literal: Literal, node: exp.Expression) -> int:
+    def _count(self, literal: Literal, node: exp.Expression) -> Fraction:
         if not isinstance(literal.type, IntegerType) or not isinstance(literal.value, int):
             raise self._context.error(
                 "over-bound",
@@ -320,9 +331,9 @@ class WindowBinder:
             )
         if literal.value < 0:
             raise self._context.error("over-bound", "the bound of a frame must not be negative", node)
-        return literal.value
+        return Fraction(literal.value)
 
-    def _distance(self, literal: Literal, node: exp.Expression, order: Sequence[SortKey]) -> int:
+    def _distance(self, literal: Literal, node: exp.Expression, order: Sequence[SortKey]) -> Fraction:
         context = self._context
         if len(order) != 1:
             raise context.error("over-bound", "RANGE with a distance needs one column in ORDER BY", node)
@@ -335,18 +346,31 @@ class WindowBinder:
                     node,
                     "write RANGE BETWEEN INTERVAL '10' SECOND PRECEDING AND CURRENT ROW, or ROWS for a count",
                 )
-            if literal.type.months or not isinstance(of, TimestampType):
-                raise context.unsupported(
-                    "over-bound", "RANGE takes distances of days to milliseconds over a TIMESTAMP", node
-                )
-        elif not (
-            isinstance(of, NumericType) and isinstance(of, IntegerType) and isinstance(literal.type, IntegerType)
-        ):
+            if literal.type.months:
+                raise context.unsupported("over-bound", "RANGE takes distances of days to milliseconds", node)
+        elif not (isinstance(of, NumericType) and isinstance(literal.type, NumericType)):
             raise context.unsupported("over-bound", f"RANGE with a distance over {article(of)} is not supported", node)
-        assert isinstance(literal.value, int)
-        if literal.value < 0:
+        elif isinstance(of, DecimalType) and of.precision > _EXACT_DIGITS:
+            message = f"RANGE with a distance takes a DECIMAL of {_EXACT_DIGITS} digits at most, and this is {of.sql}"
+            raise context.unsupported("over-bound", message, node, "CAST the column in ORDER BY")
+        assert isinstance(literal.value, int | float | Decimal)
+        distance = Fraction(Decimal(repr(literal.value)) if isinstance(literal.value, float) else literal.value)
+        if distance < 0 and context.streaming:
             raise context.error("over-bound", "the bound of a frame must not be negative", node)
-        return literal.value
+        return distance
+
+
+def _scale(order: Sequence[SortKey], bounds: Sequence[Fraction | None]) -> int:
+    """Decimal places in which the distances of a frame are counted: those of the order key, or as many as the distances have if it is a FLOAT or DOUBLE."""
+    distances = [each for each in bounds if each]
+    if not distances:
+        return 0
+    of = order[0].expression.type
+    if isinstance(of, DecimalType):
+        return of.scale
+    if not isinstance(of, FloatingType):
+        return 0
+    return next(places for places in count() if all((each * 10**places).denominator == 1 for each in distances))
 
 
 def _ordered(node: exp.Window) -> list[exp.Ordered]:

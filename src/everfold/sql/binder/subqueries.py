@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sqlglot import exp
 
+from everfold.aggregates.registry import Signature
+from everfold.errors import Span
 from everfold.plan.expressions import Expr, InputRef
-from everfold.plan.nodes import GroupAggregate, Join, JoinKind, Limit, Plan, Project, Values
+from everfold.plan.nodes import AggCall, GroupAggregate, Join, JoinKind, Limit, Plan, Project, Values
 from everfold.sql.binder.bounded import beside_stream, check_bounded
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.literals import truth
+from everfold.sql.binder.names import aggregate_named
 from everfold.sql.binder.scope import Relation
 
 
 class Subqueries:
-    """The scalar subqueries of a clause: each is a column behind the `width` columns of the relation."""
+    """The subqueries of a clause that have one row: their columns are behind the `width` columns of the relation."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -28,11 +33,7 @@ class Subqueries:
                 node,
                 "write it as a join",
             )
-        plan = subquery_plan(node, relation, context)
-        if len(plan.schema) != 1:
-            raise context.error(
-                "wrong-arguments", f"a subquery used as a value has one column, not {len(plan.schema)}", node
-            )
+        plan = _one_column(node, relation, context)
         if not _one_row(plan):
             raise context.unsupported(
                 "scalar-subquery",
@@ -40,19 +41,56 @@ class Subqueries:
                 node,
                 "aggregate it, as in (SELECT MAX(x) FROM t)",
             )
+        (column,) = self._columns(plan, context.span(node))
+        return column
+
+    def bind_values(self, node: exp.Expression, relation: Relation, context: Context) -> SubqueryValues:
+        """What a comparison with all values of a subquery needs to know of them."""
+        plan, span = _one_column(node, relation, context), context.span(node)
+        value = InputRef(type=plan.schema[0].type, position=0, name=plan.schema[0].name)
+        calls = []
+        for name, args in (("MIN", (value,)), ("MAX", (value,)), ("COUNT", ()), ("COUNT", (value,))):
+            entry = aggregate_named(name)
+            assert entry is not None
+            result = entry.result_type(Signature(tuple(each.type for each in args)))
+            if result is None:
+                raise context.error("wrong-arguments", f"values of type {value.type.sql} have no order", node)
+            calls.append(AggCall(function=name, args=args, type=result, span=span))
+        return SubqueryValues(*self._columns(GroupAggregate(input=plan, keys=(), calls=tuple(calls), span=span), span))
+
+    def _columns(self, plan: Plan, span: Span | None) -> list[InputRef]:
+        """The columns of a subquery of one row, behind those of the relation and of the subqueries before it."""
         if plan not in self.plans:
             self.plans.append(plan)
-        return InputRef(
-            type=plan.schema[0].type.as_nullable(),
-            position=self.width + self.plans.index(plan),
-            span=context.span(node),
-        )
+        before = self.plans[: self.plans.index(plan)]
+        first = self.width + sum(len(each.schema) for each in before)
+        return [
+            InputRef(type=of.type.as_nullable(), position=first + at, span=span) for at, of in enumerate(plan.schema)
+        ]
 
     def joined(self, plan: Plan) -> Plan:
         """The relation's plan with a column for each subquery."""
         for each in self.plans:
             plan = Join(left=plan, right=each, kind=JoinKind.LEFT, condition=truth(True))
         return plan
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueryValues:
+    """The least and the greatest value of a subquery, how many rows it has, and how many of them are not NULL."""
+
+    least: Expr
+    greatest: Expr
+    rows: Expr
+    known: Expr
+
+
+def _one_column(node: exp.Expression, relation: Relation, context: Context) -> Plan:
+    plan = subquery_plan(node, relation, context)
+    if len(plan.schema) != 1:
+        message = f"a subquery used as a value has one column, not {len(plan.schema)}"
+        raise context.error("wrong-arguments", message, node)
+    return plan
 
 
 def subquery_plan(node: exp.Expression, relation: Relation, context: Context) -> Plan:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from everfold.errors import nearest_or_all
+from everfold.errors import SqlError, nearest_or_all
 from everfold.plan.expressions import Expr, InputRef, conjuncts, inputs_of, references, substitute
 from everfold.plan.nodes import (
     Filter,
@@ -143,27 +143,30 @@ def window_of(kind: str, given: Mapping[str, exp.Expression], context: Context) 
                 )
             return Tumble(size_ms=sizes["SIZE"], offset_ms=offset)
         case "HOP":
-            _multiple(kind, "SLIDE", sizes, given["SIZE"], context)
             return Hop(slide_ms=sizes["SLIDE"], size_ms=sizes["SIZE"], offset_ms=offset)
         case "CUMULATE":
-            _multiple(kind, "STEP", sizes, given["SIZE"], context)
+            if sizes["SIZE"] % sizes["STEP"]:
+                message, help_ = _not_a_multiple(kind, "step", sizes["SIZE"], sizes["STEP"])
+                raise context.error("window-size", message, given["SIZE"], help_)
             return Cumulate(step_ms=sizes["STEP"], size_ms=sizes["SIZE"], offset_ms=offset)
         case _:
             return Session(gap_ms=sizes["GAP"])
 
 
-def _multiple(kind: str, role: str, sizes: dict[str, int], node: exp.Expression, context: Context) -> None:
-    part, size = sizes[role], sizes["SIZE"]
-    if size % part:
-        help_ = None
-        if part > size and part % size == 0:
-            help_ = f"{kind} takes the {role.lower()} first, then the size"
-        raise context.error(
-            "window-size",
-            f"the size of {kind} must be a multiple of its {role.lower()}: {size} ms against {part} ms",
-            node,
-            help_,
-        )
+def check_size(source: WindowTableFunction, context: Context) -> None:
+    """Refuses, as Flink does, to aggregate a stream over a HOP whose size is not a multiple of its slide. A group window and a batch may have one."""
+    window = source.window
+    if context.streaming and isinstance(window, Hop) and not window.is_whole_slides:
+        message, help_ = _not_a_multiple("HOP", "slide", window.size_ms, window.slide_ms)
+        help_ = help_ or "write GROUP BY HOP(ts, slide, size), which takes any size"
+        raise SqlError.of("window-size", message, source.span, help_)
+
+
+def _not_a_multiple(kind: str, role: str, size: int, part: int) -> tuple[str, str | None]:
+    """What to say of a window whose size is not a multiple of its slide or step, and what to do."""
+    message = f"the size of {kind} must be a multiple of its {role}: {size} ms against {part} ms"
+    swapped = part > size and part % size == 0
+    return message, f"{kind} takes the {role} first, then the size" if swapped else None
 
 
 def _milliseconds(kind: str, role: str, value: exp.Expression, context: Context) -> int:

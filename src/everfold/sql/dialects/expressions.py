@@ -26,6 +26,14 @@ class _Operand(NamedTuple):
     place: dict[str, int]
 
 
+def _join_all(infix: Infix, operands: list[_Operand]) -> exp.Expression:
+    """All operands of AND or OR as one tree, which is balanced where they are many."""
+    while len(operands) > LONG_CHAIN:
+        pairs = [operands[at : at + 2] for at in range(0, len(operands), 2)]
+        operands = [_joined(infix, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return reduce(partial(_joined, infix), operands).node
+
+
 def _joined(infix: Infix, left: _Operand, right: _Operand) -> _Operand:
     joined = infix.node(this=left.node, expression=right.node)
     joined.meta.update(left.place, end=right.place["end"])
@@ -60,10 +68,8 @@ class Expressions(Calls):
             elif (infix := INFIX.get(key)) and infix.power >= power:
                 self.at += 1
                 if infix.power == COMPARE and self.key() in ("ANY", "SOME", "ALL") and self.key(1) == "(":
-                    self.at += 1
-                    raise self.refused(
-                        "unsupported-clause", f"a comparison with {self.keys[self.at - 1]} (…)", self.at - 1
-                    )
+                    left = self._quantified(infix, left, first)
+                    continue
                 left = self.node(infix.node, first, this=left, expression=self.binary(infix.power + 1))
             else:
                 predicate = {"IS": self._is, "OVERLAPS": self._overlaps}.get(key, self._range)
@@ -78,10 +84,25 @@ class Expressions(Calls):
         while self.accept(key):
             at = self.at
             operands += self._operands(infix, self.binary(infix.power + 1), at)
-        while len(operands) > LONG_CHAIN:
-            pairs = [operands[at : at + 2] for at in range(0, len(operands), 2)]
-            operands = [_joined(infix, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        return reduce(partial(_joined, infix), operands).node
+        return _join_all(infix, operands)
+
+    def _quantified(self, infix: Infix, left: exp.Expression, first: int) -> exp.Expression:
+        """A comparison with ANY, SOME or ALL of a query's or a list's values. Those of a list become comparisons with each; `= ANY` is IN, `<> ALL` NOT IN."""
+        every = self.take().text.upper() == "ALL"
+        if (infix.node is exp.NEQ and every) or (infix.node is exp.EQ and not every):
+            return self._negated(every, self._in(left, first), first)
+        at = self.at
+        self.expect("(")
+        if self.starts_query():
+            query = self.query()
+            self.expect(")")
+            values = self.node(exp.All if every else exp.Any, at, this=self.node(exp.Subquery, at, this=query))
+            return self.node(infix.node, first, this=left, expression=values)
+        listed = self.listed(self.expression)
+        self.expect(")")
+        place = self.place(exp.Var(), first).meta
+        found = [self.node(infix.node, first, this=left.copy(), expression=each) for each in listed]
+        return _join_all(CHAINS["AND" if every else "OR"], [_Operand(each, place) for each in found])
 
     def _operands(self, infix: Infix, node: exp.Expression, first: int) -> list[_Operand]:
         place = self.place(exp.Var(), first).meta

@@ -120,6 +120,8 @@ def _operator(node: exp.Expression, negation: str = "") -> tuple[int, str] | Non
             query = node.args.get("query")
             values = f"({render(query.this)})" if query is not None else f"({_list(node.expressions)})"
             return RANGE, f"{_text(node.this, RANGE)} {negation}IN {values}"
+        case exp.Any() | exp.All():
+            return SIGN, f"{'ANY' if isinstance(node, exp.Any) else 'ALL'} ({render(node.this.this)})"
         case exp.Like() | exp.SimilarTo():
             word = "LIKE" if isinstance(node, exp.Like) else "SIMILAR TO"
             return RANGE, f"{_text(node.this, RANGE)} {negation}{word} {_text(node.expression, RANGE + 1)}"

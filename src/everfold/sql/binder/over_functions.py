@@ -1,0 +1,134 @@
+"""Functions of windows that are made of other calls or of a look at another row: CUME_DIST, PERCENT_RANK, NTILE, LAG, LEAD.
+
+The first three are fractions of counts over frames of the same window, and need whole partitions: a batch only. LAG with a negative offset is LEAD and the
+other way round. Source: flink 2.3 through `tests/cases/over/shares.case.yaml` and `neighbors.case.yaml`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from everfold.errors import UnsupportedFeature
+from everfold.plan.expressions import Expr, InputRef, Literal
+from everfold.plan.nodes import ROW_COUNT, AggCall, Frame
+from everfold.sql.binder.aggregate_calls import bind_call, constant_of
+from everfold.sql.binder.context import Context
+from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.sql.binder.names import over_function
+from everfold.sql.binder.over import Overs, WindowBinder
+from everfold.sql.dialects.nodes import FunctionCall
+from everfold.sql.functions import build
+from everfold.sql.functions.casts import cast
+from everfold.types import BIGINT, DOUBLE, DataType, NumericType, StringType, TemporalType
+
+SHARES = ("CUME_DIST", "PERCENT_RANK", "NTILE")
+NEIGHBORS = ("LAG", "LEAD")
+_COUNT = AggCall(function="COUNT", args=(), type=ROW_COUNT)
+
+
+def not_in_this_mode(name: str, call: exp.Expression, context: Context) -> UnsupportedFeature:
+    """The error that a function of windows is not supported here."""
+    mode = "in a stream: rows after the current one are not there yet" if context.streaming else "yet"
+    return context.unsupported("over-function", f"`{name}` is not supported {mode}", call)
+
+
+# --- shares of a partition --------------------------------------------------------------------------------------------
+
+
+def bind_share(node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: Overs, context: Context) -> Expr:
+    """CUME_DIST(), PERCENT_RANK() or NTILE(n) over a window of a batch."""
+    entry, name = over_function("ROW_NUMBER"), call.name
+    assert entry is not None
+    given = list(call.expressions)
+    if len(given) != (name == "NTILE"):
+        wanted = "the number of buckets" if name == "NTILE" else "no argument"
+        raise context.error("wrong-arguments", f"`{name}` takes {wanted}", call)
+    inside.refuse_aggregate_clauses(call)
+    window, parts = WindowBinder(context, overs, inside.bind).window(node, entry, name)
+
+    def count(*, rows: bool = False, first: int | None = None, last: int | None = None) -> Expr:
+        frame = Frame(rows=rows, first=first, last=last)
+        return overs.reference(replace(window, frame=frame), replace(_COUNT, span=context.span(call)), parts)
+
+    total = count()
+    if name == "CUME_DIST":
+        return _divide(cast(count(last=0), _DOUBLE), total)
+    if name == "PERCENT_RANK":
+        before = build("-", (total, count(first=0)))
+        share = _divide(cast(before, _DOUBLE), build("-", (total, _whole(1))))
+        return build("CASE", (build("=", (total, _whole(1))), Literal(type=_DOUBLE, value=0.0), share))
+    buckets = inside.bind(given[0])
+    if not isinstance(buckets, Literal) or not isinstance(buckets.value, int) or buckets.value < 1:
+        raise context.error("wrong-arguments", "the number of buckets of `NTILE` must be a positive constant", given[0])
+    return _bucket(build("-", (count(rows=True, last=0), _whole(1))), total, buckets.value)
+
+
+def _bucket(place: Expr, total: Expr, buckets: int) -> Expr:
+    """In which of `buckets` a row lies, from 1 on, that stands at `place`, from 0 on, of `total`: the first buckets have a row more."""
+    size, larger = _divide(total, _whole(buckets)), build("MOD", (total, _whole(buckets)))
+    in_larger = _divide(place, build("+", (size, _whole(1))))
+    # A size of 0 has larger buckets only; the divisor must not be 0 all the same.
+    divisor = build("CASE", (build("=", (size, _whole(0))), _whole(1), size))
+    in_smaller = _divide(build("-", (place, larger)), divisor)
+    is_larger = build("<", (place, build("*", (larger, build("+", (size, _whole(1)))))))
+    return build("+", (build("CASE", (is_larger, in_larger, in_smaller)), _whole(1)))
+
+
+_DOUBLE = DOUBLE.as_nullable(False)
+
+
+def _whole(value: int) -> Literal:
+    return Literal(type=BIGINT.as_nullable(False), value=value)
+
+
+def _divide(by: Expr, divisor: Expr) -> Expr:
+    return build("/", (by, divisor))
+
+
+# --- other rows -------------------------------------------------------------------------------------------------------
+
+
+def bind_neighbor(
+    node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: Overs, context: Context
+) -> InputRef:
+    """LAG or LEAD over a window."""
+    name, given = call.name, list(call.expressions)
+    varying = False
+    if len(given) > 1:
+        known, offset = constant_of(inside.bind(given[1]))
+        if known and isinstance(offset, int) and offset < 0:
+            name = "LEAD" if name == "LAG" else "LAG"
+            positive = exp.Literal(this=str(-offset), is_string=False)
+            positive.meta.update(given[1].meta)
+            given[1] = positive
+        varying = not known and not context.streaming
+    entry = over_function(name)
+    assert entry is not None
+    if entry.forward and context.streaming:
+        raise not_in_this_mode(call.name, call, context)
+    made = FunctionCall(**{**call.args, "this": name, "expressions": given})
+    made.meta.update(call.meta)
+
+    def bind(each: exp.Expression) -> Expr:
+        bound = inside.bind(each)
+        if len(given) > 2 and each is made.expressions[2]:
+            return _coerce(bound, inside.bind(given[0]).type)
+        return bound
+
+    window, parts = WindowBinder(context, overs, inside.bind).window(node, entry, call.name)
+    if varying:
+        window = replace(window, frame=Frame(rows=True, first=None, last=0))
+    found = bind_call(made, entry, bind, inside.condition, context, varying=varying)
+    return overs.reference(window, found, parts)
+
+
+def _coerce(default: Expr, of: DataType) -> Expr:
+    """A default as Flink makes it of the type of the values: numbers of each other, texts of all that has a text."""
+    numbers = isinstance(default.type, NumericType) and isinstance(of, NumericType)
+    plain = (NumericType, StringType, TemporalType)
+    texts = isinstance(default.type, plain) and isinstance(of, plain)
+    if numbers or (texts and StringType in (type(default.type), type(of))):
+        return cast(default, of.as_nullable(default.type.nullable), default.span)
+    return default
