@@ -39,6 +39,8 @@ class Comparison:
 
 def compare(question: Question, mode: Mode, answer: FlinkAnswer, engine: Engine) -> Comparison:
     """Ask everfold and compare."""
+    if answer.timed_out:
+        return Comparison("Flink is too slow", answer.reason)
     outcome = run(question.to_case(mode, answer), engine, mode)
     kind = _kind(outcome.message, answered=not answer.errors)
     if kind in ("agreed", "refused by both"):

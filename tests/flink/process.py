@@ -32,7 +32,7 @@ _SERVICES = {
     "org.apache.flink.core.execution.PipelineExecutorFactory": "Answers$Cluster",
 }
 _WORKERS = 2
-_SECONDS_PER_QUESTION = 60
+_SECONDS_PER_QUESTION = 120
 _JVM_FLAGS = (
     "-Xmx2g",
     "-XX:+UseSerialGC",
@@ -51,6 +51,11 @@ class FlinkAnswer:
     types: tuple[str, ...] = ()
     changes: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
     errors: tuple[str, ...] = ()
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether Flink had no answer in time: the machine is overloaded, or the query does not end."""
+        return any(error.startswith("TimeoutException: no answer within") for error in self.errors)
 
     @property
     def reason(self) -> str:

@@ -58,6 +58,8 @@ def test_both_answer_alike(
     record_property("flink", f"on purpose: {found.purpose.title}" if found.purpose else found.kind)
     if found.sound:
         return
+    if found.kind == "Flink is too slow":
+        pytest.fail(found.message, pytrace=False)
     small = shrink(flink, ours, asked, mode, found.kind)
     answer = ask_flink(flink, small, mode).result()
     message = compare(small, mode, answer, ours).message
