@@ -13,7 +13,7 @@ BEGIN = mkdir -p $(@D) && touch $@.begun
 END = $(if $(PYTEST_ARGS),,mv $@.begun $@)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-cases test-spark test-servers test-kills test-properties bench docs lock clean
+.PHONY: help setup demo test test-all test-cases test-spark test-servers test-kills test-properties test-flink bench docs lock clean
 
 help: # list the recipes
 	@awk -F ':.*# ' '/^[a-z-]+:.*# / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -33,7 +33,7 @@ test: $(READY) # check everything that takes minutes: style, types, layers, ever
 	@$(BIN)/everfold check-setup --quiet
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: test test-cases test-spark test-servers test-kills test-properties # check everything, hours: `make test` and the parts below that have not passed yet; -k goes on behind one that fails
+test-all: test test-cases test-spark test-servers test-kills test-properties test-flink # check everything, hours: `make test` and the parts below that have not passed yet; -k goes on behind one that fails
 
 test-cases: $(CASES:tests/%=$(PASSED)/%) # a part of test-all: every case on Spark, folder by folder
 
@@ -45,16 +45,28 @@ test-kills: $(PASSED)/kills # a part of test-all: processes that are killed, dis
 
 test-properties: $(PASSED)/properties # a part of test-all: many random queries
 
+# What test-flink asks: COUNT questions of a SEED, of the engine memory or spark. Another seed asks other questions.
+SEED ?= 1
+COUNT ?= 500
+ENGINE ?= memory
+FLINK := $(PASSED)/flink-$(SEED)-$(COUNT)-$(ENGINE)
+
+test-flink: $(FLINK) # a part of test-all: random queries that Flink answers too; SEED=2 COUNT=100 ENGINE=spark ask others
+
 $(PASSED)/cases/%: $(FILES) | $(READY)
 	@$(BEGIN)
 	@$(PYTEST) --everfold-engine=spark tests/cases/$* $(PYTEST_ARGS)
 	@$(END)
 
-NOWHERE_ELSE := --ignore=tests/cases --ignore=tests/faults --ignore=tests/property
+NOWHERE_ELSE := --ignore=tests/cases --ignore=tests/faults --ignore=tests/property --ignore=tests/flink
 $(PASSED)/spark: SLOW := -m "slow and not (kafka or postgres)" $(NOWHERE_ELSE)
 $(PASSED)/servers: SLOW := -m "slow and (kafka or postgres)" $(NOWHERE_ELSE)
 $(PASSED)/kills: SLOW := -m slow tests/faults
 $(PASSED)/properties: SLOW := -m slow tests/property
+$(FLINK): SLOW := -m slow tests/flink
+$(FLINK): export FLINK_SEED := $(SEED)
+$(FLINK): export FLINK_COUNT := $(COUNT)
+$(FLINK): export FLINK_ENGINE := $(ENGINE)
 
 $(PASSED)/%: $(FILES) | $(READY)
 	@$(BEGIN)

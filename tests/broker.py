@@ -6,9 +6,6 @@ up in about three seconds and needs nothing but Java.
 
 from __future__ import annotations
 
-import fcntl
-import importlib.util
-import os
 import shutil
 import signal
 import subprocess
@@ -16,7 +13,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple, Self, cast
@@ -26,6 +22,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import Message as ConsumedMessage
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from maven import fetch_jars, java_program
 from servers import end_server, free_ports, port_is_open, watchdog
 
 KAFKA_VERSION = "4.1.0"
@@ -326,62 +323,6 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
 # -- jars -------------------------------------------------------------------------------------------------------------
 
 
-def java_program() -> str:
-    """The `java` to run: JAVA_HOME's, else the one on the PATH."""
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if found is None:
-        raise RuntimeError("the Kafka broker needs Java 17: install a JDK or set JAVA_HOME")
-    return found
-
-
 def kafka_jars() -> Path:
     """The folder with the broker's jars, fetched at the first call on a machine."""
-    jars = cache_home() / f"kafka-{KAFKA_VERSION}"
-    if not jars.is_dir():
-        with _locked(jars.with_name(f"{jars.name}.lock")):
-            if not jars.is_dir():
-                _fetch_jars(jars)
-    return jars
-
-
-def cache_home() -> Path:
-    """Where downloads are kept between runs: `$EVERFOLD_CACHE`, else `~/.cache/everfold`."""
-    configured = os.environ.get("EVERFOLD_CACHE")
-    return Path(configured) if configured else Path.home() / ".cache" / "everfold"
-
-
-def _fetch_jars(target: Path) -> None:
-    """Fetch into a folder beside the target, so that the target is either absent or whole."""
-    staging = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=target.parent))
-    command = [java_program(), "-jar", str(_ivy_jar()), "-cache", str(staging / "ivy"), "-confs", "default"]
-    command += ["-dependency", "org.apache.kafka", "kafka_2.13", KAFKA_VERSION]
-    try:
-        done = subprocess.run(
-            [*command, "-retrieve", str(staging / "jars" / "[artifact]-[revision](-[classifier]).[ext]")],
-            check=False,  # the error shows what Ivy printed
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"cannot fetch Kafka {KAFKA_VERSION}:\n{done.stdout[-2000:]}")
-        (staging / "jars").rename(target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _ivy_jar() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    assert spec, "PySpark is a dependency"
-    assert spec.origin, "PySpark is a package with a file"
-    return next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock file: of several test processes only one fetches."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return fetch_jars(f"kafka-{KAFKA_VERSION}", [("org.apache.kafka", "kafka_2.13", KAFKA_VERSION)])

@@ -17,7 +17,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "2")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what needs Spark or Kafka by where it lies or what it asks for, and puts it last.
+    """Marks what needs Spark, Kafka or Flink by where it lies or what it asks for, and puts it last.
 
     Of several workers (`-n 2 --dist loadgroup`) one runs all of that, in one session and through one broker, the others the rest;
     where case files run on Spark, each worker has a session for those that it gets.
@@ -29,6 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         if "kafka_broker" in getattr(item, "fixturenames", ()):
             item.add_marker("kafka")
+        if "flink" in getattr(item, "fixturenames", ()):
+            item.add_marker("flink")
+            item.add_marker(pytest.mark.xdist_group("flink"))
         if "postgres_server" in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
         if any(item.get_closest_marker(name) is not None for name in ("spark", "kafka")):
@@ -37,4 +40,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _needs_java(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) is not None for name in ("spark", "kafka", "slow"))
+    return any(item.get_closest_marker(name) is not None for name in ("spark", "kafka", "flink", "slow"))

@@ -1,0 +1,121 @@
+"""Differences from Flink that are on purpose: each is a row of docs/differences.md, by the text of its first cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flink.process import FlinkAnswer
+from flink.questions import Question
+
+from everfold.testing.casefile import Mode
+
+ORDERED = r"(LISTAGG|FIRST_VALUE|LAST_VALUE|ARRAY_AGG|JSON_ARRAYAGG)\("
+"""Aggregates that depend on the order of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is known when two answers differ."""
+
+    question: Question
+    mode: Mode
+    flink: FlinkAnswer
+    message: str
+
+    def has(self, pattern: str) -> bool:
+        """Whether the query matches."""
+        return re.search(pattern, self.question.sql) is not None
+
+    def flink_says(self, words: str) -> bool:
+        """Whether one of Flink's errors has these words."""
+        return any(words in error for error in self.flink.errors)
+
+    @property
+    def differs(self) -> bool:
+        """Whether both answer, with different rows."""
+        return not self.flink.errors and not self.message.startswith(("error[", "internal error", "types", "columns"))
+
+    @property
+    def answered_by_everfold_only(self) -> bool:
+        """Whether Flink refuses or fails, and everfold answers."""
+        return bool(self.flink.errors) and self.message.startswith("an error was expected")
+
+
+@dataclass(frozen=True, slots=True)
+class OnPurpose:
+    """A row of docs/differences.md, and which differences it explains."""
+
+    title: str
+    explains: Callable[[Difference], bool]
+
+
+ON_PURPOSE = (
+    OnPurpose("`SUM(FLOAT)`", lambda it: it.differs and "FLOAT" in it.flink.types and it.has(r"SUM\(")),
+    OnPurpose(
+        "variances and deviations of integers",
+        lambda it: it.differs and it.has(r"(VAR_POP|STDDEV_SAMP)\(") and bool({"INT", "BIGINT"} & set(it.flink.types)),
+    ),
+    OnPurpose(
+        "`RANK`, `DENSE_RANK` of rows of one time in a stream",
+        lambda it: it.differs and it.mode == "stream" and it.has(r"RANK\(\) OVER \([^()]*ORDER BY at_\)"),
+    ),
+    OnPurpose(
+        "Top-N from a number above 1, over rows that change",
+        lambda it: it.differs and it.has(r"rn BETWEEN 2") and any(table.changing for table in it.question.tables),
+    ),
+    OnPurpose(
+        "`LISTAGG` and other functions of order in `GROUP BY HOP(…)`",
+        lambda it: it.differs and it.has(r"GROUP BY HOP\(") and it.has(ORDERED),
+    ),
+    OnPurpose(
+        "`FIRST_VALUE`, `LAST_VALUE`, `JSON_ARRAYAGG` in HOP, CUMULATE and SESSION windows; `SUM(DISTINCT …)` in HOP",
+        lambda it: it.answered_by_everfold_only and it.has(r"FROM (HOP|CUMULATE|SESSION)\(") and it.flink_says("merge"),
+    ),
+    OnPurpose(
+        "several different `OVER` windows in one query on a stream",
+        lambda it: it.answered_by_everfold_only and it.mode == "stream" and it.flink_says("OVER windows"),
+    ),
+    OnPurpose(
+        "`SESSION` in batch",
+        lambda it: it.answered_by_everfold_only and it.mode == "batch" and it.has(r"FROM SESSION\("),
+    ),
+)
+
+
+NOT_ASKED = frozenset(
+    (
+        "Top-N by `PROCTIME() DESC`",
+        "`-0.0` and `0.0` as a key of GROUP BY",
+        "`LAG(x, n, default)` with a default that is NOT NULL",
+        "`LISTAGG(DISTINCT …)` in a window",
+        "`LPAD`, `RPAD` with characters beyond U+FFFF (emoji)",
+        "`MIN`, `MAX` of FLOAT and DOUBLE with `NaN`",
+        "`OVER (w ROWS …)`, where `w` has no frame",
+        "`OVER` a `RANGE` of some length by processing time, at the end of bounded input",
+        "`OVER` a `RANGE` of some length, late rows",
+        "`SELECT DISTINCT` over rows that are only inserted",
+        "`SUM(DECIMAL)` that overflows 38 digits on the way",
+        "`SUM`, `AVG` of DOUBLE after a `NaN` or an infinity was taken back",
+        "`TO_TIMESTAMP('2020-02-30 00:00:00')`",
+        "`TUMBLE((SELECT … UNION ALL SELECT …), …)`: a UNION ALL written inside a window function",
+        "`WHERE` over an upsert table",
+        "`YEAR`, `EXTRACT`, `FLOOR(… TO YEAR)`, `CAST(… AS DATE)` of a TIMESTAMP before 1970 that is no full day",
+        "`canal-json`: rows of one record that changed in different columns",
+        "a SESSION whose first or last row is taken back",
+        "a `NaN` result that stays `NaN`",
+        "a value of `upsert-kafka` that cannot be read, with `ignore-parse-errors`",
+        "a value taken back from `FIRST_VALUE`, `LISTAGG`, `ARRAY_AGG` and the like before it came",
+        "changes of one key within a micro-batch",
+        "day windows over TIMESTAMP_LTZ in a zone like `Asia/Shanghai`, when the watermark moves row by row",
+        "event time after a restart",
+    )
+)
+"""Rows of the table "Answers that differ" that no question can show: the generator makes none, or only final tables are compared."""
+
+
+def on_purpose(question: Question, mode: Mode, flink: FlinkAnswer, message: str) -> OnPurpose | None:
+    """Return why the answers differ, if that is on purpose."""
+    difference = Difference(question, mode, flink, message)
+    return next((each for each in ON_PURPOSE if each.explains(difference)), None)

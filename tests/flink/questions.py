@@ -1,0 +1,156 @@
+"""Questions: a query with its tables and rows. Flink is asked one way, everfold by a case file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from flink.process import FlinkAnswer
+from flink.tree import Node
+
+from everfold.testing.casefile import Case, ExpectedError, Mode, loads
+from everfold.testing.compare import net, reading_order
+from everfold.testing.pipetable import PipeRow, PipeTable, aligned, shown
+
+Row = tuple[str | None, ...]
+DOUBLE_TOLERANCE, FLOAT_TOLERANCE = 1e-9, 1e-5
+"""Sums of floating point numbers depend on their order in the last digits; FLOAT has about seven digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table and its rows; each row begins with its row kind. Rows with the same identity belong together: they are changes of one row."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[Row, ...]
+    constraint: str = ""
+    identity: int = 1
+
+    @property
+    def changing(self) -> bool:
+        """Whether there are other rows than inserts."""
+        return any(row[0] != "+I" for row in self.rows)
+
+    @property
+    def upsert(self) -> bool:
+        """Whether an update replaces the row with its key."""
+        return "PRIMARY KEY" in self.constraint and all(row[0] != "-U" for row in self.rows)
+
+    @property
+    def ddl(self) -> str:
+        """CREATE TABLE without options."""
+        columns = [f"`{name}` {type}" for name, type in self.columns]
+        return f"CREATE TABLE {self.name} ({', '.join([*columns, *([self.constraint] if self.constraint else [])])})"
+
+    def keep(self, names: Sequence[str]) -> Table:
+        """The table with these columns only."""
+        places = [at for at, (name, _) in enumerate(self.columns) if name in names]
+        rows = tuple((row[0], *(row[at + 1] for at in places)) for row in self.rows)
+        identity = [self.columns[at][0] for at in places].index(self.columns[self.identity - 1][0]) + 1
+        return replace(self, columns=tuple(self.columns[at] for at in places), rows=rows, identity=identity)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query over tables, in the modes in which its answer is determined. watermark: `row` moves it after each row."""
+
+    name: str
+    query: Node
+    tables: tuple[Table, ...]
+    modes: tuple[Mode, ...]
+    watermark: Literal["row", "end"] = "end"
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sql(self) -> str:
+        return self.query.sql
+
+    def to_flink(self, mode: Mode) -> dict[str, Any]:
+        """Arguments for Flink."""
+        tables = [
+            {
+                "name": table.name,
+                "ddl": table.ddl,
+                "changing": table.changing,
+                "upsert": table.upsert,
+                "columns": [name for name, _ in table.columns],
+                "rows": table.rows,
+            }
+            for table in self.tables
+        ]
+        return {
+            "mode": mode,
+            "query": self.sql,
+            "tables": tables,
+            "options": self.options,
+            "watermark": self.watermark,
+        }
+
+    def to_case(self, mode: Mode, answer: FlinkAnswer) -> Case:
+        """The case that expects Flink's answer, or any error where Flink has none."""
+        (case,) = loads(self.to_text(mode, answer)).cases
+        (step,) = case.steps
+        if answer.errors:
+            return replace(case, steps=(replace(step, expect=None, error=ExpectedError()),))
+        # The rows themselves: a cell of a text may not hold every string.
+        expect = PipeTable(answer.names, tuple(PipeRow(row) for row in net(answer.changes).elements()))
+        return replace(case, steps=(replace(step, expect=expect, changelog=False),))
+
+    def to_text(self, mode: Mode, answer: FlinkAnswer) -> str:
+        """The question and Flink's answer as a case file."""
+        lines = ["tables: |", *(f"  {table.ddl};" for table in self.tables), "rows:"]
+        for table in self.tables:
+            names = [name for name, _ in table.columns]
+            rows = [[shown(cell) for cell in row] for row in table.rows]
+            if table.changing:
+                cells = [["op", *names], *rows]
+            else:
+                cells = [names, *(row[1:] for row in rows)]
+            lines += [f"  {table.name}: |", *(f"    {line}" for line in aligned(cells))]
+        if self.options:
+            lines += ["options:", *(f"  {name}: {value}" for name, value in self.options.items())]
+        lines += [f"modes: [{mode}]", f"tolerance: {_tolerance(answer)}", "cases:", f"  - name: {self.name}"]
+        if self.watermark == "row":
+            lines.append("    batches: row")
+        lines += ["    sql: |", *(f"      {line}" for line in self.sql.splitlines())]
+        return "\n".join([*lines, *(f"    {line}" for line in _expected(answer))]) + "\n"
+
+    def smaller(self) -> Iterator[Question]:
+        """Questions with a smaller query, and then with fewer rows or columns."""
+        for at, table in enumerate(self.tables):
+            identities = list(dict.fromkeys(row[table.identity] for row in table.rows))
+            for size in sorted({max(1, len(identities) // part) for part in (2, 4, 100)}, reverse=True):
+                for start in range(0, len(identities), size):
+                    gone = identities[start : start + size]
+                    rows = tuple(row for row in table.rows if row[table.identity] not in gone)
+                    yield self._with(at, replace(table, rows=rows))
+        yield from (replace(self, query=query) for query in self.query.smaller())
+        if self.options:
+            yield replace(self, options={})
+
+    def without_unused_columns(self) -> Question:
+        """The question whose tables have no columns that neither query nor constraint names."""
+        words = set(re.findall(r"\w+", " ".join([self.sql, *(table.constraint for table in self.tables)])))
+        made = self
+        for at, table in enumerate(self.tables):
+            kept = {name for name, _ in table.columns if name in words} | {table.columns[table.identity - 1][0]}
+            made = made._with(at, table.keep(sorted(kept)))
+        return made
+
+    def _with(self, at: int, table: Table) -> Question:
+        return replace(self, tables=(*self.tables[:at], table, *self.tables[at + 1 :]))
+
+
+def _tolerance(answer: FlinkAnswer) -> float:
+    return FLOAT_TOLERANCE if "FLOAT" in answer.types else DOUBLE_TOLERANCE
+
+
+def _expected(answer: FlinkAnswer) -> list[str]:
+    if answer.errors:
+        return ["error: {}", *(f"# Flink: {line}" for line in answer.reason.splitlines())]
+    rows = sorted(net(answer.changes).elements(), key=reading_order)
+    cells = [list(answer.names), *([shown(cell) for cell in row] for row in rows)]
+    return [f"expect: |  # {', '.join(answer.types)}", *(f"  {line}" for line in aligned(cells))]
