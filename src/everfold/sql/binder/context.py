@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlglot import exp
 
@@ -16,10 +16,13 @@ from everfold.sql.settings import Settings
 if TYPE_CHECKING:
     from everfold.sql.binder.scope import Relation
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where a query is bound. `ctes` are the relations of WITH in reach, `views` the views whose queries are being bound.
+    """Where a query is bound. `ctes` are the relations of WITH in reach, `views` the views whose queries are being bound,
+    `bound` what has been made of those that are bound, for the whole statement.
 
     `as_batch`: bind for batch, whatever the session's mode is. `state_ttl_ms`: what STATE_TTL says for the SELECT, None without it.
     """
@@ -30,6 +33,7 @@ class Context:
     ctes: Mapping[str, Relation] = field(default_factory=dict)
     views: tuple[str, ...] = ()
     outer: tuple[Relation, ...] = ()
+    bound: dict[tuple[str, bool, bool], Any] = field(default_factory=dict)
     as_batch: bool = False
     state_ttl_ms: int | None = None
 
@@ -68,6 +72,14 @@ class Context:
     ) -> UnsupportedFeature:
         """Something at a node that everfold does not do."""
         return UnsupportedFeature(Diagnostic(code, message, self.span(node), help))
+
+    def of_view(self, name: str, bind: Callable[[], T], *, upserts: bool = False) -> T:
+        """What a view's query is, bound once however often a statement uses the view."""
+        key = (name, self.streaming, upserts)
+        if key not in self.bound:
+            self.bound[key] = bind()
+        found: T = self.bound[key]
+        return found
 
     def refuse(self, error: SqlError) -> None:
         """Raises what no stream can run; in a script that is judged and not run it is only noted."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import Plan, Project, Scan, Table, TableColumn, time_attribute
+from everfold.plan.size import cells
 from everfold.sql.binder.context import Context, Problems, named_list
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.queries import bind_body, check_typed
@@ -253,6 +255,7 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
     context = Context.at(statement.span, catalog)
     plan = _view_query(statement, context)
     check_typed(plan, statement.query, context)
+    catalog.work.add(cells(plan), statement.span)
     names = plan.schema.names
     if statement.columns is not None:
         if len(statement.columns) != len(names):
@@ -264,7 +267,7 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
                 )
             )
         names = statement.columns
-    doubles = [each for at, each in enumerate(names) if each in names[:at]]
+    doubles = [each for each, count in Counter(names).items() if count > 1]
     if doubles:
         raise SqlError(
             Diagnostic(
