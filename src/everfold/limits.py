@@ -16,6 +16,12 @@ MAX_STATEMENTS = 5_000
 """Statements of a script."""
 MAX_DIALECTS = 100
 """How often a script changes its dialect."""
+MAX_COLUMNS = 2_000
+"""Columns of a table or of a result, and what GROUP BY, ORDER BY or WINDOW of a query list."""
+MAX_SETS = 1_000
+"""Sets of keys of a GROUP BY: GROUPING SETS, ROLLUP and CUBE make as many rows of each."""
+MAX_VIEWS = 64
+"""Views that are made of each other. Binding recurses so deep."""
 MAX_HEIGHT = 200
 """Nodes of a plan between the result and a table. What walks over plans recurses so deep."""
 MAX_NODES = 2_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from everfold.errors import Span
-from everfold.limits import MAX_CELLS, MAX_HEIGHT, MAX_NODES, too_complex
+from everfold.limits import MAX_CELLS, MAX_COLUMNS, MAX_HEIGHT, MAX_NODES, too_complex
 from everfold.plan.expressions import Expr, walk
 from everfold.plan.nodes import (
     Filter,
@@ -48,6 +48,7 @@ def own_cells(node: Plan) -> int:
 
 def check_size(plan: Plan, span: Span | None = None) -> None:
     """Refuses a plan that no engine could run: SqlError `too-complex`."""
+    check_columns(len(plan.schema), "a result", span)
     if height(plan) > MAX_HEIGHT:
         raise too_complex(
             f"its query has {height(plan)} steps one above the other",
@@ -61,6 +62,17 @@ def check_size(plan: Plan, span: Span | None = None) -> None:
             MAX_NODES,
             span,
             "write what a view finds into a table, and read that",
+        )
+
+
+def check_columns(count: int, what: str, span: Span | None = None) -> None:
+    """Refuses more columns, or things that are listed as columns are, than anything should have: SqlError `too-complex`."""
+    if count > MAX_COLUMNS:
+        raise too_complex(
+            f"{what} has {count:,} columns",
+            MAX_COLUMNS,
+            span,
+            "put columns that belong together into a ROW, an ARRAY or a MAP",
         )
 
 

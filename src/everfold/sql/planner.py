@@ -129,6 +129,14 @@ class Session:
 
     def execute(self, statement: Statement) -> Action:
         """What one statement comes to."""
+        try:
+            return self._execute(statement)
+        except (
+            RecursionError
+        ):  # the caller stood near the limit already, or the limits of `everfold.limits` let too much through
+            raise SqlError.of("too-complex", "the statement is nested too deeply", statement.span) from None
+
+    def _execute(self, statement: Statement) -> Action:
         match statement:
             case SetOption() | ResetOption():
                 return self._option(statement)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature
+from everfold.limits import MAX_VIEWS, too_complex
 from everfold.sql.catalog import Catalog
 from everfold.sql.settings import Settings
 
@@ -72,6 +73,12 @@ class Context:
     ) -> UnsupportedFeature:
         """Something at a node that everfold does not do."""
         return UnsupportedFeature(Diagnostic(code, message, self.span(node), help))
+
+    def check_views(self, node: exp.Expression | None) -> None:
+        """Refuses one more view inside of too many others: SqlError `too-complex`."""
+        if len(self.views) == MAX_VIEWS:
+            what = f"more views are made of each other, down from `{self.views[0]}`"
+            raise too_complex(what, MAX_VIEWS, self.span(node))
 
     def of_view(self, name: str, bind: Callable[[], T], *, upserts: bool = False) -> T:
         """What a view's query is, bound once however often a statement uses the view."""

@@ -120,6 +120,7 @@ def view_plan(view: CatalogView, context: Context, node: exp.Expression | None) 
     """What a view's query is now, under the view's column names."""
     if view.name in context.views:
         raise context.error("recursive-view", f"the view `{view.name}` is made of itself", node)
+    context.check_views(node)
     return context.of_view(view.name, lambda: _bound_view(view, context, node))
 
 

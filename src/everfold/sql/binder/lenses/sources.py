@@ -134,6 +134,7 @@ def _structure(options: Mapping[str, str]) -> str | None:
 def _named_query(entry: CatalogView, query: TopicQuery, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
     from everfold.sql.binder.lenses.queries import bind_topic_query
 
+    context.check_views(node.source)
     inside = replace(Context.at(entry.span, context.catalog), views=(*context.views, entry.name), bound=context.bound)
     found = context.of_view(entry.name, lambda: bind_topic_query(query, inside))
     check_size(found.plan, context.span(node.source))
