@@ -20,6 +20,8 @@ MAX_COLUMNS = 2_000
 """Columns of a table or of a result, and what GROUP BY, ORDER BY or WINDOW of a query list."""
 MAX_SETS = 1_000
 """Sets of keys of a GROUP BY: GROUPING SETS, ROLLUP and CUBE make as many rows of each."""
+MAX_FINDINGS = 50
+"""Mistakes in a statement that are reported together."""
 MAX_VIEWS = 64
 """Views that are made of each other. Binding recurses so deep."""
 MAX_HEIGHT = 200

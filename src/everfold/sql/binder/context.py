@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature
-from everfold.limits import MAX_VIEWS, too_complex
+from everfold.limits import MAX_FINDINGS, MAX_VIEWS, too_complex
 from everfold.sql.catalog import Catalog
 from everfold.sql.settings import Settings
 
@@ -130,6 +130,8 @@ class Problems:
         for found in error.diagnostics:
             if found not in self._found:
                 self._found.append(found)
+        if len(self._found) >= MAX_FINDINGS:
+            self.check()
 
     def __len__(self) -> int:
         return len(self._found)
