@@ -9,16 +9,19 @@ A bug is an `assert`, never one of these.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Self
 
-from everfold.secrets import HIDDEN, secret_values, without_secrets
+from everfold.secrets import shown_part, without_quoted_secrets
 
 EXIT_FAILED = 1
 """Exit code of a job that failed at run time."""
 EXIT_WRONG_USE = 2
 """Exit code of a command, a script or an option that is wrong: nothing has been started."""
+
+LONGEST_LINE = 400
+"""Characters of a line of the script that are shown of a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Span:
     start: int
     end: int
     source: str = "<sql>"
-    text: str = ""
+    text: str = field(default="", repr=False)
 
     @property
     def line(self) -> int:
@@ -51,7 +54,7 @@ class Span:
 class Diagnostic:
     """One finding: a permanent code, a sentence, the place it speaks of, what else is known about it, and one piece of help.
 
-    What is shown of it holds no values of secret options.
+    It holds no values of secret options, whoever shows it: they are taken out of its texts when it is made.
     """
 
     code: str
@@ -60,9 +63,16 @@ class Diagnostic:
     help: str | None = None
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        script, at = ("", 0) if self.span is None else (self.span.text, self.span.start)
+        object.__setattr__(self, "message", without_quoted_secrets(self.message, script, at))
+        object.__setattr__(self, "notes", tuple(without_quoted_secrets(note, script, at) for note in self.notes))
+        if self.help is not None:
+            object.__setattr__(self, "help", without_quoted_secrets(self.help, script, at))
+
     def render(self) -> str:
         """The finding as text, with the line it points at."""
-        lines = [f"error[{self.code}]: {self._said}"]
+        lines = [f"error[{self.code}]: {self.message}"]
         if self.span is not None and self.span.text:
             lines += self._excerpt(self.span)
         lines += [f"  = note: {note}" for note in self.notes]
@@ -70,25 +80,27 @@ class Diagnostic:
             lines.append("  = help: " + self.help.replace("\n", "\n          "))
         return "\n".join(lines)
 
-    @property
-    def _said(self) -> str:
-        """The message, should it quote the script, without the script's secrets."""
-        said = self.message
-        for value in secret_values(self.span.text if self.span is not None else ""):
-            said = said.replace(value["text"], f"'{HIDDEN}'")
-        return said
-
     @staticmethod
     def _excerpt(span: Span) -> list[str]:
         number, column = span.line, span.column
-        line = without_secrets(span.text).split("\n")[number - 1]
-        width = max(1, min(span.end - span.start, len(line) - column + 1))
+        start = span.start - (column - 1)
+        end = span.text.find("\n", span.start)
+        end = len(span.text) if end < 0 else end
+        before = after = ""
+        if end - start > LONGEST_LINE:
+            first = max(start, span.start - LONGEST_LINE // 2)
+            last = min(end, first + LONGEST_LINE)
+            before, after = "…" * (first > start), "…" * (last < end)
+            start, end = first, last
+        line = before + shown_part(span.text, start, end) + after
+        indent = span.start - start + len(before)
+        width = max(1, min(span.end - span.start, len(line) - len(after) - indent))
         gutter = " " * len(str(number))
         return [
             f"{gutter}--> {span.source}:{number}:{column}",
             f"{gutter} |",
             f"{number} | {line}",
-            f"{gutter} | {' ' * (column - 1)}{'^' * width}",
+            f"{gutter} | {' ' * indent}{'^' * width}",
         ]
 
     def to_json(self) -> dict[str, object]:
@@ -99,7 +111,7 @@ class Diagnostic:
         notes = {"notes": list(self.notes)} if self.notes else {}
         return {
             "code": self.code,
-            "message": self._said,
+            "message": self.message,
             **place,
             **notes,
             **({"help": self.help} if self.help else {}),

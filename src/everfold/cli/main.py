@@ -473,21 +473,21 @@ def _say(error: EverfoldError) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    from everfold.secrets import without_secrets
+    from everfold.secrets import without_secrets_in_log
 
-    return without_secrets(next(iter(str(error).splitlines()), "no message"))[:200]
+    return without_secrets_in_log(next(iter(str(error).splitlines()), "no message"))[:200]
 
 
 def _keep(error: Exception) -> str:
     """Writes a trace down, and says where."""
-    from everfold.secrets import command_line, without_secrets
+    from everfold.secrets import command_line, without_secrets_in_log
 
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "errors.log", "a", encoding="utf-8") as log:
             log.write(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {command_line(sys.argv)}\n")
-            log.writelines(map(without_secrets, traceback.format_exception(error)))
+            log.writelines(map(without_secrets_in_log, traceback.format_exception(error)))
     except OSError:
         return "could not be written down"
     return str(folder / "errors.log")

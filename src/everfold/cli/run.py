@@ -23,7 +23,7 @@ from everfold.jobs.change import OnChange
 from everfold.jobs.going_back import Consent, Moved
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import Collect, Sink
-from everfold.secrets import without_secrets
+from everfold.secrets import without_secrets, without_secrets_in_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -415,7 +415,9 @@ def pairs(values: Sequence[str], option: str) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise UsageError.of(
-                "wrong-option-value", f"`{option} {text}` has no `=`", help=f"write {option} name=value"
+                "wrong-option-value",
+                f"`{option} {without_secrets_in_log(text)}` has no `=`",
+                help=f"write {option} name=value",
             )
         found[key.strip()] = value
     return found

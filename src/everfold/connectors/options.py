@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from everfold.errors import Diagnostic, SqlError, nearest
 from everfold.plan.nodes import Table
+from everfold.secrets import shown_value
 from everfold.sql.settings import parse_duration
 
 _MEMORY = re.compile(r"(\d+)\s*([a-z]*)")
@@ -176,7 +177,7 @@ class OptionSet:
             try:
                 values[name] = option.parse(text)
             except ValueError as wrong:
-                value = "" if option.secret else f" is `{_shown(text)}`, but"
+                value = "" if option.secret else f" is `{_shown(shown_value(name, text))}`, but"
                 message = f"table `{table.name}`: option `{name}`{value or ':'} {wrong}"
                 found.append(Diagnostic("wrong-option-value", message, spans.get(name)))
                 continue

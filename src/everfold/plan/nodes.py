@@ -5,10 +5,10 @@ Nodes are frozen and equal when their meaning is equal. Facts (schema, boundedne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeAlias, TypeGuard, assert_never
+from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar, assert_never
 
 from everfold.errors import Span, SqlError
 from everfold.plan.changelog import ChangelogMode
@@ -17,12 +17,37 @@ from everfold.plan.windows import Session, Window
 from everfold.types import BIGINT, INT, TIMESTAMP3, DataType, Field, Schema, TimestampType
 from everfold.udf.function import PythonFunction
 
+N = TypeVar("N", bound="PlanNode")
+T = TypeVar("T")
+
+
+class Fact(Generic[N, T]):
+    """A property that follows from a node and what is below it, computed once: a node may be asked often, and stand in several places."""
+
+    def __init__(self, compute: Callable[[N], T]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type[N], name: str) -> None:
+        self.name = name
+
+    def __get__(self, node: N, owner: type[N] | None = None) -> T:
+        return node.remember(self.name, self.compute)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanNode:
     """What all nodes have: their place in the text."""
 
     span: Span | None = field(default=None, compare=False, repr=False)
+    _facts: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def remember(self: N, what: str, compute: Callable[[N], T]) -> T:
+        """What is computed of the node, once."""
+        if what not in self._facts:
+            self._facts[what] = compute(self)
+        found: T = self._facts[what]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +104,7 @@ class Scan(PlanNode):
 
     table: Table
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.table.schema
 
@@ -92,7 +117,7 @@ class WatermarkAssigner(PlanNode):
     column: int
     watermark: Expr
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         fields = list(self.input.schema.fields)
         of = fields[self.column]
@@ -112,7 +137,7 @@ class ChangelogNormalize(PlanNode):
     keys: tuple[int, ...]
     ttl_ms: int = field(default=0, compare=False)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -128,7 +153,7 @@ class Project(PlanNode):
     def __post_init__(self) -> None:
         assert len(self.expressions) == len(self.names)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         below = self.input.schema
         return Schema(
@@ -153,7 +178,7 @@ class Filter(PlanNode):
     input: Plan
     condition: Expr
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -164,7 +189,7 @@ class Union(PlanNode):
 
     inputs: tuple[Plan, ...]
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         first, *others = (each.schema for each in self.inputs)
         return Schema(
@@ -182,7 +207,7 @@ class Values(PlanNode):
     rows: tuple[tuple[Expr, ...], ...]
     fields: tuple[Field, ...]
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return Schema(self.fields)
 
@@ -200,7 +225,7 @@ class Unnest(PlanNode):
     outer: bool = False
     ordinality: bool = False
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return Schema((*self.input.schema.fields, *self.fields))
 
@@ -231,7 +256,7 @@ class WindowTableFunction(PlanNode):
     def __post_init__(self) -> None:
         assert not self.partition_keys or isinstance(self.window, Session)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         of = self.input.schema[self.time_column]
         return Schema((*self.input.schema.fields, *window_fields(of.type, self.time)))
@@ -290,7 +315,7 @@ class WindowAggregate(PlanNode):
     zone: str | None = None
     lateness_ms: int | None = None
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         below = self.input.schema
         of = below[self.time_column]
@@ -329,7 +354,7 @@ class GroupAggregate(PlanNode):
     window: InWindow | None = None
     ttl_ms: int = field(default=0, compare=False)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return Schema(
             (
@@ -354,7 +379,7 @@ class WindowEmit(PlanNode):
     early_ms: int | None
     late_ms: int | None
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         fields = list(self.input.schema.fields)
         of = fields[self.time_column]
@@ -410,7 +435,7 @@ class OverAggregate(PlanNode):
     ttl_ms: int = field(default=0, compare=False)
     refused: SqlError | None = field(default=None, compare=False, repr=False)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return Schema(
             (
@@ -438,7 +463,7 @@ class Rank(PlanNode):
     window: InWindow | None = None
     ttl_ms: int = field(default=0, compare=False)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         number = Field(name="rank", type=ROW_COUNT)
         return Schema((*self.input.schema.fields, *([number] if self.numbered else [])))
@@ -459,7 +484,7 @@ class Sort(PlanNode):
     input: Plan
     keys: tuple[SortKey, ...]
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -472,7 +497,7 @@ class Limit(PlanNode):
     count: int | None
     offset: int = 0
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -502,7 +527,7 @@ class Join(PlanNode):
     kind: JoinKind
     condition: Expr | None
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         if self.kind in (JoinKind.SEMI, JoinKind.ANTI):
             return self.left.schema
@@ -533,7 +558,7 @@ class SetOperation(PlanNode):
     left: Plan
     right: Plan
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.left.schema
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from everfold import errors
 from everfold.errors import Diagnostic, EverfoldError, Span
+from everfold.secrets import shown_part
 
 _MARK = re.compile(r"everfold-error:([A-Za-z0-9+/=]+)")
 _FAMILIES = {
@@ -44,7 +45,7 @@ def _alone(span: Span | None) -> Span | None:
     if span is None:
         return None
     before = "\n" * (span.line - 1) + " " * (span.column - 1)
-    there = span.text[span.start : span.end]
+    there = shown_part(span.text, span.start, span.end)
     return Span(len(before), len(before) + len(there), span.source, before + there)
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature, nearest
-from everfold.secrets import is_secret
+from everfold.secrets import is_secret, shown_value
 
 Note = Callable[[str], None]
 """Takes a sentence that a user should see although nothing is wrong."""
@@ -281,13 +281,17 @@ def check_option(key: str, value: str, span: Span | None = None, value_span: Spa
     try:
         read = option.read(value)
     except ValueError as wrong:
-        shown = "" if is_secret(key) else f" `{value}`"
+        shown = "" if is_secret(key) else f" `{shown_value(key, value)}`"
         raise SqlError(
             Diagnostic("wrong-option-value", f"option `{key}` cannot be{shown}: {wrong}", value_span or span)
         ) from None
     if option.only is not None and read != option.only:
         raise UnsupportedFeature(
-            Diagnostic("unsupported-option", f"`{key}` = `{value}` is not supported: {option.why}", value_span or span)
+            Diagnostic(
+                "unsupported-option",
+                f"`{key}` = `{shown_value(key, value)}` is not supported: {option.why}",
+                value_span or span,
+            )
         )
     return None if option.meaning or option.only is not None else f"`{key}` has no effect: {option.why}"
 

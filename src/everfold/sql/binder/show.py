@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everfold.errors import Diagnostic, Span, SqlError
-from everfold.secrets import HIDDEN, is_secret
+from everfold.secrets import shown_value
 from everfold.sql.catalog import CATALOG, DATABASE, Catalog, CatalogTable, CatalogView, Column, Entry
 from everfold.sql.dialects.render import quoted_name
 from everfold.sql.settings import Settings
@@ -77,7 +77,7 @@ def function_names(catalog: Catalog, *, user: bool) -> tuple[str, ...]:
 
 def options(settings: Settings) -> tuple[tuple[str, str], ...]:
     """What SET alone shows."""
-    return tuple((key, HIDDEN if is_secret(key) else value) for key, value in sorted(settings.options.items()))
+    return tuple((key, shown_value(key, value)) for key, value in sorted(settings.options.items()))
 
 
 # --- SHOW CREATE ------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def _table(table: CatalogTable) -> str:
     if table.table.partition_keys:
         parts.append(f"PARTITIONED BY ({', '.join(map(quoted_name, table.table.partition_keys))})")
     if table.table.options:
-        shown = [f"  {_text(key)} = {_text(HIDDEN if is_secret(key) else value)}" for key, value in table.table.options]
+        shown = [f"  {_text(key)} = {_text(shown_value(key, value))}" for key, value in table.table.options]
         parts.append("WITH (\n" + ",\n".join(shown) + "\n)")
     return "\n".join(parts)
 

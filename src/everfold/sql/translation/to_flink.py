@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.nodes import Sink, Table, TableColumn
-from everfold.secrets import HIDDEN, is_secret, without_secrets
+from everfold.secrets import shown_value, without_secrets
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.lenses import bind_topic_query
 from everfold.sql.binder.lenses.functions import AGGREGATES, ON_TABLES, is_aggregated
@@ -132,7 +132,7 @@ class _Writer:
         if reading.table:
             lines.append(f"PRIMARY KEY ({quoted_name(KEY)}) NOT ENFORCED")
         options = {"connector": "topic", **({"topic": table.name} if name != table.name else {}), **dict(table.options)}
-        said = [f"'{key}' = '{HIDDEN if is_secret(key) else value}'" for key, value in options.items()]
+        said = [f"'{key}' = '{shown_value(key, value)}'" for key, value in options.items()]
         return f"CREATE TABLE {quoted_name(name)} (\n  {_lines(lines)}\n) WITH (\n  {_lines(said)}\n)"
 
     @staticmethod

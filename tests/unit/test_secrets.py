@@ -1,0 +1,237 @@
+"""One canary in every place where a secret may stand: it comes out nowhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from everfold.cli.main import everfold
+from everfold.errors import Diagnostic, EverfoldError, Span
+from everfold.secrets import (
+    HIDDEN,
+    command_line,
+    is_secret,
+    shown_value,
+    without_secrets,
+    without_secrets_in_log,
+)
+from everfold.sql.planner import Session, Show
+from everfold.sql.script import parse_script
+
+CANARY = "cAnary7301"
+TABLE = "CREATE TABLE t (a INT) WITH ('connector' = 'kafka', 'topic' = 'x', {});"
+
+SPELLINGS = [
+    # quoted, and quoted wrongly
+    "'properties.sasl.password' = 'cAnary7301'",
+    "'properties.sasl.password' = 'it''s cAnary7301'",
+    "'properties.sasl.password' = \"cAnary7301\"",
+    "'properties.sasl.password' = `cAnary7301`",
+    "'properties.sasl.password' = cAnary7301",
+    "'properties.sasl.password' = x-cAnary7301,cAnary7301)y",
+    "'properties.sasl.password' = 'cAnary7301",
+    "'properties.sasl.password' = cAnary7301'",
+    "'properties.sasl.password' = 'x'cAnary7301'",
+    "'properties.sasl.password = 'cAnary7301'",
+    "properties.sasl.password' = 'cAnary7301'",
+    "\"properties.sasl.password\" = 'cAnary7301'",
+    '"properties.sasl.password" = "cAnary7301"',
+    "`properties.sasl.password` = 'cAnary7301'",
+    "properties.sasl.password = cAnary7301",
+    "password = cAnary7301",
+    "PASSWORD=cAnary7301",
+    "password 'cAnary7301'",
+    "'password' = U&'cAnary7301'",
+    "'password' = E'cAnary7301'",
+    "'password' = 'x' 'cAnary7301'",
+    "'password' = 'x' || 'cAnary7301'",
+    "'password' = 7301cAnary7301",
+    "'password' = $$cAnary7301$$",
+    "'password' = cAnary7301;cAnary7301",
+    # another sign, or none, where `=` should be
+    "'password' : 'cAnary7301'",
+    "'password' => 'cAnary7301'",
+    "'password' == 'cAnary7301'",
+    "'password' , 'cAnary7301'",
+    "'password' 'cAnary7301'",
+    "'password' cAnary7301",
+    # comments
+    "'password' /* which? */ = /* this */ 'cAnary7301'",
+    "'a' = 'b' -- 'password' = 'cAnary7301'",
+    "'a' = 'b' -- password = cAnary7301",
+    "'a' = 'b' /* password: cAnary7301 */",
+    "/* password=cAnary7301 */ a",
+    "'a' = 'b' // secret=cAnary7301",
+    # over several lines
+    "'password'\n =\n 'cAnary7301'",
+    "'password' = 'first\ncAnary7301'",
+    # other names
+    "'properties.ssl.keystore.key' = '-----BEGIN PRIVATE KEY----- cAnary7301 -----END PRIVATE KEY-----'",
+    "'x' = '-----BEGIN RSA PRIVATE KEY-----\ncAnary7301\n-----END RSA PRIVATE KEY-----'",
+    "'properties.ssl.key.pem' = 'cAnary7301'",
+    "'properties.sasl.oauthbearer.client.credentials.client.secret' = 'cAnary7301'",
+    "'avro-confluent.basic-auth.user-info' = 'u:cAnary7301'",
+    "'properties.basic.auth.user.info' = 'u:cAnary7301'",
+    "'properties.sasl.jaas.config' = 'x required username=\"u\" password=\"cAnary7301\";'",
+    "'properties.other' = 'x required username=\"u\" password=\"cAnary7301\";'",
+    "'fs.s3a.access.key' = 'cAnary7301'",
+    "'fs.azure.account.key.x' = 'cAnary7301'",
+    # URLs
+    "'url' = 'jdbc:postgresql://u:cAnary7301@host/db'",
+    "'url' = 'jdbc:postgresql://host/db?user=u&password=cAnary7301'",
+    "'url' = 'postgresql://host/db?password=cAnary7301&sslmode=require'",
+    "'avro-confluent.url' = 'https://user:cAnary7301@host/'",
+    "'avro-confluent.url' = 'https://cAnary7301@host/'",
+    "'path' = 's3a://cAnary7301:cAnary7301@bucket/x'",
+    "'path' = s3a://cAnary7301:cAnary7301@bucket/x",
+    # filled in
+    "'password' = '${env:CANARY}'",
+    "'url' = 'jdbc:postgresql://u:${CANARY}@host/db'",
+    "'properties.ssl.keystore.key' = '${CANARY}'",
+]
+
+AROUND = [
+    TABLE,
+    "CREATE TABLE t (a INT) WITH ('connector' = 'jdbc', 'table-name' = 'x',\n {}\n);",
+    "CREATE TABLE t (a INT) WIHT ({});",
+    "CREATE TABLE t (a INT, oops) WITH ({}); SELECT * FROM t",
+    "CREATE TABLE t (a INT) WITH ({}) SELECT",
+    "CREATE TABLE t (a INT); SELECT * FROM t /*+ OPTIONS({}) */",
+    "CREATE TABLE t (a INT); SELECT nope FROM t /*+ OPTIONS({}) */;",
+    "SET {};",
+    "SET 'everfold.dialect' = 'lenses'; SET {};",
+    "SELECT nope -- {}\n;",
+    "SELECT nope /* {} */;",
+    "{}",
+]
+
+
+def _told(sql: str) -> str:
+    """All that a user can see of a script that may be wrong: statements' results, the error in every form, what the commands print."""
+    session = Session(variables={"CANARY": CANARY}, environment={"CANARY": CANARY})
+    told: list[str] = []
+    try:
+        for action in session.run(sql):
+            told.append(repr(action) if isinstance(action, Show) else repr(type(action)))
+        for kind in ("SHOW CREATE TABLE t", "DESCRIBE t", "SET", "EXPLAIN SELECT * FROM t"):
+            told += [repr(action) for action in session.run(kind)]
+    except EverfoldError as error:
+        told += [str(error), repr(error), repr(error.args), repr(error.diagnostics)]
+        told += [json.dumps(each.to_json()) + each.message + str(each.help) for each in error.diagnostics]
+    told.append(without_secrets(sql))
+    return "\n".join(told)
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_no_spelling_of_a_secret_comes_out(around: str) -> None:
+    seen = [spelling for spelling in SPELLINGS if CANARY in _told(around.format(spelling))]
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "FILE", "--var", f"CANARY={CANARY}"],
+        ["check", "FILE"],
+        ["check", "FILE", "--format", "json"],
+        ["check", "FILE", "--format", "github"],
+        ["run", "FILE", "--engine", "memory", "--var", f"CANARY={CANARY}"],
+        ["translate", "--from", "flink", "--to", "lenses", "FILE"],
+        ["translate", "--from", "lenses", "--to", "flink", "FILE"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:4]),
+)
+def test_no_command_prints_a_secret(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY", CANARY)
+    monkeypatch.setenv("EVERFOLD_CACHE", str(tmp_path / "cache"))
+    seen = []
+    for at, spelling in enumerate(SPELLINGS):
+        file = tmp_path / f"q{at}.sql"
+        file.write_text(f"{AROUND[at % len(AROUND)].format(spelling)}\nSELECT a, COUNT(*) FROM t GROUP BY a;")
+        result = CliRunner().invoke(everfold, [str(file) if each == "FILE" else each for each in arguments])
+        if CANARY in result.output + str(result.exception) + repr(result.exception):
+            seen.append(spelling)
+    assert seen == []
+    assert not any(CANARY in file.read_text() for file in tmp_path.glob("cache/**/*") if file.is_file())
+
+
+def test_show_create_keeps_what_is_no_secret() -> None:
+    session = Session(environment={"PW": CANARY})
+    list(session.run(TABLE.format("'url' = 'jdbc:postgresql://u:${env:PW}@host:5432/db?sslmode=require&password=x'")))
+    (shown,) = session.run("SHOW CREATE TABLE t")
+    assert isinstance(shown, Show)
+    assert "'url' = 'jdbc:postgresql://******@host:5432/db?sslmode=require&password=******'" in shown.rows[0][0]
+    assert "'topic' = 'x'" in shown.rows[0][0]
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [
+        ("properties.ssl.keystore.key", True),
+        ("properties.ssl.keystore.location", False),
+        ("properties.ssl.truststore.certificates", False),
+        ("properties.sasl.oauthbearer.client.credentials.client.secret", True),
+        ("key.format", False),
+        ("key.fields-prefix", False),
+        ("url", False),
+        ("username", False),
+        ("json.map-null-key.mode", False),
+        ("apiKey", True),
+    ],
+)
+def test_secret_names(key: str, secret: bool) -> None:
+    assert is_secret(key) is secret
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("topic", "orders", "orders"),
+        ("password", "x", HIDDEN),
+        (
+            "path",
+            "abfss://container@account.dfs.core.windows.net/x",
+            "abfss://container@account.dfs.core.windows.net/x",
+        ),
+        ("url", "https://u:p@h/x?a=b@c", "https://******@c"),
+        ("url", "jdbc:sqlserver://h;password=p w;x=y", "jdbc:sqlserver://h;password=******"),
+    ],
+)
+def test_shown_values(key: str, value: str, shown: str) -> None:
+    assert shown_value(key, value) == shown
+
+
+def test_what_is_not_secret_stays_where_it_is() -> None:
+    query = "SELECT token, password AS p FROM t WHERE t.token = u.token AND secret IS NULL AND a IN ('x', 'y')"
+    assert without_secrets(query) == query.replace("u.token", "*******")
+    script = TABLE.format("'password' = 'geheim', 'format' = 'json'")
+    assert without_secrets(script) == script.replace("geheim", "******")
+
+
+def test_logs() -> None:
+    assert (
+        without_secrets_in_log("connection failed: host=h password=cAnary7301")
+        == "connection failed: host=h password=**********"
+    )
+    assert CANARY not in without_secrets_in_log(f'org.apache.Thing: sasl.jaas.config = x required password="{CANARY}";')
+    assert CANARY not in command_line(
+        ["run", "--conf=spark.x.password=" + CANARY, "--var=a=" + CANARY, "--var", "b=" + CANARY]
+    )
+
+
+def test_a_message_is_told_without_secrets_by_whoever_made_it() -> None:
+    text = TABLE.format(f"'password' = '{CANARY}'")
+    found = Diagnostic("x", f"the text '{CANARY}' and {CANARY}", Span(0, 5, "<sql>", text), f"not {CANARY}", (CANARY,))
+    assert CANARY not in repr(found) + found.render() + json.dumps(found.to_json())
+
+
+def test_only_a_piece_of_a_long_line_is_shown() -> None:
+    text = "SELECT " + "a, " * 10_000 + "? FROM t"
+    with pytest.raises(EverfoldError) as caught:
+        parse_script(text)
+    lines = str(caught.value).splitlines()
+    assert max(map(len, lines)) < 500
+    assert lines[3][lines[4].index("^")] == "?"
