@@ -50,6 +50,6 @@ def refuse_batch(folder: Path) -> None:
     if JobFolder(folder).manifest() is not None:
         raise StateError.of(
             "streaming-job",
-            f"the job in `{folder}` is a streaming job: as a batch the query would write its whole result once more",
-            help="run it without --batch and without SET 'execution.runtime-mode' = 'batch', or give the batch a --state folder of its own",
+            f"the job in `{folder}` is a streaming job, and this query runs as a batch: it would write its whole result again",
+            help="run it as a stream, without --batch and 'execution.runtime-mode' = 'batch', or give the batch a --state folder of its own",
         )

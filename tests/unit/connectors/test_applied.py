@@ -65,6 +65,12 @@ def test_a_later_epoch_is_ahead_at_the_start_and_another_run_later_on() -> None:
         check_not_ahead("o", batch(-1), Applied(1, 0))
 
 
+def test_a_mark_of_the_first_version_is_read(sink: FileSink) -> None:
+    golden = Path(__file__).parents[2] / "golden" / "state" / "mark-v1.json"
+    (sink.root / f".everfold-{OWN}").write_bytes(golden.read_bytes())
+    assert sink.last_applied("job", "0_o") == Applied(2, 17, "0123456789abcdef0123456789abcdef")
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -105,6 +111,13 @@ def test_a_mark_does_not_go_back(sink: FileSink) -> None:
     assert path.read_bytes() == later
     sink._write_mark({**json.loads(later), "epoch": 1, "batch": 0})
     assert sink.last_applied("job", "0_o") == Applied(1, 0, "d")
+
+
+def test_a_batch_whose_record_is_gone_must_be_visible_as_a_whole(sink: FileSink) -> None:
+    (sink.root / f".part-{OWN}-1-4-00000-abc.json.inprogress").write_text("")
+    sink._check_published(OWN, batch(3))
+    with pytest.raises(StateError, match=r"lost-record.*batch 4 was being made visible, and its record in .* is gone"):
+        sink._check_published(OWN, batch(4))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"job": "job"}'])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.jobs.test_folder import opened, with_checkpoint
+from unit.jobs.test_folder import MORE, opened, with_checkpoint
 
 from everfold.errors import EverfoldError, StateError, UsageError
 from everfold.jobs.batch_log import BatchLog
@@ -433,3 +433,13 @@ def test_a_damaged_record_of_the_last_batch_is_named(tmp_path: Path, content: st
     opened(tmp_path, QUERY)
     (tmp_path / "last_batch.json").write_text(content)
     assert "last_batch.json` is damaged or missing" in damaged_start(tmp_path)
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_manifests_of_the_last_formats_are_read(tmp_path: Path, number: int) -> None:
+    golden = Path(__file__).parents[2] / "golden" / "state" / f"manifest-v{number}.json"
+    (tmp_path / "manifest.json").write_bytes(golden.read_bytes())
+    found = JobFolder(tmp_path).manifest()
+    assert found is not None
+    assert [(each.number, each.epoch, each.operators) for each in found.versions] == [(0, 0, ("w1",)), (1, 1, ("w1",))]
+    assert opened(tmp_path, MORE).format == 4
