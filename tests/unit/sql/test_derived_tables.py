@@ -41,7 +41,7 @@ def test_all_of_a_table_is_taken() -> None:
     assert found.table.primary_key == ("id",)
     assert found.table.partition_keys == ("name",)
     assert found.watermark is not None
-    assert found.watermark.text == "ts - INTERVAL '1' SECOND"
+    assert found.watermark.text == "`ts` - INTERVAL '1' SECOND"
     assert found.table.options == TOPIC
     assert found.comment is None
 
@@ -74,7 +74,7 @@ def test_what_is_excluded_or_overwritten() -> None:
     assert table("CREATE TABLE d LIKE base (EXCLUDING CONSTRAINTS)").table.primary_key == ()
     later = table("CREATE TABLE d (WATERMARK FOR ts AS ts) LIKE base (OVERWRITING WATERMARKS)")
     assert later.watermark is not None
-    assert later.watermark.text == "ts"
+    assert later.watermark.text == "`ts`"
     other = table("CREATE TABLE d PARTITIONED BY (id) LIKE base (EXCLUDING PARTITIONS)")
     assert other.table.partition_keys == ("id",)
 
@@ -119,7 +119,7 @@ def test_a_table_of_another_script() -> None:
         ("CREATE TABLE d (b) AS SELECT 1 AS a, 2 AS b", "column-count", "lists 1 columns"),
         ("CREATE TABLE d (b, c) AS SELECT 1 AS a, 2 AS b", "unknown-column", "no column `c`"),
         ("CREATE TABLE d (a AS 1) AS SELECT 1 AS a", "duplicate-column", "`a` is a column of the query"),
-        ("CREATE TABLE d (a BOOLEAN) AS SELECT 1 AS a", "wrong-cast", "BOOLEAN"),
+        ("CREATE TABLE d (a BOOLEAN) AS SELECT 1 AS a", "type-mismatch", "BOOLEAN"),
         ("SHOW TABLES FROM elsewhere", "unknown-database", "elsewhere"),
         ("SHOW COLUMNS FROM nothing", "unknown-table", "nothing"),
         ("SHOW TABLES LIKE base", "syntax", "the pattern"),
