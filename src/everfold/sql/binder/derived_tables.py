@@ -52,12 +52,13 @@ def complete_like(statement: CreateTable, catalog: Catalog) -> CreateTable:
             raise _conflict(like, what, feature, span)
         return not own
 
-    key = take("CONSTRAINTS", statement.key, source.key, "a primary key", statement.key and statement.key.span)
+    own_key = statement.key.span if statement.key else None
+    key = take("CONSTRAINTS", statement.key, source.key, "a primary key", own_key)
     partitions = take(
         "PARTITIONS", statement.partitioned_by, source.partitioned_by, "PARTITIONED BY", statement.name_span
     )
-    mark = statement.watermark and statement.watermark.span
-    watermark = take("WATERMARKS", statement.watermark, source.watermark, "a watermark", mark)
+    own_watermark = statement.watermark.span if statement.watermark else None
+    watermark = take("WATERMARKS", statement.watermark, source.watermark, "a watermark", own_watermark)
     options = {each.key: each for each in source.options} if strategies["OPTIONS"] != "EXCLUDING" else {}
     for each in statement.options:
         if each.key in options and strategies["OPTIONS"] == "INCLUDING":
