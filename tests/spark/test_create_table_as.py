@@ -44,5 +44,3 @@ def test_the_same_script_resumes_the_job(
     done = run()
     assert done.code == 0, done.err
     assert found() == [("a", 6), ("a", 8), ("b", 10)]
-    (manifest,) = (tmp_path / ".everfold").rglob("manifest.json")
-    assert "SELECT k, n * 2 AS twice" in manifest.read_text()
