@@ -18,6 +18,7 @@ from everfold.plan.expressions import Call, Expr, InputRef
 from everfold.plan.nodes import ChangelogNormalize, Plan, Project, Scan, Table, WatermarkAssigner, time_attribute
 from everfold.plan.size import Work
 from everfold.sql.settings import Note, Settings, check_option
+from everfold.sql.statements import CreateTable
 from everfold.sql.user_functions import UserFunctions
 from everfold.types import DataType, Field, Schema, TimestampType
 
@@ -62,6 +63,8 @@ class CatalogTable:
     primary_key_name: str | None = None
     comment: str | None = None
     temporary: bool = False
+    declared: CreateTable | None = field(default=None, compare=False, repr=False)
+    """The statement that declares it, for CREATE TABLE … LIKE; None for a table that code declares."""
 
     @classmethod
     def of(cls, table: Table, *, rowtime: Watermark | None = None, temporary: bool = False) -> CatalogTable:

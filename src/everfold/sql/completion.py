@@ -22,6 +22,7 @@ from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
 from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, QualifiedStar, WindowTvf
 from everfold.sql.statements import (
+    AsQuery,
     CreateTable,
     CreateView,
     Explain,
@@ -107,6 +108,8 @@ def complete(statements: Sequence[Statement], known: Iterable[str], functions: I
             case StatementSet(inserts=inserts):
                 for each in inserts:
                     run.query(each.query, {})
+            case CreateTable(as_query=AsQuery() as one):
+                run.query(one.query, {})
             case CreateView() as view:
                 wanted = run.of_views.get(view.name[-1], {})
                 if view.columns is not None:

@@ -5,7 +5,7 @@ What only concerns the catalog is done at once; what an engine has to do comes o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, assert_never
@@ -17,6 +17,7 @@ from everfold.plan.python_aggregates import check_streamed
 from everfold.plan.rewrites import rewrite, tables_read
 from everfold.plan.size import cells
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
+from everfold.sql.binder.derived_tables import complete_as, complete_like, insert_of
 from everfold.sql.binder.lenses import bind_topic, bind_topic_insert, check_in_time
 from everfold.sql.catalog import Catalog, Connected, local_name, unconnected
 from everfold.sql.dialects.lenses_nodes import TopicQuery
@@ -24,6 +25,7 @@ from everfold.sql.python_modules import load
 from everfold.sql.script import parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
 from everfold.sql.statements import (
+    AsQuery,
     CreateFunction,
     CreateTable,
     CreateTopic,
@@ -38,6 +40,7 @@ from everfold.sql.statements import (
     Query,
     ResetOption,
     SetOption,
+    ShowColumns,
     ShowCreate,
     ShowFunctions,
     ShowTables,
@@ -166,13 +169,18 @@ class Session:
                 entry = self.catalog.get(statement.name, statement.name_span)
                 return Show(columns=show.describe_columns(entry), rows=show.describe(entry))
             case ShowTables():
-                return Show(columns=("table name",), rows=tuple((entry.name,) for entry in self.catalog.entries()))
+                return self._names("table name", (entry.name for entry in self.catalog.entries()), statement)
             case ShowViews():
-                names = show.view_names(self.catalog)
-                return Show(columns=("view name",), rows=tuple((name,) for name in names))
+                return self._names("view name", show.view_names(self.catalog), statement)
             case ShowFunctions():
                 shown = show.function_names(self.catalog, user=statement.user)
-                return Show(columns=("function name",), rows=tuple((name,) for name in shown))
+                return self._names("function name", shown, statement)
+            case ShowColumns():
+                entry = self.catalog.get(statement.name, statement.name_span)
+                rows = show.describe(entry)
+                if statement.pattern is not None:
+                    rows = tuple(row for row in rows if statement.pattern.matches(row[0]))
+                return Show(columns=show.describe_columns(entry), rows=rows)
             case ShowCreate():
                 entry = self.catalog.get(statement.name, statement.name_span)
                 return Show(
@@ -180,6 +188,13 @@ class Session:
                 )
             case _:
                 assert_never(statement)
+
+    def _names(self, title: str, names: Iterable[str], statement: ShowTables | ShowViews | ShowFunctions) -> Show:
+        """Names in one column: those of the pattern, if there is one."""
+        if statement.database is not None and local_name((*statement.database, "")) is None:
+            raise self.catalog.unknown_database(statement.database, statement.database_span)
+        pattern = statement.pattern
+        return Show(columns=(title,), rows=tuple((name,) for name in names if pattern is None or pattern.matches(name)))
 
     def register_function(self, name: Name, function: object, kind: Kind) -> None:
         """Registers a Python function that is at hand. SqlError if it is none, does not declare its types, or the name is taken."""
@@ -232,13 +247,28 @@ class Session:
         return Done(message=f"Option {statement.key} set.")
 
     def _create_table(self, statement: CreateTable) -> Action:
+        if statement.as_query is not None:
+            return self._create_table_as(statement, statement.as_query)
         if statement.if_not_exists and self.catalog.exists(statement.name, temporary=statement.temporary):
             return Done(message=f"Table {statement.name[-1]} exists already.")
+        statement = complete_like(statement, self.catalog)
         if isinstance(statement, CreateTopic):
             self.catalog.add(bind_topic(statement, self.catalog))
         else:
             self.catalog.add(bind_create_table(statement, self.catalog))
         return Done(message=f"Table {statement.name[-1]} created.")
+
+    def _create_table_as(self, statement: CreateTable, query: AsQuery) -> Submit:
+        """The table, and the job that fills it: the same as CREATE TABLE and INSERT INTO."""
+        exists = statement.if_not_exists and self.catalog.exists(statement.name, temporary=False)
+        if not exists:
+            self.catalog.add(bind_create_table(complete_as(statement, query, self.catalog), self.catalog))
+        try:
+            return self._submit(insert_of(statement, query, self.catalog))
+        except SqlError:
+            if not exists:
+                self.catalog.drop(statement.name, view=False, temporary=False, if_exists=True)
+            raise
 
     def _create_view(self, statement: CreateView) -> Action:
         if statement.if_not_exists and self.catalog.exists(statement.name, temporary=statement.temporary):

@@ -6,6 +6,7 @@ lists. Texts are exact slices of the script. Statements are equal when they say 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -95,6 +96,32 @@ class KeyDef(_Placed):
     name: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikeFeature(_Placed):
+    """`EXCLUDING WATERMARKS` and the like: what becomes of a feature of the table in LIKE. Both are capitals."""
+
+    strategy: Literal["INCLUDING", "EXCLUDING", "OVERWRITING"]
+    feature: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Like(_Placed):
+    """`LIKE source (features)`."""
+
+    source: Name
+    features: tuple[LikeFeature, ...] = ()
+    source_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsQuery(_Placed):
+    """`AS query`; `span` is the query's, `text` its exact text. columns: the order of its columns in the table, None: as the query has them."""
+
+    query: exp.Expression
+    text: str
+    columns: Name | None = None
+
+
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
@@ -117,10 +144,12 @@ class ResetOption(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable(_Placed):
-    """CREATE TABLE."""
+    """CREATE TABLE. With `like` or `as_query` the rest of the declaration comes from another table or from a query."""
 
     name: Name
     columns: tuple[ColumnDef, ...]
+    like: Like | None = None
+    as_query: AsQuery | None = None
     watermark: WatermarkDef | None = None
     key: KeyDef | None = None
     options: tuple[OptionDef, ...] = ()
@@ -236,20 +265,54 @@ class Describe(_Placed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowTables(_Placed):
+class NamePattern:
+    """[NOT] LIKE 'pattern', or ILIKE, which ignores case: `%` is any text, `_` any character, a backslash takes the next one as it is."""
+
+    text: str
+    negated: bool = False
+    ignore_case: bool = False
+
+    def matches(self, name: str) -> bool:
+        """Whether a name is to be shown."""
+        parts = re.findall(r"\\.|.", self.text, re.S)
+        wild = {"%": ".*", "_": "."}
+        found = "".join(wild.get(part) or re.escape(part[-1]) for part in parts)
+        return bool(re.fullmatch(found, name, re.S | (re.I if self.ignore_case else 0))) != self.negated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ShowNames(_Placed):
+    """What lists names: all of them, or those that a pattern has. `database` is that of FROM or IN."""
+
+    pattern: NamePattern | None = None
+    database: Name | None = None
+    database_span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowTables(_ShowNames):
     """SHOW TABLES: views too, as in Flink."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowViews(_Placed):
+class ShowViews(_ShowNames):
     """SHOW VIEWS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowFunctions(_Placed):
+class ShowFunctions(_ShowNames):
     """SHOW USER FUNCTIONS; without USER the functions of SQL too."""
 
     user: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowColumns(_Placed):
+    """SHOW COLUMNS of a table or view."""
+
+    name: Name
+    pattern: NamePattern | None = None
+    name_span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +348,7 @@ Statement: TypeAlias = (
     | ShowTables
     | ShowViews
     | ShowFunctions
+    | ShowColumns
     | ShowCreate
     | Explain
 )

@@ -128,12 +128,8 @@ REFUSED = [
     ("CREATE MATERIALIZED TABLE t AS SELECT 1", "unsupported-statement", "CREATE MATERIALIZED TABLE is not supported", "CREATE MATERIALIZED TABLE"),
     ("DROP DATABASE d", "unsupported-statement", "DROP DATABASE is not supported", "DROP DATABASE"),
     ("SHOW CATALOGS", "unsupported-statement", "SHOW CATALOGS is not supported", "SHOW CATALOGS"),
-    ("SHOW TABLES LIKE 'a%'", "unsupported-clause", "SHOW TABLES LIKE is not supported", "SHOW TABLES LIKE"),
     ("DESCRIBE CATALOG c", "unsupported-statement", "DESCRIBE CATALOG is not supported", "DESCRIBE CATALOG"),
     ("EXECUTE PLAN 'x'", "unsupported-statement", "EXECUTE PLAN is not supported", "EXECUTE PLAN"),
-    ("CREATE TABLE t LIKE u", "unsupported-clause", "CREATE TABLE … LIKE is not supported", "LIKE"),
-    ("CREATE TABLE t (a INT) WITH ('a' = 'b') LIKE u", "unsupported-clause", "CREATE TABLE … LIKE is not supported", "LIKE"),
-    ("CREATE TABLE t WITH ('a' = 'b') AS SELECT 1", "unsupported-clause", "CREATE TABLE … AS is not supported", "AS"),
     ("CREATE TABLE t (a INT) DISTRIBUTED BY HASH(a)", "unsupported-clause", "DISTRIBUTED is not supported", "DISTRIBUTED"),
     ("CREATE TABLE t (a INT, UNIQUE (a))", "unsupported-clause", "UNIQUE is not supported", "UNIQUE"),
     (
@@ -157,7 +153,6 @@ REFUSED = [
     ("SELECT * FROM a, b RIGHT JOIN c ON TRUE", "unsupported-clause", "RIGHT JOIN behind a comma is not supported", "RIGHT JOIN"),
     ("SELECT * FROM t MATCH_RECOGNIZE (ORDER BY a)", "unsupported-clause", "MATCH_RECOGNIZE is not supported", "MATCH_RECOGNIZE"),
     ("SELECT * FROM t TABLESAMPLE BERNOULLI (10)", "unsupported-clause", "TABLESAMPLE is not supported", "TABLESAMPLE"),
-    ("SELECT a = ANY (SELECT 1) FROM t", "unsupported-clause", "a comparison with ANY (…) is not supported", "ANY"),
     ("SELECT ARRAY(SELECT 1)", "unsupported-clause", "ARRAY(…) is not supported", "ARRAY"),
     ("SELECT INTERVAL x DAY FROM t", "unsupported-clause", "an interval of a column is not supported", "INTERVAL x DAY"),
     ("SELECT SUM(a) OVER (ORDER BY b ROWS 1 PRECEDING EXCLUDE TIES)", "unsupported-clause", "EXCLUDE in a window is not supported", "EXCLUDE"),
@@ -183,7 +178,6 @@ def test_refused(sql: str, code: str, message: str, place: str) -> None:
         ("SELECT * FROM t UNPIVOT (x FOR y IN (v))", "UNNEST"),
         ("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A B))", "SESSION"),
         ("SELECT * FROM t TABLESAMPLE BERNOULLI (10)", "RAND()"),
-        ("SELECT a FROM t WHERE a > ALL (SELECT 1)", "write IN"),
         ("SELECT CAST(a AS VARIANT) FROM t", "STRING"),
         ("SELECT MULTISET[1]", "ARRAY"),
         ("WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r", "levels"),
@@ -224,7 +218,7 @@ def test_what_is_refused_has_a_way_out(sql: str, help_text: str) -> None:
 
 
 def test_only_the_words_of_a_construct_name_it() -> None:
-    for sql, words in (("SHOW COLUMNS FROM t", "SHOW COLUMNS"), ("SHOW CREATE CATALOG c", "SHOW CREATE CATALOG")):
+    for sql, words in (("SHOW PARTITIONS t", "SHOW PARTITIONS"), ("SHOW CREATE CATALOG c", "SHOW CREATE CATALOG")):
         found = complaint(sql)
         assert found is not None
         assert found.message == f"{words} is not supported"

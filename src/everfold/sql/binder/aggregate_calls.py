@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from math import isfinite
+from operator import add, mul, sub, truediv
 
 from sqlglot import exp
 
@@ -12,7 +16,20 @@ from everfold.plan.nodes import AggCall
 from everfold.sql.binder.context import Context
 from everfold.sql.dialects.nodes import FunctionCall
 from everfold.sql.functions import build
-from everfold.types import ANY, BIGINT, DOUBLE, STRING, AnyType, ArrayType, BytesType, DataType
+from everfold.types import (
+    ANY,
+    BIGINT,
+    DOUBLE,
+    STRING,
+    AnyType,
+    ArrayType,
+    BytesType,
+    DataType,
+    DecimalType,
+    FloatingType,
+    IntegerType,
+    NumericType,
+)
 
 _JSON = ("JSON_OBJECT", "JSON_ARRAY")
 """Functions whose text is JSON already."""
@@ -107,17 +124,60 @@ def _constants(node: FunctionCall, entry: Aggregate, given: list[Expr], context:
 
 
 def constant_of(of: Expr) -> tuple[bool, object]:
-    """Whether an expression is a constant, and its value; that of an array is a tuple."""
+    """Whether an expression is a constant, also one of arithmetic over numbers, and its value; that of an array is a tuple."""
     match of:
         case Literal():
             return True, of.value
         case Call(function="CAST", args=(inner, *_)):
             known, value = constant_of(inner)
+            if isinstance(value, str) and isinstance(of.type, FloatingType | DecimalType):
+                known, value = _number_of(value)
             return known and not isinstance(value, str), value
         case Call(function="ARRAY"):
             parts = [constant_of(each) for each in of.args]
             return all(known for known, _ in parts), tuple(value for _, value in parts)
+        case Call(function=("+" | "-" | "*" | "/" | "UNARY_MINUS" | "ABS") as operator) if isinstance(
+            of.type, NumericType
+        ):
+            parts = [constant_of(each) for each in of.args]
+            values = [_exact(value) for _, value in parts]
+            if all(known for known, _ in parts) and None not in values:
+                return _computed(operator, [each for each in values if each is not None], of.type)
     return False, None
+
+
+def _number_of(text: str) -> tuple[bool, object]:
+    try:
+        return True, float(text)
+    except ValueError:
+        return False, None
+
+
+def _exact(value: object) -> Fraction | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    return Fraction(value) if not isinstance(value, float) or isfinite(value) else None
+
+
+def _computed(operator: str, values: Sequence[Fraction], of: DataType) -> tuple[bool, object]:
+    """The value of an operation over constants as its type has it: whole numbers cut towards zero, decimals rounded half up."""
+    match operator, values:
+        case "/", (_, divisor) if not divisor:
+            return False, None
+        case _, (one, other):
+            by = {"+": add, "-": sub, "*": mul, "/": truediv}[operator]
+            result = by(one, other)
+        case "ABS", (one,):
+            result = abs(one)
+        case _:
+            result = -values[0]
+    if isinstance(of, IntegerType):
+        return True, int(result)
+    if isinstance(of, DecimalType):
+        unit = 10**of.scale
+        rounded = (abs(result) * unit * 2 + 1) // 2
+        return True, Decimal(int(rounded) if result >= 0 else -int(rounded)).scaleb(-of.scale)
+    return True, float(result)
 
 
 def _literal(value: object) -> Literal:

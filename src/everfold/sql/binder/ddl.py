@@ -57,6 +57,7 @@ def bind_create_table(statement: CreateTable, catalog: Catalog) -> CatalogTable:
         primary_key_name=statement.key.name if statement.key else None,
         comment=statement.comment,
         temporary=statement.temporary,
+        declared=statement,
     )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import Span, SqlError, UnsupportedFeature
+from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.queries import Queries
 from everfold.sql.statements import (
+    AsQuery,
     ColumnDef,
     ComputedColumn,
     CreateFunction,
@@ -19,6 +21,8 @@ from everfold.sql.statements import (
     DropTable,
     DropView,
     KeyDef,
+    Like,
+    LikeFeature,
     MetadataColumn,
     Name,
     OptionDef,
@@ -26,6 +30,10 @@ from everfold.sql.statements import (
     Statement,
     WatermarkDef,
 )
+
+_Strategy: TypeAlias = Literal["INCLUDING", "EXCLUDING", "OVERWRITING"]
+_FEATURES = ("ALL", "CONSTRAINTS", "DISTRIBUTION", "GENERATED", "METADATA", "OPTIONS", "PARTITIONS", "WATERMARKS")
+_NOT_OVERWRITTEN = ("ALL", "CONSTRAINTS", "DISTRIBUTION", "PARTITIONS")
 
 
 class _Tree(NamedTuple):
@@ -158,21 +166,18 @@ class Definitions(Queries):
         self.expect("TABLE")
         if_not_exists = self._if_not_exists()
         name, name_span = self.object_name("a table")
-        self._refuse_as_and_like()
-        if self.key() == "WITH":  # columns may only be left out before AS and LIKE
-            at = self.at
-            self._with_options()
-            self._refuse_as_and_like()
-            self.at = at
-        parts = _Parts()
-        self.expect("(")
-        while True:
-            self._element(parts)
-            if not self.accept(","):
-                break
-        if self.key() != ")":
-            raise self.expected("`,` or `)`")
-        self.at += 1
+        parts, order = _Parts(), None
+        columns_at = self.at
+        if self.key() not in (
+            "WITH",
+            "AS",
+            "LIKE",
+            "COMMENT",
+            "PARTITIONED",
+        ):  # which a table without columns goes on with
+            order = self._column_order()
+            if order is None:
+                self._elements(parts)
         comment = self._comment()
         if self.key() in ("DISTRIBUTED", "DISTRIBUTE"):
             at = self.at
@@ -183,10 +188,16 @@ class Definitions(Queries):
             self.expect("BY")
             partitioned_by = tuple(self.enclosed(lambda: self.identifier("a column's name", frozenset()).name))
         options = self._with_options()
-        self._refuse_as_and_like()
+        like = self._like()
+        as_query = self._as_query(order) if like is None else None
+        if as_query is None and (order is not None or (like is None and self.keys[columns_at] != "(")):
+            self.at = columns_at
+            self._elements(parts)
         return CreateTable(
             name=name,
             columns=tuple(parts.columns),
+            like=like,
+            as_query=as_query,
             watermark=parts.watermark,
             key=parts.key,
             options=options,
@@ -198,18 +209,48 @@ class Definitions(Queries):
             span=self.span(first),
         )
 
-    def _refuse_as_and_like(self) -> None:
-        if self.key() == "AS":
-            self.at += 1
-            raise self.refused(
-                "unsupported-clause",
-                "CREATE TABLE … AS",
-                self.at - 1,
-                "CREATE TABLE with its columns, then INSERT INTO",
-            )
-        if self.key() == "LIKE":
-            self.at += 1
-            raise self.refused("unsupported-clause", "CREATE TABLE … LIKE", self.at - 1, "write the columns out")
+    def _elements(self, parts: _Parts) -> None:
+        self.expect("(")
+        while True:
+            self._element(parts)
+            if not self.accept(","):
+                break
+        if self.key() != ")":
+            raise self.expected("`,` or `)`")
+        self.at += 1
+
+    def _column_order(self) -> Name | None:
+        """Names in parentheses, which say in which order a table has the columns of its query; None if there is something else."""
+        if self.key() != "(" or self.kind(1) not in NAMED or self.key(2) not in (",", ")"):
+            return None
+        return tuple(self.enclosed(lambda: self.identifier("a column's name", frozenset()).name))
+
+    def _like(self) -> Like | None:
+        first = self.at
+        if not self.accept("LIKE"):
+            return None
+        source, source_span = self.object_name("a table")
+        features: list[LikeFeature] = []
+        if self.accept("("):
+            while not self.accept(")"):
+                at = self.at
+                strategy = cast(_Strategy, self.expect_one_of("INCLUDING", "EXCLUDING", "OVERWRITING"))
+                feature = self.expect_one_of(*_FEATURES)
+                if feature in _NOT_OVERWRITTEN and strategy == "OVERWRITING":
+                    raise SqlError.of(
+                        "syntax", f"{feature} cannot be overwritten", self.span(at), f"EXCLUDING {feature}"
+                    )
+                if any(each.feature == feature for each in features):
+                    raise SqlError.of("syntax", f"{feature} is named twice", self.span(at), "leave one of them out")
+                features.append(LikeFeature(strategy=strategy, feature=feature, span=self.span(at)))
+        return Like(source=source, features=tuple(features), source_span=source_span, span=self.span(first))
+
+    def _as_query(self, order: Name | None) -> AsQuery | None:
+        if not self.accept("AS"):
+            return None
+        first = self.at
+        query, text = self.whole_query()
+        return AsQuery(query=query, text=text, columns=order, span=self.span(first))
 
     def _with_options(self) -> tuple[OptionDef, ...]:
         if not self.accept("WITH"):

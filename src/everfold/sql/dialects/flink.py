@@ -28,6 +28,7 @@ The grammar is our own, written over sqlglot's nodes: sqlglot's stock parser rea
 | `x IS NULL`, `IS TRUE`, `IS UNKNOWN` | `exp.Is(this, expression=exp.Null, exp.Boolean or exp.Var("UNKNOWN"))`; IS NOT: `exp.Not` around |
 | `x BETWEEN [SYMMETRIC] a AND b` | `exp.Between(this, low, high, symmetric=bool)`; NOT around; likewise for IN, LIKE, SIMILAR TO |
 | `x IN (1, 2)`, `x IN (SELECT …)` | `exp.In(this, expressions=[…])`, `exp.In(this, query=exp.Subquery)` |
+| `x > ANY (SELECT …)`, `x > ALL (…)` | `exp.GT(this, expression=exp.Any(this=exp.Subquery))`, `exp.All`; SOME is ANY, `= ANY` is IN, `<> ALL` NOT IN; a list becomes OR or AND |
 | `x LIKE p [ESCAPE e]`, `SIMILAR TO` | `exp.Like`, `exp.SimilarTo` (`this`, `expression`), with ESCAPE `exp.Escape(this=Like, expression)` around |
 | `(a, b) OVERLAPS (c, d)` | `exp.Overlaps(this, expression)`: Tuples, or calls of ROW or PERIOD |
 | `EXISTS (SELECT …)`, `(SELECT …)` | `exp.Exists(this=query)`, `exp.Subquery(this=query)` |

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypedDict
 
 from sqlglot.tokenizer_core import TokenType
 
-from everfold.errors import EverfoldError, nearest
+from everfold.errors import EverfoldError, Span, nearest
 from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.ddl import Definitions
 from everfold.sql.statements import (
     Describe,
     Explain,
     Insert,
+    Name,
+    NamePattern,
     Query,
     ResetOption,
     SetOption,
+    ShowColumns,
     ShowCreate,
     ShowFunctions,
     ShowTables,
@@ -71,6 +74,13 @@ _STARTS = [
     "BEGIN",
 ]
 _DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
+
+
+class _ShownNames(TypedDict):
+    database: Name | None
+    database_span: Span | None
+    pattern: NamePattern | None
+    span: Span
 
 
 class Grammar(Definitions):
@@ -249,22 +259,32 @@ class Grammar(Definitions):
         user = self.sees("USER", "FUNCTIONS")
         if user or self.key() == "FUNCTIONS":
             self.at += 2 if user else 1
-            self._refuse_pattern(first)
-            return ShowFunctions(user=user, span=self.span(first))
+            return ShowFunctions(user=user, **self._shown_names(first))
+        if self.accept("COLUMNS"):
+            self.expect_one_of("FROM", "IN")
+            name, name_span = self.object_name("a table")
+            pattern = self._name_pattern()
+            return ShowColumns(name=name, pattern=pattern, name_span=name_span, span=self.span(first))
         if self.key() not in ("TABLES", "VIEWS"):
             raise self._refuse_show(first)
         made = ShowTables if self.take().text.upper() == "TABLES" else ShowViews
-        self._refuse_pattern(first)
-        return made(span=self.span(first))
+        return made(**self._shown_names(first))
 
-    def _refuse_pattern(self, first: int) -> None:
-        if self.key() in ("FROM", "IN", "LIKE", "ILIKE", "NOT"):
-            self.at += 1
-            raise self.refused("unsupported-clause", " ".join(self.keys[first : self.at]), first)
+    def _shown_names(self, first: int) -> _ShownNames:
+        database, database_span = self.object_name("a database") if self.one_of("FROM", "IN") else (None, None)
+        pattern = self._name_pattern()
+        return {"database": database, "database_span": database_span, "pattern": pattern, "span": self.span(first)}
+
+    def _name_pattern(self) -> NamePattern | None:
+        if self.key() not in ("NOT", "LIKE", "ILIKE"):
+            return None
+        negated = self.accept("NOT")
+        ignore_case = self.expect_one_of("LIKE", "ILIKE") == "ILIKE"
+        return NamePattern(text=self.string("the pattern"), negated=negated, ignore_case=ignore_case)
 
     def _refuse_show(self, first: int) -> EverfoldError:
         if self.kind() is not TokenType.VAR:
-            return self.expected("`TABLES`, `VIEWS`, `FUNCTIONS`, `CREATE TABLE` or `CREATE VIEW`")
+            return self.expected("`TABLES`, `VIEWS`, `FUNCTIONS`, `COLUMNS`, `CREATE TABLE` or `CREATE VIEW`")
         self.one_of("CURRENT", "FULL", "MATERIALIZED", "USER")
         if self.kind() is TokenType.VAR:
             self.at += 1

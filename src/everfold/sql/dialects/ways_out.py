@@ -55,7 +55,6 @@ _REFUSED = {
     "UPSERT": _ONLY_GROWS,
     "USE": _ONE_DATABASE,
     "WITH RECURSIVE": "write out as many levels as are needed",
-    "a comparison with": "write IN (…), or compare with (SELECT MAX(x) FROM …)",
     "the type": "keep the value as STRING, and read it with JSON_VALUE",
 }
 """By the construct's first words."""

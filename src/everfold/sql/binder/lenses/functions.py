@@ -89,7 +89,7 @@ class LensesBinder(ExpressionBinder):
                 node,
                 f"over the records of a group write {name}K({self.context.sql(args[0])}, 1)",
             )
-        self._refuse_aggregate_clauses(node)
+        self.refuse_aggregate_clauses(node)
         return self._build(_OF_SEVERAL[name], self._all(args), span)
 
 

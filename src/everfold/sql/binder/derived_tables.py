@@ -1,0 +1,202 @@
+"""CREATE TABLE … LIKE and CREATE TABLE … AS: declarations that take what they do not say from another table or from a query.
+
+Source: Flink's documentation of CREATE TABLE, and the refusals of flink 2.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
+from everfold.sql.binder.context import Context
+from everfold.sql.binder.queries import bind_body, check_typed, unique
+from everfold.sql.catalog import Catalog, CatalogView
+from everfold.sql.statements import (
+    AsQuery,
+    ColumnDef,
+    ComputedColumn,
+    CreateTable,
+    Insert,
+    Like,
+    MetadataColumn,
+    Name,
+    PhysicalColumn,
+    WatermarkDef,
+)
+
+_KINDS = {"GENERATED": ComputedColumn, "METADATA": MetadataColumn}
+
+
+# --- LIKE -------------------------------------------------------------------------------------------------------------
+
+
+def complete_like(statement: CreateTable, catalog: Catalog) -> CreateTable:
+    """The declaration with what LIKE takes from its source: the source's columns come first.
+
+    SqlError `unknown-table`, `not-a-table`, `like-conflict` for what both tables declare.
+    """
+    like = statement.like
+    if like is None:
+        return statement
+    source, strategies = _source(like, catalog), _strategies(like)
+    if source.span.text != statement.span.text:
+        source = _without_places(source)
+
+    def take(feature: str, own: object, there: object, what: str, span: Span | None) -> bool:
+        """Whether a feature comes from the source, of which a table has one at most."""
+        if strategies[feature] == "EXCLUDING" or not there:
+            return False
+        if own and strategies[feature] == "INCLUDING":
+            raise _conflict(like, what, feature, span)
+        return not own
+
+    own_key = statement.key.span if statement.key else None
+    key = take("CONSTRAINTS", statement.key, source.key, "a primary key", own_key)
+    partitions = take(
+        "PARTITIONS", statement.partitioned_by, source.partitioned_by, "PARTITIONED BY", statement.name_span
+    )
+    own_watermark = statement.watermark.span if statement.watermark else None
+    watermark = take("WATERMARKS", statement.watermark, source.watermark, "a watermark", own_watermark)
+    options = {each.key: each for each in source.options} if strategies["OPTIONS"] != "EXCLUDING" else {}
+    for each in statement.options:
+        if each.key in options and strategies["OPTIONS"] == "INCLUDING":
+            raise _conflict(like, f"the option `{each.key}`", "OPTIONS", each.key_span)
+    kept = [each for name, each in options.items() if name not in {own.key for own in statement.options}]
+    return replace(
+        statement,
+        columns=_columns(statement, source, like, strategies),
+        watermark=source.watermark if watermark else statement.watermark,
+        key=source.key if key else statement.key,
+        options=(*kept, *statement.options),
+        partitioned_by=source.partitioned_by if partitions else statement.partitioned_by,
+        like=None,
+    )
+
+
+def _source(like: Like, catalog: Catalog) -> CreateTable:
+    entry = catalog.get(like.source, like.source_span)
+    if isinstance(entry, CatalogView):
+        message = f"`{entry.name}` is a view, and LIKE takes a table"
+        raise SqlError.of("not-a-table", message, like.source_span, "CREATE VIEW, or CREATE TABLE … AS SELECT")
+    if entry.declared is None:
+        message = f"LIKE takes a table of CREATE TABLE, and `{entry.name}` is declared in another way"
+        raise UnsupportedFeature.of("unsupported-clause", message, like.source_span, "write the columns out")
+    return entry.declared
+
+
+def _strategies(like: Like) -> dict[str, str]:
+    """What becomes of each feature: all are included, and options overwritten, unless LIKE says something else."""
+    given: dict[str, str] = {each.feature: each.strategy for each in like.features}
+    every = given.pop("ALL", None)
+    features = ("CONSTRAINTS", "GENERATED", "METADATA", "PARTITIONS", "WATERMARKS")
+    return {**dict.fromkeys(features, every or "INCLUDING"), "OPTIONS": every or "OVERWRITING", **given}
+
+
+def _columns(
+    statement: CreateTable, source: CreateTable, like: Like, strategies: dict[str, str]
+) -> tuple[ColumnDef, ...]:
+    columns: dict[str, ColumnDef] = {}
+    for each in source.columns:
+        feature = next((name for name, kind in _KINDS.items() if isinstance(each, kind)), None)
+        if feature is None or strategies[feature] != "EXCLUDING":
+            columns[each.name] = each
+    found: list[ColumnDef] = []
+    for each in statement.columns:
+        there = columns.get(each.name)
+        feature = next(
+            (name for name, kind in _KINDS.items() if isinstance(each, kind) and isinstance(there, kind)), ""
+        )
+        if there is None:
+            found.append(each)
+        elif strategies.get(feature) == "OVERWRITING":
+            columns[each.name] = each
+        else:
+            raise _conflict(like, f"the column `{each.name}`", feature, each.span)
+    return (*columns.values(), *found)
+
+
+def _conflict(like: Like, what: str, feature: str, span: Span | None) -> SqlError:
+    overwrite = f" or (OVERWRITING {feature})" if feature not in ("CONSTRAINTS", "PARTITIONS") else ""
+    way = f"write LIKE {'.'.join(like.source)} (EXCLUDING {feature}){overwrite}" if feature else "leave it out"
+    return SqlError.of("like-conflict", f"`{like.source[-1]}` has {what} already", span, way)
+
+
+def _without_places(source: CreateTable) -> CreateTable:
+    """A declaration of another script, whose expressions say no places in this one's text."""
+    watermark = source.watermark
+    columns = tuple(
+        replace(each, expression=_bare(each.expression)) if isinstance(each, ComputedColumn) else each
+        for each in source.columns
+    )
+    mark: WatermarkDef | None = (
+        None if watermark is None else replace(watermark, expression=_bare(watermark.expression))
+    )
+    return replace(source, columns=columns, watermark=mark)
+
+
+def _bare(tree: exp.Expression) -> exp.Expression:
+    copy = tree.copy()
+    for node in copy.walk():
+        node.meta.pop("start", None)
+        node.meta.pop("end", None)
+    return copy
+
+
+# --- AS ---------------------------------------------------------------------------------------------------------------
+
+
+def complete_as(statement: CreateTable, query: AsQuery, catalog: Catalog) -> CreateTable:
+    """The declaration with the columns of its query behind its own ones; one of its own with the name of such a column says its type.
+
+    SqlError `column-count`, `unknown-column` for a list of columns that is not the query's.
+    """
+    if statement.temporary:
+        raise UnsupportedFeature.of(
+            "unsupported-clause",
+            "CREATE TEMPORARY TABLE … AS is not supported",
+            statement.name_span,
+            "leave TEMPORARY out: no table outlives its session",
+        )
+    context = Context.at(statement.span, catalog)
+    plan = bind_body(query.query, context).plan
+    check_typed(plan, query.query, context)
+    schema = plan.schema
+    names = unique(schema.names)
+    types = dict(zip(names, (of.type for of in schema), strict=True))
+    own = {each.name: each for each in statement.columns}
+    for each in statement.columns:
+        if each.name in types and not isinstance(each, PhysicalColumn):
+            message = f"`{each.name}` is a column of the query, and declared as another one"
+            raise SqlError(Diagnostic("duplicate-column", message, each.span, "give one of them another name"))
+    made = tuple(
+        own.get(name) or PhysicalColumn(name=name, type=types[name], type_span=query.span, span=statement.name_span)
+        for name in _ordered(query, names)
+    )
+    first = tuple(each for each in statement.columns if each.name not in types)
+    return replace(statement, columns=(*first, *made), as_query=None)
+
+
+def insert_of(statement: CreateTable, query: AsQuery, catalog: Catalog) -> Insert:
+    """The INSERT that fills a table of CREATE TABLE … AS. Its text is the query's: options of the table may be secrets."""
+    return Insert(
+        target=statement.name,
+        columns=unique(bind_body(query.query, Context.at(statement.span, catalog)).plan.schema.names),
+        query=query.query,
+        text=query.text,
+        target_span=statement.name_span,
+        span=query.span,
+    )
+
+
+def _ordered(query: AsQuery, names: Name) -> Name:
+    if query.columns is None:
+        return names
+    if len(query.columns) != len(names):
+        message = f"the table lists {len(query.columns)} columns, and the query has {len(names)}"
+        raise SqlError.of("column-count", message, query.span, "list all of them, or none")
+    for name in query.columns:
+        if name not in names:
+            raise SqlError.of("unknown-column", f"the query has no column `{name}`", query.span, nearest(name, names))
+    return query.columns
