@@ -26,7 +26,7 @@ LAYERS = (
     ("state",),
     ("plan",),
     ("udf",),
-    ("types", "errors", "secrets", "cache", "files"),
+    ("types", "errors", "limits", "secrets", "cache", "files"),
 )
 """Folders and modules of the package from top to bottom; those of one line may import each other."""
 

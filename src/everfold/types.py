@@ -508,7 +508,7 @@ class Schema:
     def __iter__(self) -> Any:
         return iter(self.fields)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The columns' names."""
         return tuple(field.name for field in self.fields)

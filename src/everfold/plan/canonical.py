@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from everfold.limits import MAX_TEXT, too_complex
 from everfold.plan.expressions import Expr, text_of
 from everfold.plan.nodes import (
     AggCall,
@@ -77,6 +78,18 @@ def _bound_text(bound: int | None, without: str) -> str:
 
 def column_texts(plan: Plan) -> tuple[str, ...]:
     """What each column of a plan is made of. What happens to rows on the way (filters, windows, order) is not in it."""
+    return plan.remember("column-texts", _limited_texts)
+
+
+def _limited_texts(plan: Plan) -> tuple[str, ...]:
+    texts = _column_texts(plan)
+    if sum(map(len, texts)) > MAX_TEXT:
+        what = "written out down to the columns of tables, a step of its query has more characters"
+        raise too_complex(what, MAX_TEXT, plan.span, "write what a view finds into a table, and read that")
+    return texts
+
+
+def _column_texts(plan: Plan) -> tuple[str, ...]:
     match plan:
         case Scan():
             return tuple(f"{plan.table.name}.{column.name}" for column in plan.table.columns)

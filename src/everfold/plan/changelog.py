@@ -47,6 +47,10 @@ class ChangelogMode(StrEnum):
 
 def changelog_of(plan: Plan) -> ChangelogMode:
     """The changes that a plan gives in a stream."""
+    return plan.remember("changelog", _changelog_of)
+
+
+def _changelog_of(plan: Plan) -> ChangelogMode:
     from everfold.plan import nodes
 
     match plan:

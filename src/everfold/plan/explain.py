@@ -69,6 +69,10 @@ def changelog_mode(node: Plan) -> str:
 
 def _deletes(node: Plan) -> bool:
     """Whether rows may leave again: where some table's do, or where an aggregate of changing rows can become empty."""
+    return node.remember("deletes", _deletes_of)
+
+
+def _deletes_of(node: Plan) -> bool:
     below = children(node)
     if not below or isinstance(node, ChangelogNormalize):
         return changelog_of(node) is not ChangelogMode.INSERT_ONLY

@@ -34,6 +34,10 @@ def unique_key(plan: nodes.Plan) -> tuple[int, ...] | None:
 
 def unique_keys(plan: nodes.Plan) -> tuple[tuple[int, ...], ...]:
     """The same, with the others that show the same values: a column that stands twice, or by itself and in a ROW."""
+    return plan.remember("unique-keys", _unique_keys)
+
+
+def _unique_keys(plan: nodes.Plan) -> tuple[tuple[int, ...], ...]:
     match plan:
         case nodes.Scan():
             names = [column.name for column in plan.table.columns]

@@ -5,10 +5,10 @@ Nodes are frozen and equal when their meaning is equal. Facts (schema, boundedne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeAlias, TypeGuard, assert_never
+from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar, assert_never
 
 from everfold.errors import Span, SqlError
 from everfold.plan.changelog import ChangelogMode
@@ -17,12 +17,37 @@ from everfold.plan.windows import Session, Window
 from everfold.types import BIGINT, INT, TIMESTAMP3, DataType, Field, Schema, TimestampType
 from everfold.udf.function import PythonFunction
 
+N = TypeVar("N", bound="PlanNode")
+T = TypeVar("T")
+
+
+class Fact(Generic[N, T]):
+    """A property that follows from a node and what is below it, computed once: a node may be asked often, and stand in several places."""
+
+    def __init__(self, compute: Callable[[N], T]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type[N], name: str) -> None:
+        self.name = name
+
+    def __get__(self, node: N, owner: type[N] | None = None) -> T:
+        return node.remember(self.name, self.compute)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanNode:
     """What all nodes have: their place in the text."""
 
     span: Span | None = field(default=None, compare=False, repr=False)
+    _facts: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def remember(self: N, what: str, compute: Callable[[N], T]) -> T:
+        """What is computed of the node, once."""
+        if what not in self._facts:
+            self._facts[what] = compute(self)
+        found: T = self._facts[what]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +102,7 @@ class Scan(PlanNode):
 
     table: Table
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.table.schema
 
@@ -90,7 +115,7 @@ class WatermarkAssigner(PlanNode):
     column: int
     watermark: Expr
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         fields = list(self.input.schema.fields)
         of = fields[self.column]
@@ -110,7 +135,7 @@ class ChangelogNormalize(PlanNode):
     keys: tuple[int, ...]
     ttl_ms: int = field(default=0, compare=False)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -126,7 +151,7 @@ class Project(PlanNode):
     def __post_init__(self) -> None:
         assert len(self.expressions) == len(self.names)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         below = self.input.schema
         return Schema(
@@ -151,7 +176,7 @@ class Filter(PlanNode):
     input: Plan
     condition: Expr
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -162,7 +187,7 @@ class Union(PlanNode):
 
     inputs: tuple[Plan, ...]
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         first, *others = (each.schema for each in self.inputs)
         return Schema(
@@ -180,7 +205,7 @@ class Values(PlanNode):
     rows: tuple[tuple[Expr, ...], ...]
     fields: tuple[Field, ...]
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return Schema(self.fields)
 
@@ -198,7 +223,7 @@ class Unnest(PlanNode):
     outer: bool = False
     ordinality: bool = False
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return Schema((*self.input.schema.fields, *self.fields))
 
@@ -229,7 +254,7 @@ class WindowTableFunction(PlanNode):
     def __post_init__(self) -> None:
         assert not self.partition_keys or isinstance(self.window, Session)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         of = self.input.schema[self.time_column]
         return Schema((*self.input.schema.fields, *window_fields(of.type, self.time)))
@@ -288,7 +313,7 @@ class WindowAggregate(PlanNode):
     zone: str | None = None
     lateness_ms: int | None = None
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         below = self.input.schema
         of = below[self.time_column]
@@ -327,7 +352,7 @@ class GroupAggregate(PlanNode):
     window: InWindow | None = None
     ttl_ms: int = field(default=0, compare=False)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return Schema(
             (
@@ -352,7 +377,7 @@ class WindowEmit(PlanNode):
     early_ms: int | None
     late_ms: int | None
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         fields = list(self.input.schema.fields)
         of = fields[self.time_column]
@@ -400,7 +425,7 @@ class OverAggregate(PlanNode):
     ttl_ms: int = field(default=0, compare=False)
     refused: SqlError | None = field(default=None, compare=False, repr=False)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return Schema(
             (
@@ -428,7 +453,7 @@ class Rank(PlanNode):
     window: InWindow | None = None
     ttl_ms: int = field(default=0, compare=False)
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         number = Field(name="rank", type=ROW_COUNT)
         return Schema((*self.input.schema.fields, *([number] if self.numbered else [])))
@@ -449,7 +474,7 @@ class Sort(PlanNode):
     input: Plan
     keys: tuple[SortKey, ...]
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -462,7 +487,7 @@ class Limit(PlanNode):
     count: int | None
     offset: int = 0
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -492,7 +517,7 @@ class Join(PlanNode):
     kind: JoinKind
     condition: Expr | None
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         if self.kind in (JoinKind.SEMI, JoinKind.ANTI):
             return self.left.schema
@@ -523,7 +548,7 @@ class SetOperation(PlanNode):
     left: Plan
     right: Plan
 
-    @property
+    @Fact
     def schema(self) -> Schema:
         return self.left.schema
 

@@ -16,6 +16,7 @@ from everfold.errors import Diagnostic, Span, SqlError, nearest, nearest_or_all
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.expressions import Call, Expr, InputRef
 from everfold.plan.nodes import ChangelogNormalize, Plan, Project, Scan, Table, WatermarkAssigner, time_attribute
+from everfold.plan.size import Work
 from everfold.sql.settings import Note, Settings, check_option
 from everfold.sql.user_functions import UserFunctions
 from everfold.types import DataType, Field, Schema, TimestampType
@@ -171,6 +172,7 @@ class Catalog:
         self._temporary: dict[str, Entry] = {}
         self.functions = UserFunctions()
         self.excused: list[SqlError] | None = None
+        self.work = Work()
 
     # --- options ---
 

@@ -7,7 +7,7 @@ around it asks for it, is handed through. A topic of Lenses SQL has a key and me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -240,7 +240,7 @@ class _Run:
     # --- functions ---
 
     def _functions(self, node: exp.Select) -> None:
-        keys = list(node.args["group"].expressions) if node.args.get("group") is not None else []
+        keys = set(node.args["group"].expressions) if node.args.get("group") is not None else set()
         grouped = bool(keys) or any(map(self._aggregates, node.expressions))
         having = node.args.get("having")
         for item in [*node.expressions, *([having.this] if having is not None else [])]:
@@ -249,7 +249,7 @@ class _Run:
             if node.args.get(name) is not None:
                 self._calls(node.args[name], over_groups=False, keys=keys)
 
-    def _calls(self, node: exp.Expression, *, over_groups: bool, keys: Sequence[exp.Expression]) -> None:
+    def _calls(self, node: exp.Expression, *, over_groups: bool, keys: Set[exp.Expression]) -> None:
         """The functions that nobody declared among those called. over_groups: whether a call here is one over the rows of a group."""
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists) or node in keys:
             return

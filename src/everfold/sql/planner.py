@@ -15,6 +15,7 @@ from everfold.plan.explain import explain
 from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.python_aggregates import check_streamed
 from everfold.plan.rewrites import rewrite, tables_read
+from everfold.plan.size import cells
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
 from everfold.sql.binder.lenses import bind_topic, bind_topic_insert, check_in_time
 from everfold.sql.catalog import Catalog, Connected, local_name, unconnected
@@ -128,6 +129,14 @@ class Session:
 
     def execute(self, statement: Statement) -> Action:
         """What one statement comes to."""
+        try:
+            return self._execute(statement)
+        except (
+            RecursionError
+        ):  # the caller stood near the limit already, or the limits of `everfold.limits` let too much through
+            raise SqlError.of("too-complex", "the statement is nested too deeply", statement.span) from None
+
+    def _execute(self, statement: Statement) -> Action:
         match statement:
             case SetOption() | ResetOption():
                 return self._option(statement)
@@ -277,7 +286,10 @@ class Session:
         return Submit(roots=roots, names=names, settings=self.settings, span=statement.span, text=text)
 
     def _planned(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
-        roots = rewrite(self._bound(statement))
+        bound = self._bound(statement)
+        for root in bound:
+            self.catalog.work.add(cells(root.input), statement.span)
+        roots = rewrite(bound)
         if self.settings.streaming and not self.lenient:
             check_streamed(roots)
         return roots

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import Span, SqlError, UsageError, nearest
+from everfold.limits import MAX_DIALECTS, MAX_STATEMENTS, too_complex
 from everfold.sql.dialects import flink, lenses
 from everfold.sql.dialects.tokens import Part, scan
 from everfold.sql.statements import Statement
@@ -25,8 +26,14 @@ def parse_script(text: str, source: str = "<sql>", dialect: str = "flink") -> tu
     if dialect not in DIALECTS:
         raise UsageError.of("unknown-dialect", f"no SQL dialect is named `{dialect}`", help=nearest(dialect, DIALECTS))
     found: list[Statement] = []
-    for spoken, part in _parts(text, source, dialect):
+    for number, (spoken, part) in enumerate(_parts(text, source, dialect)):
+        if number > MAX_DIALECTS:
+            span = Span(part.start, part.start + 1, source, text)
+            raise too_complex("it changes its dialect more often", MAX_DIALECTS, span)
         found += DIALECTS[spoken](text, source, part)
+        if len(found) > MAX_STATEMENTS:
+            what = f"it has {len(found):,} statements"
+            raise too_complex(what, MAX_STATEMENTS, found[MAX_STATEMENTS].span, "make several scripts of it")
     return tuple(found)
 
 

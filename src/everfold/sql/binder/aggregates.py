@@ -35,15 +35,17 @@ class Calls:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.calls: list[AggCall] = []
+        self._places: dict[AggCall, int] = {}
 
     def reference(self, call: AggCall) -> InputRef:
         """The value of a call."""
-        if call not in self.calls:
-            self.calls.append(call)
-        return InputRef(
-            type=call.type, position=self.width + self.calls.index(call), name=call.function, span=call.span
-        )
+        at = self._places.setdefault(call, len(self._places))
+        return InputRef(type=call.type, position=self.width + at, name=call.function, span=call.span)
+
+    @property
+    def calls(self) -> list[AggCall]:
+        """The calls, in the order in which they were first used."""
+        return list(self._places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +68,13 @@ def over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
     """
     assert grouped.grouping is not None
     grouping, keys = grouped.grouping, grouped.grouping.keys
+    places = {key: at for at, key in reversed(tuple(enumerate(keys)))}
 
     def change(part: Expr) -> Expr | None:
         if isinstance(part, Call) and part.function == GROUPING:
             return grouping_value(part, grouping, grouped.chosen)
-        if part in keys:
-            return grouped.keys[keys.index(part)]
+        if (at := places.get(part)) is not None:
+            return grouped.keys[at]
         of_window = part_of_window(part)
         if of_window is not None:
             return grouped.window[of_window]

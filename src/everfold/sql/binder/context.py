@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature
+from everfold.limits import MAX_FINDINGS, MAX_VIEWS, too_complex
 from everfold.sql.catalog import Catalog
 from everfold.sql.settings import Settings
 
 if TYPE_CHECKING:
     from everfold.sql.binder.scope import Relation
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where a query is bound. `ctes` are the relations of WITH in reach, `views` the views whose queries are being bound.
+    """Where a query is bound. `ctes` are the relations of WITH in reach, `views` the views whose queries are being bound,
+    `bound` what has been made of those that are bound, for the whole statement.
 
     `as_batch`: bind for batch, whatever the session's mode is. `state_ttl_ms`: what STATE_TTL says for the SELECT, None without it.
     """
@@ -30,6 +34,7 @@ class Context:
     ctes: Mapping[str, Relation] = field(default_factory=dict)
     views: tuple[str, ...] = ()
     outer: tuple[Relation, ...] = ()
+    bound: dict[tuple[str, bool, bool], Any] = field(default_factory=dict)
     as_batch: bool = False
     state_ttl_ms: int | None = None
 
@@ -68,6 +73,20 @@ class Context:
     ) -> UnsupportedFeature:
         """Something at a node that everfold does not do."""
         return UnsupportedFeature(Diagnostic(code, message, self.span(node), help))
+
+    def check_views(self, node: exp.Expression | None) -> None:
+        """Refuses one more view inside of too many others: SqlError `too-complex`."""
+        if len(self.views) == MAX_VIEWS:
+            what = f"more views are made of each other, down from `{self.views[0]}`"
+            raise too_complex(what, MAX_VIEWS, self.span(node))
+
+    def of_view(self, name: str, bind: Callable[[], T], *, upserts: bool = False) -> T:
+        """What a view's query is, bound once however often a statement uses the view."""
+        key = (name, self.streaming, upserts)
+        if key not in self.bound:
+            self.bound[key] = bind()
+        found: T = self.bound[key]
+        return found
 
     def refuse(self, error: SqlError) -> None:
         """Raises what no stream can run; in a script that is judged and not run it is only noted."""
@@ -111,6 +130,8 @@ class Problems:
         for found in error.diagnostics:
             if found not in self._found:
                 self._found.append(found)
+        if len(self._found) >= MAX_FINDINGS:
+            self.check()
 
     def __len__(self) -> int:
         return len(self._found)

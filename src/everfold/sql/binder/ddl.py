@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import Plan, Project, Scan, Table, TableColumn, time_attribute
+from everfold.plan.size import cells, check_columns
 from everfold.sql.binder.context import Context, Problems, named_list
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.queries import bind_body, check_typed
@@ -21,6 +23,7 @@ from everfold.types import Field, Schema, TimestampType
 def bind_create_table(statement: CreateTable, catalog: Catalog) -> CatalogTable:
     """The table that a CREATE TABLE declares; everything wrong in it is raised together."""
     name = catalog.check_new(statement.name, temporary=statement.temporary, span=statement.name_span)
+    check_columns(len(statement.columns), f"`{name}`", statement.name_span)
     problems = Problems()
     _check_names(statement, problems)
     key = _primary_key(statement, problems)
@@ -121,13 +124,13 @@ def _columns(statement: CreateTable, table: Table, catalog: Catalog, problems: P
     scan = Relation.of(Scan(table=table))
     context = Context.at(statement.span, catalog)
     columns: list[Column] = []
+    positions = {name: at for at, name in reversed(tuple(enumerate(table.schema.names)))}
     for of in statement.columns:
         with problems:
             if isinstance(of, ComputedColumn):
                 columns.append(_computed(of, scan, context, statement))
                 continue
-            at = table.schema.position(of.name)
-            assert at is not None
+            at = positions[of.name]
             extras = _metadata_extras(of) if isinstance(of, MetadataColumn) else ""
             columns.append(
                 Column(
@@ -253,6 +256,7 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
     context = Context.at(statement.span, catalog)
     plan = _view_query(statement, context)
     check_typed(plan, statement.query, context)
+    catalog.work.add(cells(plan), statement.span)
     names = plan.schema.names
     if statement.columns is not None:
         if len(statement.columns) != len(names):
@@ -264,7 +268,7 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
                 )
             )
         names = statement.columns
-    doubles = [each for at, each in enumerate(names) if each in names[:at]]
+    doubles = [each for each, count in Counter(names).items() if count > 1]
     if doubles:
         raise SqlError(
             Diagnostic(

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
+from math import prod
 
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, SqlError
+from everfold.limits import MAX_SETS, too_complex
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.nodes import Plan, Unnest
 from everfold.sql.functions import build
@@ -41,11 +43,30 @@ class Grouping:
 
 def grouping_of(elements: Iterable[exp.Expression], bind: Callable[[exp.Expression], Expr]) -> Grouping:
     """What the elements of a GROUP BY mean together: each set of one with each set of the others."""
+    elements = tuple(elements)
+    several = prod(map(_count, elements))
+    if several > MAX_SETS:
+        raise too_complex(
+            "GROUP BY has more sets of keys", MAX_SETS, None, "list those that are needed in GROUPING SETS"
+        )
     parts = [_sets(each, bind) for each in elements]
     chosen = [tuple(key for part in each for key in part) for each in product(*parts)]
     keys = tuple(dict.fromkeys(key for part in parts for each in part for key in each))
     sets = tuple(tuple(sorted({keys.index(key) for key in each})) for each in chosen)
     return Grouping(keys, sets)
+
+
+def _count(element: exp.Expression) -> int:
+    """How many sets an element stands for."""
+    match element:
+        case exp.GroupingSets():
+            return sum(map(_count, element.expressions))
+        case exp.Rollup():
+            return len(element.expressions) + 1
+        case exp.Cube():
+            return int(2 ** min(len(element.expressions), 64))
+        case _:
+            return 1
 
 
 def _sets(element: exp.Expression, bind: Callable[[exp.Expression], Expr]) -> list[tuple[Expr, ...]]:

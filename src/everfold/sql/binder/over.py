@@ -43,7 +43,7 @@ class Overs:
 
     named: dict[str, exp.Window] = field(default_factory=dict)
     _windows: dict[OverWindow, exp.Window] = field(default_factory=dict)
-    _calls: list[tuple[OverWindow, AggCall]] = field(default_factory=list)
+    _calls: dict[tuple[OverWindow, AggCall], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -51,9 +51,7 @@ class Overs:
     def reference(self, window: OverWindow, call: AggCall, node: exp.Window) -> InputRef:
         """The value of a call over a window."""
         self._windows.setdefault(window, node)
-        if (window, call) not in self._calls:
-            self._calls.append((window, call))
-        at = self._calls.index((window, call))
+        at = self._calls.setdefault((window, call), len(self._calls))
         return InputRef(type=call.type, position=_FAR + at, name=call.function, span=call.span)
 
     @property

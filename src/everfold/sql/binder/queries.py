@@ -10,6 +10,7 @@ from sqlglot import exp
 from everfold.errors import Span
 from everfold.plan.expressions import Expr, Literal, references
 from everfold.plan.nodes import Collect, Limit, Plan, Project, SetKind, SetOperation, Sort, SortKey, Union, Values
+from everfold.plan.size import check_size, own_cells
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.scope import Relation
@@ -62,7 +63,15 @@ def check_typed(plan: Plan, query: exp.Expression, context: Context) -> None:
 
 
 def bind_body(node: exp.Expression, context: Context) -> Relation:
-    """A query as a relation: its columns keep their names, doubles too."""
+    """A query as a relation: its columns keep their names, doubles too. SqlError `too-complex` for what no engine could run."""
+    relation = _body(node, context)
+    span = context.span(node)
+    check_size(relation.plan, span)
+    context.catalog.work.add(own_cells(relation.plan), span)
+    return relation
+
+
+def _body(node: exp.Expression, context: Context) -> Relation:
     if node.args.get("with_") is not None:
         context = _with(node.args["with_"], context)
     if isinstance(node, exp.Select):

@@ -10,6 +10,7 @@ from sqlglot import exp
 from everfold.errors import Diagnostic, SqlError
 from everfold.plan.expressions import Expr, references
 from everfold.plan.nodes import ONE_ROW, Filter, Join, JoinKind, Plan, Project, Table, Unnest, time_attribute
+from everfold.plan.size import check_size
 from everfold.sql.binder.bounded import beside_stream, check_bounded
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
@@ -32,6 +33,8 @@ def bind_from(node: exp.Select, context: Context) -> Relation:
     relation = bind_item(source.this, context)
     for join in node.args.get("joins") or ():
         relation = _join(relation, join, context)
+        check_size(relation.plan, context.span(join))
+        context.catalog.work.add(len(relation.columns), context.span(join))
     return relation
 
 
@@ -115,12 +118,20 @@ def _table(node: exp.Table, context: Context) -> Relation:
 
 def view_plan(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
     """What a view's query is now, under the view's column names."""
-    from everfold.sql.binder.queries import bind_body
-
     if view.name in context.views:
         raise context.error("recursive-view", f"the view `{view.name}` is made of itself", node)
+    context.check_views(node)
+    return context.of_view(view.name, lambda: _bound_view(view, context, node))
+
+
+def _bound_view(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
+    from everfold.sql.binder.queries import bind_body
+
     inside = replace(
-        Context.at(view.span, context.catalog), views=(*context.views, view.name), as_batch=context.as_batch
+        Context.at(view.span, context.catalog),
+        views=(*context.views, view.name),
+        as_batch=context.as_batch,
+        bound=context.bound,
     )
     plan = bind_body(view.query, inside).plan
     if len(plan.schema) != len(view.schema):

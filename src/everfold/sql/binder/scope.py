@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest, nearest_or_all
 from everfold.plan.expressions import Expr, InputRef, Literal
@@ -33,6 +33,14 @@ class Relation:
 
     plan: Plan
     columns: tuple[ScopeColumn, ...]
+    _named: dict[str, list[ScopeColumn]] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def named(self, name: str) -> Sequence[ScopeColumn]:
+        """The columns of that name, hidden ones too."""
+        if not self._named:
+            for column in self.columns:
+                self._named.setdefault(column.name, []).append(column)
+        return self._named.get(name, ())
 
     @classmethod
     def of(cls, plan: Plan, alias: str | None = None, names: Sequence[str] | None = None) -> Relation:
@@ -133,11 +141,11 @@ def _exists(relation: Relation, names: tuple[str, ...]) -> bool:
 def _find(relation: Relation, names: tuple[str, ...], span: Span | None) -> Expr | None:
     names = without_database(relation, names)
     if len(names) > 1:
-        behind = [column for column in relation.of_relation(names[0]) if column.name == names[1]]
+        behind = [column for column in relation.named(names[1]) if column.relation == names[0]]
         if behind:
             column = _only(behind, ".".join(names[:2]), span)
             return _fields(relation.reference(column, span), names[2:], span)
-    visible = [column for column in relation.columns if column.name == names[0] and not column.hidden]
+    visible = [column for column in relation.named(names[0]) if not column.hidden]
     if not visible:
         return None
     column = _only(visible, names[0], span)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,6 +10,7 @@ from sqlglot import exp
 
 from everfold.plan.expressions import Expr, InputRef, references, walk
 from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
+from everfold.plan.size import check_columns
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, over_groups
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
@@ -46,6 +48,7 @@ class _Select:
 
 def bind_select(node: exp.Select, context: Context) -> Plan:
     """The plan of a SELECT with its ORDER BY, without LIMIT; all that is wrong in its clauses is raised together."""
+    _check_lists(node, context)
     relation = bind_from(node, context)
     context = with_hints(node.args.get("hints") or (), relation, context)
     select = _Select(node, context, relation)
@@ -55,6 +58,14 @@ def bind_select(node: exp.Select, context: Context) -> Plan:
     if _is_grouped(node, context):
         return _grouped(select)
     return _plain(select)
+
+
+def _check_lists(node: exp.Select, context: Context) -> None:
+    """Refuses lists that are far too long."""
+    for what, part in (("SELECT", node), ("GROUP BY", node.args.get("group")), ("ORDER BY", node.args.get("order"))):
+        if part is not None:
+            check_columns(len(part.expressions), what, context.span(part))
+    check_columns(len(node.args.get("windows") or ()), "WINDOW", context.span(node))
 
 
 def _is_grouped(node: exp.Select, context: Context) -> bool:
@@ -167,12 +178,12 @@ def _all_of(select: _Select, names: Sequence[str], node: exp.Expression, relatio
     columns = select.relation.shown if relation is None else select.relation.of_relation(relation)
     span = select.context.span(node)
     items = []
+    alike = Counter((each.name, each.relation) for each in columns)
     for column in columns:
-        alike = [each for each in columns if (each.name, each.relation) == (column.name, column.relation)]
-        if len(alike) > 1:
+        if (count := alike[column.name, column.relation]) > 1:
             raise select.context.error(
                 "ambiguous-column",
-                f"`{column.name}` is {len(alike)} columns of one relation, and `*` takes both",
+                f"`{column.name}` is {count} columns of one relation, and `*` takes both",
                 node,
                 "give one of them another name with AS where it comes from",
             )

@@ -31,8 +31,10 @@ class Relations(Expressions):
         self.expect("FROM")
         found: dict[str, object] = {"from_": self.node(exp.From, first, this=self.relation())}
         joins: list[exp.Join] = []
+        after_comma = False
         while self.key() in _JOINS:
-            joins.append(self._join(after_comma=any(join.args["kind"] == "," for join in joins)))
+            joins.append(self._join(after_comma=after_comma))
+            after_comma = after_comma or joins[-1].args["kind"] == ","
         if joins:
             found["joins"] = joins
         return found

@@ -13,6 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 from everfold.errors import EverfoldError, Span, SqlError
+from everfold.limits import MAX_CHARACTERS, MAX_TOKENS, too_complex
 
 _PATTERN = re.compile(
     r"""
@@ -115,10 +116,12 @@ def scan(text: str, source: str, part: Part | None = None, *, measures: bool = F
 
     measures: a number may have letters behind it (`10m`), or a dot and a name; else that is a name that begins with a digit, and an error.
     """
-    half = _HALF.search(text)
+    part = part or Part.whole(text)
+    if len(text) > MAX_CHARACTERS:
+        raise too_complex(f"it has {len(text):,} characters", MAX_CHARACTERS, None, "make several scripts of it")
+    half = _HALF.search(text, part.start, part.end)
     if half is not None:
         raise half_a_character(Span(half.start(), half.end(), source, text))
-    part = part or Part.whole(text)
     tokens: list[Token] = []
     at, hint_at = part.start, -1
     line, line_start = text.count("\n", 0, at) + 1, text.rfind("\n", 0, at) + 1
@@ -154,6 +157,9 @@ def scan(text: str, source: str, part: Part | None = None, *, measures: bool = F
                 content = _content(kind, raw)
             except UnicodeDecodeError:
                 raise half_a_character(Span(at, end, source, text)) from None
+            if len(tokens) == MAX_TOKENS:
+                what = "it has more words, signs and values"
+                raise too_complex(what, MAX_TOKENS, Span(at, end, source, text), "make several scripts of it")
             tokens.append(Token(token_type, content, line, at - line_start + 1, at, end - 1))
         if newlines := raw.count("\n"):
             line += newlines

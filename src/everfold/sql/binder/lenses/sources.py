@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from everfold.errors import Diagnostic, SqlError
 from everfold.plan.changelog import ChangelogMode, is_updating
 from everfold.plan.nodes import ChangelogNormalize, Plan
+from everfold.plan.size import check_size, own_cells
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.relations import view_plan
 from everfold.sql.binder.scope import Relation
@@ -133,13 +134,16 @@ def _structure(options: Mapping[str, str]) -> str | None:
 def _named_query(entry: CatalogView, query: TopicQuery, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
     from everfold.sql.binder.lenses.queries import bind_topic_query
 
-    inside = replace(Context.at(entry.span, context.catalog), views=(*context.views, entry.name))
-    found = bind_topic_query(query, inside)
+    context.check_views(node.source)
+    inside = replace(Context.at(entry.span, context.catalog), views=(*context.views, entry.name), bound=context.bound)
+    found = context.of_view(entry.name, lambda: bind_topic_query(query, inside))
+    check_size(found.plan, context.span(node.source))
+    context.catalog.work.add(own_cells(found.plan), context.span(node.source))
     _check_kind(node, context, table=found.table)
     wanted = node.kind == "TABLE"
     if found.table or not (wanted or upserts):
         return _source(node, found.plan, table=found.table, structure=found.structure)
-    plan = bind_topic_query(query, inside, upserts=True).plan
+    plan = context.of_view(entry.name, lambda: bind_topic_query(query, inside, upserts=True), upserts=True).plan
     if wanted and not upserts:
         key = plan.schema.position(KEY)
         if key is None:
