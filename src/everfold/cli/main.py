@@ -461,11 +461,13 @@ def _first_line(error: Exception) -> str:
 
 def _keep(error: Exception) -> str:
     """Writes a trace down, and says where."""
+    from everfold.files import make_private_file, make_private_folder
     from everfold.secrets import command_line, without_secrets_in_log
 
     folder = cache_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
+        make_private_file(folder / "errors.log")
         with open(folder / "errors.log", "a", encoding="utf-8") as log:
             log.write(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {command_line(sys.argv)}\n")
             log.writelines(map(without_secrets_in_log, traceback.format_exception(error)))

@@ -31,7 +31,7 @@ from everfold.compat.keeping import from_json, to_json
 from everfold.connectors.again import Past
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
-from everfold.files import write_atomically
+from everfold.files import make_private_file, make_private_folder, write_atomically
 from everfold.jobs.change import (
     Decide,
     OnChange,
@@ -336,7 +336,8 @@ class JobFolder:
                 help="name another folder with --state",
             )
         with self._writing():
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.path)
+            make_private_file(self.path / "lock")
             self._lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 held until release
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -407,7 +408,7 @@ class JobFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """Puts a manifest in place."""
         with self._writing():
-            write_atomically(self.manifest_path, json.dumps(asdict(manifest), indent=2) + "\n")
+            write_atomically(self.manifest_path, json.dumps(asdict(manifest), indent=2) + "\n", private=True)
 
     def open(
         self,
