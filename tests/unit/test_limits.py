@@ -48,8 +48,7 @@ def answer(sql: str, mode: str = "streaming") -> str:
                     explain(root)
                     shape_of(root)
     except EverfoldError as error:
-        assert len(str(error)) < 100_000
-        return error.code
+        return error.code if len(str(error)) < 100_000 else "much text"
     return "ok"
 
 
@@ -77,7 +76,11 @@ def test_what_is_used_twice_is_bound_once() -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["SELECT a + b AS a, b FROM {below}", "SELECT * FROM {below} WHERE a > 1", "SELECT a, SUM(b) AS b FROM {below} GROUP BY a"],
+    [
+        "SELECT a + b AS a, b FROM {below}",
+        "SELECT * FROM {below} WHERE a > 1",
+        "SELECT a, SUM(b) AS b FROM {below} GROUP BY a",
+    ],
 )
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_chains(query: str, mode: str) -> None:
@@ -152,7 +155,10 @@ def test_the_error_says_what_there_is_too_much_of() -> None:
     with pytest.raises(SqlError) as caught:
         list(Session().run(views(30, DOUBLING[0])))
     message = caught.value.diagnostics[0].message
-    assert message == "the script is too complex: its query has 3,069 steps, those of a view or of WITH counted as often as it is used, and 2,000 are the most"
+    assert (
+        message
+        == "the script is too complex: its query has 3,069 steps, those of a view or of WITH counted as often as it is used, and 2,000 are the most"
+    )
     assert caught.value.diagnostics[0].span is not None
     assert (MAX_TOKENS, MAX_STATEMENTS, MAX_SETS) == (125_000, 2_000, 1_000)  # docs/security.md says so
 

@@ -429,6 +429,11 @@ def main() -> None:
         # Whoever read our output has gone: nothing is left to say, and flushing at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
+    except ConnectionError as error:  # of the JVM's socket: nobody else is spoken to without a library of its own
+        from everfold.jobs.failure import explained
+
+        _say(explained(error, (), Path(_keep(error))))
+        sys.exit(EXIT_FAILED)
     except OSError as error:
         from everfold.connectors.troubles import os_trouble
 

@@ -48,6 +48,7 @@ from everfold.jobs.change import (
     unsettled,
 )
 from everfold.jobs.control import Control
+from everfold.jobs.failure import spark_may_be_gone
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
 from everfold.jobs.naming import SourceNote, first_names, fresh_names, moves, operators_of, source_notes
 from everfold.jobs.soundness import unfinished
@@ -382,7 +383,8 @@ class JobFolder:
     def release(self) -> None:
         """Gives the folder back."""
         if self._jvm_lock is not None:
-            self._jvm_lock.close()
+            with spark_may_be_gone():
+                self._jvm_lock.close()
             self._jvm_lock = None
         if self._lock is not None:
             self._lock.close()

@@ -13,7 +13,7 @@ from everfold.connectors.left_out import add_left_out
 from everfold.jobs.beside import Beside
 from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.control import Control
-from everfold.jobs.failure import explained
+from everfold.jobs.failure import explained, spark_may_be_gone
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.naming import operators_of
 from everfold.jobs.progress import Progress
@@ -122,18 +122,24 @@ class StreamJob:
         wait_ms = 0 if self._bounded else self.batch_latency_ms
         query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         try:
-            self._attend(query, router, control, lowering.operators)
-        except _Stopped:
-            self._finish_batch(query, router)
+            self._work(query, router, control, lowering.operators)
         except Exception as error:
             raise explained(router.failure or error, self.sources.opened, self.folder.log_file) from error
         finally:
-            if query.isActive:
-                query.stop()
-            self._observe(query, router)
+            with spark_may_be_gone():
+                if query.isActive:
+                    query.stop()
+                self._observe(query, router)
         return router
 
     # --- while it runs ------------------------------------------------------------------------------------------------
+
+    def _work(self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[StatefulNode]) -> None:
+        """Attends to the query until its end, or until it is asked to stop and the running batch is done."""
+        try:
+            self._attend(query, router, control, operators)
+        except _Stopped:
+            self._finish_batch(query, router)
 
     def _attend(
         self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[StatefulNode]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everfold.errors import ConnectorError, EverfoldError
-from everfold.jobs.failure import explained
+from everfold.jobs.failure import explained, spark_may_be_gone
 
 LOG = Path("/jobs/j/job.log")
 PLAN = """
@@ -42,6 +42,8 @@ def told(text: str) -> EverfoldError:
         ("java.io.FileNotFoundException: File file:/jobs/j/checkpoints/0/metadata does not exist", "damaged-checkpoint", "`/jobs/j/checkpoints/0/metadata` is damaged or missing"),
         ("java.lang.OutOfMemoryError: Java heap space", "out-of-memory", "memory is used up"),
         ("An error occurred while calling o1.start. Answer from Java side is empty", "spark-died", "Spark's Java process has ended"),
+        ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'spark.sql.execution.pyspark.udf.faulthandler.enabled'", "spark-died", "a Python worker of Spark exited unexpectedly"),
+        ("Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in stage 3.0 (TID 4) (localhost executor driver): java.io.EOFException", "spark-died", "a Python worker of Spark exited unexpectedly"),
         ("org.apache.spark.SparkException: Python worker failed to connect back.", "no-worker", "within the ten seconds"),
         ("java.lang.IllegalStateException: something new", "job-failed", "the job failed: something new"),
     ],
@@ -68,6 +70,17 @@ def test_an_error_of_ours_comes_back_as_it_was() -> None:
     outer = RuntimeError("wrapped")
     outer.__cause__ = inner
     assert explained(outer, (), LOG) is inner
+
+
+def test_tidying_up_after_a_jvm_that_is_gone() -> None:
+    for gone in (
+        ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+        RuntimeError("Answer from Java side is empty"),
+    ):
+        with spark_may_be_gone():
+            raise gone
+    with pytest.raises(RuntimeError, match="something else"), spark_may_be_gone():
+        raise RuntimeError("something else")
 
 
 def test_what_the_system_says_in_this_process() -> None:
