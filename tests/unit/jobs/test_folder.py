@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -347,3 +348,20 @@ def test_a_result_is_given_again_by_a_version_of_its_own(tmp_path: Path) -> None
     assert opened(tmp_path, query).version.number == 1
     assert opened(tmp_path, query, refresh=True).version.number == 2
     assert opened(tmp_path, QUERY, how=OnChange.RESET, refresh=True).version.again == ()
+
+
+def test_only_the_owner_can_read_a_job(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        opened(tmp_path / "job")
+        folder = JobFolder(tmp_path / "job")
+        folder.lock()
+        folder.release()
+        (tmp_path / "there").mkdir(mode=0o755)
+        opened(tmp_path / "there")
+    finally:
+        os.umask(before)
+    modes = {name: (tmp_path / "job" / name).stat().st_mode & 0o777 for name in (".", "manifest.json", "lock")}
+    assert modes == {".": 0o700, "manifest.json": 0o600, "lock": 0o600}
+    assert (tmp_path / "there").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "there" / "manifest.json").stat().st_mode & 0o777 == 0o600
