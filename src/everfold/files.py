@@ -20,7 +20,10 @@ def make_private_file(file: Path) -> None:
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Puts a file in place in one step: readers see what it was or what it is, also after a crash. private: only its owner can read it. OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if private:
+        make_private_folder(path.parent)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.new")
     if private:
         make_private_file(part)

@@ -353,9 +353,9 @@ def test_a_result_is_given_again_by_a_version_of_its_own(tmp_path: Path) -> None
 def test_only_the_owner_can_read_a_job(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        opened(tmp_path / "job")
         folder = JobFolder(tmp_path / "job")
         folder.lock()
+        opened(tmp_path / "job")
         folder.release()
         (tmp_path / "there").mkdir(mode=0o755)
         opened(tmp_path / "there")
