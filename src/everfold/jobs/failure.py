@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote, unquote
 
 from everfold.connectors.timeless import find_timeless
 from everfold.connectors.troubles import os_trouble
@@ -162,8 +163,14 @@ def damaged(file: Path) -> StateError:
 
 def _file_of(folder: Path, text: str) -> Path | None:
     """The first file in the folder that a text names."""
-    found = re.finditer(rf"{re.escape(str(folder))}/[^\s'\",()]+", text)
-    return next((path for each in found if not (path := Path(each.group().rstrip(".:;]"))).is_dir()), None)
+    as_uri = quote(str(folder))
+    found = re.finditer(rf"({re.escape(str(folder))}|{re.escape(as_uri)})(/[^\s'\",()]+)", text)
+    for each in found:
+        inside = each[2].rstrip(".:;]")
+        path = Path(f"{folder}{inside if each[1] == str(folder) else unquote(inside)}")
+        if not path.is_dir():
+            return path
+    return None
 
 
 def _first_line(text: str) -> str:

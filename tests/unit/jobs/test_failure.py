@@ -92,3 +92,23 @@ def test_what_the_system_says_in_this_process() -> None:
         found = explained(error, (), LOG)
         assert found.code == code
         assert words in found.diagnostics[0].message
+
+
+@pytest.mark.parametrize("name", ["offsets/1", "commits/1", "offsets/2"])
+def test_a_file_that_is_gone_has_its_own_name(name: str, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "my job" / "checkpoints" / "0"
+    for log in ("offsets", "commits"):
+        (checkpoint / log).mkdir(parents=True)
+        for number in range(3):
+            (checkpoint / log / str(number)).write_text("v1\n{}")
+    (checkpoint / "metadata").write_text('{"id":"6a0a9e4e-7b1b-4d0f-9a3c-3a6a3d6a1b11"}')
+    (checkpoint / name).unlink()
+    found = explained(RuntimeError("batch 1 doesn't exist"), (), tmp_path / "my job" / "job.log")
+    assert found.diagnostics[0].message == f"`{checkpoint / name}` is damaged or missing"
+
+
+def test_a_file_that_spark_names_as_a_uri_has_its_own_name(tmp_path: Path) -> None:
+    gone = tmp_path / "my job" / "checkpoints" / "0" / "state" / "0" / "1" / "3.changelog"
+    text = f"CANNOT_READ_STREAMING_STATE_FILE of file:{gone.as_uri().removeprefix('file://')} does not exist."
+    found = explained(RuntimeError(text), (), tmp_path / "my job" / "job.log")
+    assert found.diagnostics[0].message == f"`{gone}` is damaged or missing"
