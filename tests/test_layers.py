@@ -26,7 +26,8 @@ LAYERS = (
     ("state",),
     ("plan",),
     ("udf",),
-    ("types", "errors", "limits", "secrets", "cache", "files"),
+    ("limits",),
+    ("types", "errors", "secrets", "cache", "files"),
 )
 """Folders and modules of the package from top to bottom; those of one line may import each other."""
 

@@ -10,9 +10,11 @@ from everfold.errors import Span, SqlError
 
 MAX_CHARACTERS = 5_000_000
 """Characters of a script."""
-MAX_TOKENS = 100_000
+MAX_TOKENS = 125_000
 """Words, signs, numbers and strings of a script."""
-MAX_STATEMENTS = 5_000
+MAX_PARTS = 65_000
+"""Names, values, operators and clauses in the queries of a script."""
+MAX_STATEMENTS = 2_000
 """Statements of a script."""
 MAX_DIALECTS = 100
 """How often a script changes its dialect."""
@@ -28,7 +30,7 @@ MAX_HEIGHT = 200
 """Nodes of a plan between the result and a table. What walks over plans recurses so deep."""
 MAX_NODES = 2_000
 """Nodes of a plan, those of a view or of a name of WITH counted as often as it is used: engines read them so."""
-MAX_CELLS = 250_000
+MAX_CELLS = 100_000
 """Columns and parts of expressions in all plans of a script, counted likewise."""
 MAX_TEXT = 1_000_000
 """Characters of the columns of a node, each written out down to the columns of tables."""

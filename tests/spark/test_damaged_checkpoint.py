@@ -65,6 +65,7 @@ def test_each_file_damaged_in_each_way(
     shutil.copytree(folder, kept)
     checkpoint = folder / ".everfold" / "job" / "checkpoints" / "0"
     refused = 0
+    misnamed = []
     for pattern in FILES:
         file = max(checkpoint.glob(pattern), key=lambda each: (len(each.name), each.name))
         for how, damage in DAMAGES.items():
@@ -76,11 +77,14 @@ def test_each_file_damaged_in_each_way(
             else:
                 assert done.first.startswith(f"error[damaged-checkpoint]: `{checkpoint}/"), (pattern, how, done.err)
                 assert totals(folder) == WHOLE[1:2] or pattern.startswith("sources"), (pattern, how)
+                if how == "gone" and f"`{file}`" not in done.first:
+                    misnamed.append((str(file), done.first))
                 refused += 1
             for each in (*folder.iterdir(),):
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
             shutil.copytree(kept, folder, dirs_exist_ok=True)
     assert refused >= len(FILES)
+    assert misnamed == []
     assert run().code == 0
     assert totals(folder) == WHOLE
 

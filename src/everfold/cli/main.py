@@ -448,6 +448,11 @@ def main() -> None:
         # Whoever read our output has gone: nothing is left to say, and flushing at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
+    except ConnectionError as error:  # of the JVM's socket: nobody else is spoken to without a library of its own
+        from everfold.jobs.failure import explained
+
+        _say(explained(error, (), Path(_keep(error))))
+        sys.exit(EXIT_FAILED)
     except OSError as error:
         from everfold.connectors.troubles import os_trouble
 
@@ -480,11 +485,13 @@ def _first_line(error: Exception) -> str:
 
 def _keep(error: Exception) -> str:
     """Writes a trace down, and says where."""
+    from everfold.files import make_private_file, make_private_folder
     from everfold.secrets import command_line, without_secrets_in_log
 
     folder = cache_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
+        make_private_file(folder / "errors.log")
         with open(folder / "errors.log", "a", encoding="utf-8") as log:
             log.write(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {command_line(sys.argv)}\n")
             log.writelines(map(without_secrets_in_log, traceback.format_exception(error)))

@@ -21,6 +21,7 @@ from everfold.jobs.batch_job import run_batch
 from everfold.jobs.batch_log import last_batch
 from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.change import Decide, refuse
+from everfold.jobs.failure import spark_may_be_gone
 from everfold.jobs.folder import JobFolder, Manifest, fingerprint, now
 from everfold.jobs.going_back import Consent, check_duplicates, sink_name, told
 from everfold.jobs.locations import Locations
@@ -122,7 +123,8 @@ class Engine:
     def close(self) -> None:
         """Ends the JVM, if it is ours."""
         if self._started is not None:
-            self._started.stop()
+            with spark_may_be_gone():
+                self._started.stop()
             self._started = None
 
     def bounded(self, roots: Sequence[Root], settings: Settings) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote, unquote
 
 from everfold.connectors.timeless import find_timeless
 from everfold.connectors.troubles import os_trouble
@@ -29,6 +31,10 @@ _MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|does
 _NO_WORKER = re.compile(r"Python worker failed to connect back|Timed out while waiting for the Python worker")
 _NO_MEMORY = re.compile(r"OutOfMemoryError|GC overhead limit exceeded")
 _NO_JVM = re.compile(r"Answer from Java side is empty|Error while (?:sending|receiving)")
+_WORKER_DIED = re.compile(
+    r"Python worker exited unexpectedly|Python worker process terminated|The Python worker has crashed"
+)
+_WORKER_HUNG_UP = re.compile(r"java\.io\.EOFException|java\.net\.SocketException: (?:Connection reset|Broken pipe)")
 _MORE_MEMORY = "--conf spark.driver.memory=4g"
 _QUERY = "=== Streaming Query ==="
 """From here on Spark describes the query, whose plan holds the words of errors that have not happened."""
@@ -93,12 +99,14 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
         return damaged(file or unsound(log_file.parent) or log_file.parent / "checkpoints")
     if _NO_MEMORY.search(text):
         return EverfoldError.of("out-of-memory", "Spark's memory is used up", help=f"give it more: {_MORE_MEMORY}")
-    if any(isinstance(each, ConnectionError) for each in chain(error)) or _NO_JVM.search(text):
+    if spark_died(error):
         return EverfoldError.of(
             "spark-died",
             f"Spark's Java process has ended in the middle of its work; its words are in {log_file}",
             help=f"run the same command again: it goes on. If the memory was short: {_MORE_MEMORY}",
         )
+    if _WORKER_DIED.search(text):
+        return worker_died(log_file)
     if _NO_WORKER.search(text):
         return EverfoldError.of(
             "no-worker",
@@ -112,8 +120,35 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
     broken = unsound(log_file.parent)
     if broken is not None:
         return damaged(broken)
+    if _WORKER_HUNG_UP.search(text):
+        return worker_died(log_file)
     return EverfoldError.of(
         "job-failed", f"the job failed: {_first_line(text)}", help=f"the whole story is in {log_file}"
+    )
+
+
+def spark_died(error: BaseException) -> bool:
+    """Whether an error says that nobody answers any more where the JVM was."""
+    found = list(chain(error))
+    return any(isinstance(each, ConnectionError) for each in found) or any(_NO_JVM.search(str(each)) for each in found)
+
+
+@contextmanager
+def spark_may_be_gone() -> Iterator[None]:
+    """Let the block tidy up as far as the JVM is still there: that it is not is for whoever used it to report."""
+    try:
+        yield
+    except Exception as error:
+        if not spark_died(error):
+            raise
+
+
+def worker_died(log_file: Path) -> EverfoldError:
+    """The error of a Python worker that is gone: killed, or crashed."""
+    return EverfoldError.of(
+        "spark-died",
+        f"a Python worker of Spark exited unexpectedly; see {log_file}",
+        help="run the same command again to resume. If the machine is short of memory, the system may have killed the worker",
     )
 
 
@@ -128,8 +163,14 @@ def damaged(file: Path) -> StateError:
 
 def _file_of(folder: Path, text: str) -> Path | None:
     """The first file in the folder that a text names."""
-    found = re.finditer(rf"{re.escape(str(folder))}/[^\s'\",()]+", text)
-    return next((path for each in found if not (path := Path(each.group().rstrip(".:;]"))).is_dir()), None)
+    as_uri = quote(str(folder))
+    found = re.finditer(rf"({re.escape(str(folder))}|{re.escape(as_uri)})(/[^\s'\",()]+)", text)
+    for each in found:
+        inside = each[2].rstrip(".:;]")
+        path = Path(f"{folder}{inside if each[1] == str(folder) else unquote(inside)}")
+        if not path.is_dir():
+            return path
+    return None
 
 
 def _first_line(text: str) -> str:

@@ -32,7 +32,7 @@ from everfold.compat.keeping import from_json, note_positions, to_json
 from everfold.connectors.again import Past
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import StateError, UsageError
-from everfold.files import write_atomically
+from everfold.files import make_private_file, make_private_folder, write_atomically
 from everfold.jobs.batch_log import NAME as LAST_BATCH
 from everfold.jobs.batch_log import check_complete, last_batch
 from everfold.jobs.change import (
@@ -51,6 +51,7 @@ from everfold.jobs.change import (
     unsettled,
 )
 from everfold.jobs.control import Control
+from everfold.jobs.failure import spark_may_be_gone
 from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
 from everfold.jobs.moving import finish_moving, move_checkpoints
 from everfold.jobs.naming import SourceNote, first_names, fresh_names, moves, operators_of, source_notes
@@ -362,7 +363,8 @@ class JobFolder:
                 help="name another folder with --state",
             )
         with self._writing():
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.path)
+            make_private_file(self.path / "lock")
             self._lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 held until release
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -408,7 +410,8 @@ class JobFolder:
     def release(self) -> None:
         """Gives the folder back."""
         if self._jvm_lock is not None:
-            self._jvm_lock.close()
+            with spark_may_be_gone():
+                self._jvm_lock.close()
             self._jvm_lock = None
         if self._lock is not None:
             self._lock.close()
@@ -458,7 +461,7 @@ class JobFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """Puts a manifest in place."""
         with self._writing():
-            write_atomically(self.manifest_path, _text(manifest))
+            write_atomically(self.manifest_path, _text(manifest), private=True)
 
     def move(self, located: Located) -> None:
         """Puts in place what was found of a job's sources, where its folder or its data was moved. StateError `changed-source`, ConnectorError `disk-full` and its like."""

@@ -72,7 +72,7 @@ def move_checkpoints(folder: Path, manifest: str, before: Path, moves: Iterable[
                 each.source.move(checkpoint, each.name, each.old, each.new)
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(old / checkpoint.name) from error
-    write_atomically(new / "manifest.json", manifest)
+    write_atomically(new / "manifest.json", manifest, private=True)
     os.rename(new, folder / "checkpoints.moved")
     finish_moving(folder)
 
@@ -89,7 +89,7 @@ def finish_moving(folder: Path) -> None:
     moved, place, old = folder / "checkpoints.moved", folder / "checkpoints", folder / "checkpoints.old"
     shutil.rmtree(folder / "checkpoints.new", ignore_errors=True)
     if moved.is_dir():
-        write_atomically(folder / "manifest.json", (moved / "manifest.json").read_bytes())
+        write_atomically(folder / "manifest.json", (moved / "manifest.json").read_bytes(), private=True)
         if place.is_dir():
             shutil.rmtree(old, ignore_errors=True)
             os.rename(place, old)

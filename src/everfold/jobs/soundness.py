@@ -31,7 +31,26 @@ def unsound(job: Path) -> Path | None:
         for file in _texts(checkpoint):
             if not is_sound(file):
                 return file
+        gap = _gap(checkpoint)
+        if gap is not None:
+            return gap
     return None
+
+
+def _gap(checkpoint: Path) -> Path | None:
+    """A file that is not there though those before and after it are: Spark removes entries of its logs from the oldest on, and keeps what a commit needs."""
+    offsets, commits = (_numbers(checkpoint / name) for name in ("offsets", "commits"))
+    for name, found, wanted in (("offsets", offsets, offsets | commits), ("commits", commits, commits)):
+        for number in range(min(found, default=0), max(wanted, default=-1)):
+            if number + 1 in wanted and number not in found:
+                return checkpoint / name / str(number)
+        if wanted and max(wanted) not in found:
+            return checkpoint / name / str(max(wanted))
+    return None
+
+
+def _numbers(log: Path) -> set[int]:
+    return {int(each.name) for each in log.iterdir() if each.name.isdigit()} if log.is_dir() else set()
 
 
 def needed(checkpoint: Path) -> Iterator[Path]:

@@ -14,7 +14,7 @@ from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.beside import Beside
 from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.control import Control
-from everfold.jobs.failure import explained
+from everfold.jobs.failure import explained, spark_may_be_gone
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.naming import operators_of
 from everfold.jobs.progress import Progress
@@ -128,19 +128,25 @@ class StreamJob:
         wait_ms = 0 if self._bounded else self.batch_latency_ms
         query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         try:
-            self._attend(query, router, control, lowering.operators)
-        except _Stopped:
-            self._finish_batch(query, router)
+            self._work(query, router, control, lowering.operators)
         except Exception as error:
             raise explained(router.failure or error, self.sources.opened, self.folder.log_file) from error
         finally:
-            if query.isActive:
-                query.stop()
-            self._observe(query, router)
-            self._find_changes()
+            with spark_may_be_gone():
+                if query.isActive:
+                    query.stop()
+                self._observe(query, router)
+                self._find_changes()
         return router
 
     # --- while it runs ------------------------------------------------------------------------------------------------
+
+    def _work(self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[StatefulNode]) -> None:
+        """Attends to the query until its end, or until it is asked to stop and the running batch is done."""
+        try:
+            self._attend(query, router, control, operators)
+        except _Stopped:
+            self._finish_batch(query, router)
 
     def _attend(
         self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[StatefulNode]

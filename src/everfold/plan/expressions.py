@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TypeAlias
 
 from everfold.errors import Span
 from everfold.types import BOOLEAN, DataType, Schema
 from everfold.udf.function import PythonFunction
+
+LONG_CHAIN = 32
+"""From how many operands on a chain of AND or OR becomes a balanced tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +101,15 @@ def conjuncts(condition: Expr) -> Iterator[Expr]:
 
 def conjunction(conditions: Sequence[Expr]) -> Expr:
     """The conditions, one at least, joined by AND."""
-    first, *others = conditions
-    for other in others:
-        first = Call(type=BOOLEAN, function="AND", args=(first, other))
-    return first
+    return balanced(conditions, lambda one, other: Call(type=BOOLEAN, function="AND", args=(one, other)))
+
+
+def balanced(parts: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr:
+    """The parts, one at least, joined from left to right; many of them as a tree that is no higher than it must be."""
+    if len(parts) <= LONG_CHAIN:
+        return reduce(join, parts)
+    half = len(parts) // 2
+    return join(balanced(parts[:half], join), balanced(parts[half:], join))
 
 
 def inputs_of(expr: Expr) -> frozenset[int]:

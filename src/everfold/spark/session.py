@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.errors import UsageError
+from everfold.files import make_private_file, make_private_folder
 from everfold.spark.archive import archive_options
 from everfold.spark.home import without_zip
 from everfold.spark.java import require_java
@@ -112,8 +113,10 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
 
     where = master or "local[*]"
     builder = SparkSession.builder.master(where).appName("everfold")
-    log_file.parent.mkdir(parents=True, exist_ok=True)
     log4j = log_file.with_suffix(".log4j2.properties")
+    make_private_folder(log_file.parent)
+    for file in (log_file, log4j):
+        make_private_file(file)
     log4j.write_text(_LOG4J.format(file=log_file))
     given = conf.get("spark.driver.extraJavaOptions", "")
     own = [

@@ -23,6 +23,7 @@ MAX_PAGE_BYTES = 16 << 20
 """Writers split their rows so that no page is larger."""
 
 _HEADER = struct.Struct("<4sBc2xQI")
+_EXTENSION = b"ARROW:extension:name"
 _ROWS, _HEAD = b"R", b"H"
 
 
@@ -42,7 +43,12 @@ def decode(blob: bytes | bytearray | memoryview) -> pl.DataFrame:
     import pyarrow as pa
 
     try:
-        frame = pl.from_arrow(pa.ipc.open_stream(pa.py_buffer(body)).read_all())
+        reader = pa.ipc.open_stream(pa.py_buffer(body))
+        for field in reader.schema:
+            # Such types are code of whoever registers them, and pages have none.
+            if isinstance(field.type, pa.BaseExtensionType) or _EXTENSION in (field.metadata or {}):
+                raise _damaged(f"its column `{field.name}` is of an extension type")
+        frame = pl.from_arrow(reader.read_all())
     except (pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
         raise _damaged(f"its rows cannot be read: {error}") from error
     assert isinstance(frame, pl.DataFrame)

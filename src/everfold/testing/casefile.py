@@ -19,6 +19,12 @@ from everfold.memory.part import OnChange
 from everfold.testing.pipetable import PipeTable, PipeTableError, parse
 
 SUFFIX = ".case.yaml"
+MAX_CASE_NODES = 200_000
+"""Values of a case file, those behind an alias counted as often as it is used."""
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{each}"
+    for each in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "merge", "value")
+)
 Mode = Literal["stream", "batch"]
 MODES: tuple[Mode, ...] = ("stream", "batch")
 
@@ -166,10 +172,37 @@ def loads(text: str, path: Path = Path("<case file>")) -> CaseFile:
         raise read.error(line, f"this is no YAML: {error.problem or error}") from error
     except yaml.YAMLError as error:
         raise read.error(1, f"this is no YAML: {' '.join(str(error).split())}") from error
+    except RecursionError:
+        raise read.error(1, "this is nested too deeply") from None
+    _check_nodes(root, read)
     if not isinstance(root, yaml.MappingNode):
         raise read.error(1, "a case file is a mapping with a list `cases`")
     read.cases = tuple(_Reader(read).suite(root))
     return read
+
+
+def _check_nodes(root: yaml.Node | None, read: CaseFile) -> None:
+    """Refuses tags that make objects, nodes within themselves, and aliases that stand for far more than is written."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node | None) -> int:
+        if node is None:
+            return 0
+        line = node.start_mark.line + 1
+        if id(node) not in sizes:
+            if node.tag not in _TAGS:
+                raise read.error(line, f"the tag `{node.tag}` has no meaning in a case file")
+            sizes[id(node)] = 0
+            parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+            below = (each for part in parts for each in (part if isinstance(part, tuple) else (part,)))
+            sizes[id(node)] = 1 + sum(map(size, below))
+        elif not sizes[id(node)]:
+            raise read.error(line, "this stands within itself")
+        if sizes[id(node)] > MAX_CASE_NODES:
+            raise read.error(line, f"with its aliases this is more than {MAX_CASE_NODES:,} values")
+        return sizes[id(node)]
+
+    size(root)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everfold.errors import ConnectorError, EverfoldError
-from everfold.jobs.failure import explained
+from everfold.jobs.failure import explained, spark_may_be_gone
 
 LOG = Path("/jobs/j/job.log")
 PLAN = """
@@ -42,6 +42,8 @@ def told(text: str) -> EverfoldError:
         ("java.io.FileNotFoundException: File file:/jobs/j/checkpoints/0/metadata does not exist", "damaged-checkpoint", "`/jobs/j/checkpoints/0/metadata` is damaged or missing"),
         ("java.lang.OutOfMemoryError: Java heap space", "out-of-memory", "memory is used up"),
         ("An error occurred while calling o1.start. Answer from Java side is empty", "spark-died", "Spark's Java process has ended"),
+        ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'spark.sql.execution.pyspark.udf.faulthandler.enabled'", "spark-died", "a Python worker of Spark exited unexpectedly"),
+        ("Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in stage 3.0 (TID 4) (localhost executor driver): java.io.EOFException", "spark-died", "a Python worker of Spark exited unexpectedly"),
         ("org.apache.spark.SparkException: Python worker failed to connect back.", "no-worker", "within the ten seconds"),
         ("java.lang.IllegalStateException: something new", "job-failed", "the job failed: something new"),
     ],
@@ -70,6 +72,17 @@ def test_an_error_of_ours_comes_back_as_it_was() -> None:
     assert explained(outer, (), LOG) is inner
 
 
+def test_tidying_up_after_a_jvm_that_is_gone() -> None:
+    for gone in (
+        ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+        RuntimeError("Answer from Java side is empty"),
+    ):
+        with spark_may_be_gone():
+            raise gone
+    with pytest.raises(RuntimeError, match="something else"), spark_may_be_gone():
+        raise RuntimeError("something else")
+
+
 def test_what_the_system_says_in_this_process() -> None:
     for error, code, words in (
         (OSError(errno.ENOSPC, "No space left on device", "/x/y"), "disk-full", "the disk is full"),
@@ -79,3 +92,23 @@ def test_what_the_system_says_in_this_process() -> None:
         found = explained(error, (), LOG)
         assert found.code == code
         assert words in found.diagnostics[0].message
+
+
+@pytest.mark.parametrize("name", ["offsets/1", "commits/1", "offsets/2"])
+def test_a_file_that_is_gone_has_its_own_name(name: str, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "my job" / "checkpoints" / "0"
+    for log in ("offsets", "commits"):
+        (checkpoint / log).mkdir(parents=True)
+        for number in range(3):
+            (checkpoint / log / str(number)).write_text("v1\n{}")
+    (checkpoint / "metadata").write_text('{"id":"6a0a9e4e-7b1b-4d0f-9a3c-3a6a3d6a1b11"}')
+    (checkpoint / name).unlink()
+    found = explained(RuntimeError("batch 1 doesn't exist"), (), tmp_path / "my job" / "job.log")
+    assert found.diagnostics[0].message == f"`{checkpoint / name}` is damaged or missing"
+
+
+def test_a_file_that_spark_names_as_a_uri_has_its_own_name(tmp_path: Path) -> None:
+    gone = tmp_path / "my job" / "checkpoints" / "0" / "state" / "0" / "1" / "3.changelog"
+    text = f"CANNOT_READ_STREAMING_STATE_FILE of file:{gone.as_uri().removeprefix('file://')} does not exist."
+    found = explained(RuntimeError(text), (), tmp_path / "my job" / "job.log")
+    assert found.diagnostics[0].message == f"`{gone}` is damaged or missing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -315,7 +316,7 @@ def test_a_job_from_before_positions_were_kept_learns_them_when_it_resumes(tmp_p
     path.write_text(json.dumps(read))
     assert JobFolder(tmp_path).manifest() != made
     assert run(LINES) == made
-    with pytest.raises(StateError, match="`t.x` was field 2 of the line, and is field 3 of the line"):
+    with pytest.raises(StateError, match=r"`t\.x` was field 2 of the line, and is field 3 of the line"):
         run(SWAPPED)
     path.write_text(json.dumps(read))
     assert run(SWAPPED).current == 1
@@ -375,3 +376,20 @@ def test_a_result_is_given_again_by_a_version_of_its_own(tmp_path: Path) -> None
     assert opened(tmp_path, query).version.number == 1
     assert opened(tmp_path, query, refresh=True).version.number == 2
     assert opened(tmp_path, QUERY, how=OnChange.RESET, refresh=True).version.again == ()
+
+
+def test_only_the_owner_can_read_a_job(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        folder = JobFolder(tmp_path / "job")
+        folder.lock()
+        opened(tmp_path / "job")
+        folder.release()
+        (tmp_path / "there").mkdir(mode=0o755)
+        opened(tmp_path / "there")
+    finally:
+        os.umask(before)
+    modes = {name: (tmp_path / "job" / name).stat().st_mode & 0o777 for name in (".", "manifest.json", "lock")}
+    assert modes == {".": 0o700, "manifest.json": 0o600, "lock": 0o600}
+    assert (tmp_path / "there").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "there" / "manifest.json").stat().st_mode & 0o777 == 0o600

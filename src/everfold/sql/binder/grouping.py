@@ -52,7 +52,8 @@ def grouping_of(elements: Iterable[exp.Expression], bind: Callable[[exp.Expressi
     parts = [_sets(each, bind) for each in elements]
     chosen = [tuple(key for part in each for key in part) for each in product(*parts)]
     keys = tuple(dict.fromkeys(key for part in parts for each in part for key in each))
-    sets = tuple(tuple(sorted({keys.index(key) for key in each})) for each in chosen)
+    places = {key: at for at, key in enumerate(keys)}
+    sets = tuple(tuple(sorted({places[key] for key in each})) for each in chosen)
     return Grouping(keys, sets)
 
 

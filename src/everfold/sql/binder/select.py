@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, SqlError
-from everfold.plan.expressions import Expr, InputRef, Literal, references, transform, walk
+from everfold.plan.expressions import Expr, InputRef, Literal, balanced, references, transform, walk
 from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
 from everfold.plan.size import check_columns
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, over_groups
@@ -105,14 +105,14 @@ def _where(node: exp.Where, select: _Select) -> Relation:
                 plain.append(part)
     width = len(relation.plan.schema)
     subqueries = Subqueries(width)
-    condition: Expr | None = None
+    conditions: list[Expr] = []
     for part in plain:
         with problems:
-            bound = ExpressionBinder(relation, context, "WHERE", subqueries=subqueries).condition(part)
-            condition = bound if condition is None else _and(condition, bound, context, node)
+            conditions.append(ExpressionBinder(relation, context, "WHERE", subqueries=subqueries).condition(part))
     problems.check()
-    if condition is None:
+    if not conditions:
         return relation
+    condition = balanced(conditions, lambda one, other: _and(one, other, context, node))
     kept = _kept(subqueries.joined(relation.plan), condition, node, context)
     if not subqueries.plans:
         return relation.over(kept)

@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature
+from everfold.limits import MAX_PARTS, too_complex
 from everfold.sql.dialects.tokens import Part, scan
 from everfold.sql.dialects.ways_out import in_flink, instead_of
 from everfold.sql.dialects.words import NOT_A_NAME
@@ -43,6 +44,7 @@ class Cursor:
         self.closing = _closing(self.keys)
         self.at = 0
         self._depth = 0
+        self._parts = 0
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -220,10 +222,14 @@ class Cursor:
         return UnsupportedFeature.of(code, f"{what} is not supported", span, help_text or instead_of(what))
 
     def checked(self, tree: E) -> E:
-        """The tree, if it is not too high."""
+        """The tree, if it is not too high, and the script not too large with it."""
         stack: list[tuple[exp.Expression, int]] = [(tree, 1)]
         while stack:
             node, height = stack.pop()
+            self._parts += 1
+            if self._parts > MAX_PARTS:
+                what = "its queries have more names, values, operators and clauses"
+                raise too_complex(what, MAX_PARTS, self.span(0, 0), "make several scripts of it")
             if height > MAX_DEPTH:
                 raise too_deep(Span(node.meta["start"], node.meta["end"] + 1, self.source, self.text), MAX_DEPTH)
             for value in node.args.values():

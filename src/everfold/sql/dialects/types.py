@@ -8,7 +8,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from everfold import types
 from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, nearest
-from everfold.sql.dialects.cursor import Cursor
+from everfold.sql.dialects.cursor import MAX_NESTING, Cursor, too_deep
 from everfold.sql.dialects.literals import interval_units
 from everfold.sql.dialects.words import UNITS
 from everfold.types import DataType
@@ -62,10 +62,12 @@ class Types(Cursor):
         """A type with its NOT NULL, and ARRAY or MULTISET behind it."""
         with self.nested():
             first = self.at
-            found = self._nullable(self._base(first))
+            found, levels = self._nullable(self._base(first)), 1
             while suffix := self.one_of("ARRAY", "MULTISET"):
                 made: DataType = types.ArrayType(element=found) if suffix == "ARRAY" else types.MultisetType(key=found)
-                found = self._nullable(made)
+                found, levels = self._nullable(made), levels + 1
+                if levels > MAX_NESTING:
+                    raise too_deep(self.span(first), MAX_NESTING)
             return found
 
     def _nullable(self, found: DataType) -> DataType:

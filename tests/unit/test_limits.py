@@ -1,0 +1,188 @@
+"""Scripts that ask for too much: each gets an answer or `too-complex`, in little time, and never a RecursionError."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everfold.compat import shape_of
+from everfold.errors import EverfoldError, SqlError
+from everfold.limits import (
+    MAX_CHARACTERS,
+    MAX_COLUMNS,
+    MAX_FINDINGS,
+    MAX_HEIGHT,
+    MAX_SETS,
+    MAX_STATEMENTS,
+    MAX_TOKENS,
+    MAX_VIEWS,
+)
+from everfold.plan.explain import explain
+from everfold.sql.planner import Session, Submit
+
+TABLE = "CREATE TABLE t (a INT, b INT, s STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts);\n"
+
+
+def chain(count: int, query: str) -> str:
+    """A query over names of WITH, each of which is made of the one before."""
+    names = (f"c{at} AS ({query.format(below=f'c{at - 1}')})" for at in range(1, count))
+    return f"{TABLE}WITH c0 AS (SELECT * FROM t), {', '.join(names)} SELECT * FROM c{count - 1}"
+
+
+def views(count: int, query: str) -> str:
+    """A query over views, each of which is made of the one before."""
+    made = "".join(f"CREATE VIEW v{at} AS {query.format(below=f'v{at - 1}')};\n" for at in range(1, count))
+    return f"{TABLE}CREATE VIEW v0 AS SELECT * FROM t;\n{made}SELECT * FROM v{count - 1}"
+
+
+def answer(sql: str, mode: str = "streaming") -> str:
+    """What a script comes to: its error's code, or `ok` when its plans are bound, explained and judged."""
+    try:
+        for action in Session({"execution.runtime-mode": mode}).run(sql):
+            if isinstance(action, Submit):
+                for root in action.roots:
+                    explain(root)
+                    shape_of(root)
+    except EverfoldError as error:
+        return error.code if len(str(error)) < 100_000 else "much text"
+    return "ok"
+
+
+DOUBLING = [
+    "SELECT * FROM {below} UNION ALL SELECT * FROM {below}",
+    "SELECT a + a AS a, b FROM {below}",
+    "SELECT CASE WHEN a > b THEN a ELSE a + b END AS a, b FROM {below}",
+    "SELECT a + a AS a, SUM(b + a) AS b FROM {below} GROUP BY a + a",
+    "SELECT x.a, y.b FROM {below} x JOIN {below} y ON x.a = y.a",
+    "SELECT a, b FROM {below} WHERE a IN (SELECT b FROM {below})",
+    "SELECT a, (SELECT MAX(b) FROM {below}) AS b FROM {below}",
+]
+
+
+@pytest.mark.parametrize("query", DOUBLING)
+def test_what_doubles_is_refused(query: str) -> None:
+    for made in (views, chain):
+        assert answer(made(30, query), "batch") == "too-complex"
+
+
+def test_what_is_used_twice_is_bound_once() -> None:
+    assert answer(views(9, DOUBLING[0])) == "ok"
+    assert answer(chain(9, DOUBLING[0])) == "ok"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a + b AS a, b FROM {below}",
+        "SELECT * FROM {below} WHERE a > 1",
+        "SELECT a, SUM(b) AS b FROM {below} GROUP BY a",
+    ],
+)
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_chains(query: str, mode: str) -> None:
+    assert answer(chain(1_000, query), mode) == "too-complex"
+    assert answer(views(MAX_VIEWS + 5, query), mode) == "too-complex"
+    assert answer(chain(MAX_HEIGHT // 2 - 5, query), mode) == "ok"
+    assert answer(views(20, query), mode) == "ok"
+
+
+LONG = {
+    "IN": "SELECT a FROM t WHERE a IN (" + ", ".join(map(str, range(200_000))) + ")",
+    "SUM": "SELECT b, " + ", ".join(f"SUM(a + {at}) AS s{at}" for at in range(5_000)) + " FROM t GROUP BY b",
+    "columns": "CREATE TABLE w (" + ", ".join(f"c{at} INT" for at in range(10_000)) + "); SELECT * FROM w",
+    "statements": "SHOW TABLES;" * 180_000,
+    "plus": "SELECT a" + " + 1" * 100_000 + " FROM t",
+    "text": "SELECT s" + " || s" * 20_000 + " FROM t",
+    "NOT": "SELECT a FROM t WHERE " + "NOT " * 20_000 + "a > 1",
+    "minus": "SELECT " + "- " * 20_000 + "a FROM t",
+    "IS NULL": "SELECT a" + " IS NULL" * 15_000 + " FROM t",
+    "index": "SELECT a" + "[1]" * 10_000 + " FROM t",
+    "field": "SELECT a" + ".b" * 20_000 + " FROM t",
+    "calls": "SELECT " + "ABS(" * 10_000 + "a" + ")" * 10_000 + " FROM t",
+    "parentheses": "SELECT " + "(" * 10_000 + "a" + ")" * 10_000 + " FROM t",
+    "types": "CREATE TABLE w (a " + "ARRAY<" * 10_000 + "INT" + ">" * 10_000 + ")",
+    "arrays": "CREATE TABLE w (a INT" + " ARRAY" * 10_000 + ")",
+    "UNION ALL": " UNION ALL ".join(["SELECT a FROM t"] * 5_000),
+    "JOIN": "SELECT 1 FROM t" + "".join(f" JOIN t AS t{at} ON t.a = t{at}.a" for at in range(3_000)),
+    "comma": "SELECT 1 FROM t" + "".join(f", t AS t{at}" for at in range(3_000)),
+    "UNNEST": "SELECT 1 FROM t" + "".join(f" CROSS JOIN UNNEST(ARRAY[1]) AS u{at}(x{at})" for at in range(1_000)),
+    "subqueries": "SELECT a FROM t WHERE " + " AND ".join(["a IN (SELECT b FROM t)"] * 3_000),
+    "CUBE": "SELECT COUNT(*) FROM t GROUP BY CUBE(" + ", ".join(f"a + {at}" for at in range(30)) + ")",
+    "ROLLUP": "SELECT COUNT(*) FROM t GROUP BY " + ", ".join(f"ROLLUP(a + {at}, b)" for at in range(20)),
+    "keys": "SELECT COUNT(*) FROM t GROUP BY " + ", ".join(f"a + {at}" for at in range(5_000)),
+    "dialects": "SET 'everfold.dialect' = 'flink';\n" * 5_000,
+    "characters": "SELECT '" + "x" * MAX_CHARACTERS + "'",
+}
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_long_lists(what: str) -> None:
+    assert answer(TABLE + LONG[what], "batch") in ("too-complex", "too-deep", "unknown-field")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        " AND ".join(f"a > {at}" for at in range(1_000)),
+        " OR ".join(f"a = {at}" for at in range(1_000)),
+        f"a IN ({', '.join(map(str, range(2_000)))})",
+        " OR ".join(f"(a = {at} AND b = {at})" for at in range(500)),
+        "a + 1" + " + 1" * 100 + " > 0",
+    ],
+)
+def test_long_conditions_that_people_write(condition: str) -> None:
+    assert answer(f"{TABLE}SELECT a FROM t WHERE {condition}") == "ok"
+
+
+def test_limits_leave_room_for_what_is_large() -> None:
+    columns = ", ".join(f"c{at} INT" for at in range(MAX_COLUMNS))
+    assert answer(f"CREATE TABLE w ({columns}); SELECT * FROM w") == "ok"
+    assert answer(TABLE + "SELECT a FROM t;\n" * 100) == "ok"
+    assert answer(f"{TABLE}SELECT b, {', '.join(f'SUM(a + {at})' for at in range(300))} FROM t GROUP BY b") == "ok"
+
+
+def test_mistakes_are_reported_up_to_a_number() -> None:
+    with pytest.raises(SqlError) as caught:
+        list(Session().run(f"{TABLE}SELECT {', '.join(f'nope{at}' for at in range(1_000))} FROM t"))
+    assert len(caught.value.diagnostics) == MAX_FINDINGS
+
+
+def test_the_error_says_what_there_is_too_much_of() -> None:
+    with pytest.raises(SqlError) as caught:
+        list(Session().run(views(30, DOUBLING[0])))
+    message = caught.value.diagnostics[0].message
+    assert (
+        message
+        == "the script is too complex: its query has 3,069 steps, those of a view or of WITH counted as often as it is used, and 2,000 are the most"
+    )
+    assert caught.value.diagnostics[0].span is not None
+    assert (MAX_TOKENS, MAX_STATEMENTS, MAX_SETS) == (125_000, 2_000, 1_000)  # docs/security.md says so
+
+
+def limit_processor_time() -> None:
+    """Ends the process when it has computed for longer than any script may take, start and both readings of `check` included."""
+    resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", LONG)
+@pytest.mark.parametrize("size", [1, 10])
+def test_check_answers_in_a_limited_time(what: str, size: int, tmp_path: Path) -> None:
+    """`check` reads two scripts: each has five seconds of a processor, and a start its own."""
+    script = tmp_path / "q.sql"
+    text = TABLE + LONG[what]
+    script.write_text(text[: len(text) // size])
+    done = subprocess.run(
+        [sys.executable, "-m", "everfold", "check", str(script), str(script)],
+        capture_output=True,
+        text=True,
+        preexec_fn=limit_processor_time,
+        check=False,
+    )
+    assert done.returncode in (0, 2, 3, 4, 5), done.stderr[-500:]
+    assert "Traceback" not in done.stderr
+    assert "internal error" not in done.stderr
