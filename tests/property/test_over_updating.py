@@ -139,3 +139,19 @@ def test_values_in_many_rows() -> None:
     for key, values in partitions.items():
         for value in set(values):
             assert found[key, value] == pytest.approx(sum(each for each in values if each <= value) / 10)
+
+
+@LAW
+@given(changes=inserts(), cut=st.integers(0, 40))
+def test_a_group_that_is_put_above_begins_with_all_rows(changes: list[Change], cut: int) -> None:
+    """OVER by any column has its whole result in its state, and gives it to an operator that is new."""
+    inner = "SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY v) AS s FROM t"
+    grouped = f"SELECT k, COUNT(*) AS n, MAX(s) AS m FROM ({inner}) GROUP BY k"
+    running, whole, changed = (Changing(each, ChangelogMode.INSERT_ONLY) for each in (inner, grouped, grouped))
+    running.feed(changes[:cut])
+    extended = Session().settings.with_option("everfold.compat.rules", "extended")
+    changed.pipeline = running.pipeline.changed(changed.pipeline._root, 1, extended)
+    found, wanted = Folded(per_key=False), Folded(per_key=False)
+    wanted.take(whole.feed(changes))
+    found.take(changed.feed(changes[cut:]))
+    assert found.rows == wanted.rows
