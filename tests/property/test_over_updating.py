@@ -155,3 +155,29 @@ def test_a_group_that_is_put_above_begins_with_all_rows(changes: list[Change], c
     wanted.take(whole.feed(changes))
     found.take(changed.feed(changes[cut:]))
     assert found.rows == wanted.rows
+
+
+@LAW
+@given(changes=changelogs(), cuts=cuts, order=st.sampled_from(["n", "n DESC", "n, k"]), by_n=st.booleans())
+def test_over_groups_follows_the_groups(changes: list[Change], cuts: list[int], order: str, by_n: bool) -> None:
+    """Changes come by the key of the groups, NULL among them, at most one row back and one new row each."""
+    partition = "PARTITION BY n % 2 " if by_n else ""
+    groups = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
+    select = f"SELECT k, n, SUM(n) OVER ({partition}ORDER BY {order}) AS s FROM ({groups})"
+    query, folded, seen = Changing(select, ChangelogMode.ALL, buckets=2), Folded(per_key=not by_n), []
+    for batch in cut(changes, cuts):
+        seen += batch
+        folded.take(query.feed(batch))
+        counts = Counter(key for key, _ in surviving(seen))
+        place = {
+            key: {"n": (n,), "n DESC": (-n,), "n, k": (n, key is not None, key or "")}[order]
+            for key, n in counts.items()
+        }
+        assert folded.rows == Counter(
+            (
+                key,
+                n,
+                sum(m for other, m in counts.items() if place[other] <= place[key] and (not by_n or m % 2 == n % 2)),
+            )
+            for key, n in counts.items()
+        )
