@@ -139,3 +139,45 @@ def test_values_in_many_rows() -> None:
     for key, values in partitions.items():
         for value in set(values):
             assert found[key, value] == pytest.approx(sum(each for each in values if each <= value) / 10)
+
+
+@LAW
+@given(changes=inserts(), cut=st.integers(0, 40))
+def test_a_group_that_is_put_above_begins_with_all_rows(changes: list[Change], cut: int) -> None:
+    """OVER by any column has its whole result in its state, and gives it to an operator that is new."""
+    inner = "SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY v) AS s FROM t"
+    grouped = f"SELECT k, COUNT(*) AS n, MAX(s) AS m FROM ({inner}) GROUP BY k"
+    running, whole, changed = (Changing(each, ChangelogMode.INSERT_ONLY) for each in (inner, grouped, grouped))
+    running.feed(changes[:cut])
+    extended = Session().settings.with_option("everfold.compat.rules", "extended")
+    changed.pipeline = running.pipeline.changed(changed.pipeline._root, 1, extended)
+    found, wanted = Folded(per_key=False), Folded(per_key=False)
+    wanted.take(whole.feed(changes))
+    found.take(changed.feed(changes[cut:]))
+    assert found.rows == wanted.rows
+
+
+@LAW
+@given(changes=changelogs(), cuts=cuts, order=st.sampled_from(["n", "n DESC", "n, k"]), by_n=st.booleans())
+def test_over_groups_follows_the_groups(changes: list[Change], cuts: list[int], order: str, by_n: bool) -> None:
+    """Changes come by the key of the groups, NULL among them, at most one row back and one new row each."""
+    partition = "PARTITION BY n % 2 " if by_n else ""
+    groups = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
+    select = f"SELECT k, n, SUM(n) OVER ({partition}ORDER BY {order}) AS s FROM ({groups})"
+    query, folded, seen = Changing(select, ChangelogMode.ALL, buckets=2), Folded(per_key=not by_n), []
+    for batch in cut(changes, cuts):
+        seen += batch
+        folded.take(query.feed(batch))
+        counts = Counter(key for key, _ in surviving(seen))
+        place = {
+            key: {"n": (n,), "n DESC": (-n,), "n, k": (n, key is not None, key or "")}[order]
+            for key, n in counts.items()
+        }
+        assert folded.rows == Counter(
+            (
+                key,
+                n,
+                sum(m for other, m in counts.items() if place[other] <= place[key] and (not by_n or m % 2 == n % 2)),
+            )
+            for key, n in counts.items()
+        )

@@ -17,7 +17,16 @@ from pyspark.sql import SparkSession
 from everfold.errors import EverfoldError
 from everfold.jobs.cases import SparkEngine
 from everfold.plan.expressions import Call, Expr, PythonCall, walk
-from everfold.plan.nodes import Filter, GroupAggregate, Plan, Project, WindowAggregate, WindowTableFunction, walk_plan
+from everfold.plan.nodes import (
+    Filter,
+    GroupAggregate,
+    OverAggregate,
+    Plan,
+    Project,
+    WindowAggregate,
+    WindowTableFunction,
+    walk_plan,
+)
 from everfold.testing.casefile import Case, Mode, find, load
 from everfold.testing.runner import bound_query, run
 
@@ -61,6 +70,8 @@ def _shapes(node: Plan) -> Iterator[str]:
         window = type(node.window).__name__
         yield f"{kind} {window} {node.time}"
         yield f"{window} zone={node.zone is not None}"
+    if isinstance(node, OverAggregate):
+        yield f"{kind} {node.time}"
     if isinstance(node, WindowAggregate | GroupAggregate):
         for call in node.calls:
             if call.python is not None:

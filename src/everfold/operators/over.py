@@ -17,17 +17,19 @@ By processing time all rows are out at once, in the order of their arrival, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from everfold.aggregates.folding import compacted, fold_slots, results, settle
+from everfold.aggregates.registry import Signature, lookup
 from everfold.operators.arrival import NUMBER, numbered
 from everfold.operators.clock import Clock
 from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, reach_ms, with_slots
-from everfold.operators.layout import Layout, column_names, distinct_texts, folds_of, normalised, page_columns
+from everfold.operators.layout import Folds, Layout, column_names, distinct_texts, folds_of, normalised, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.partitions import place, ranges
 from everfold.operators.runs import Runs
@@ -65,6 +67,8 @@ class OverOperator:
         self._columns = tuple(f"r{at}" for at in range(len(below)))
         inputs += map(InputColumn.of, self._columns, references(below))
         made = folds_of(node.calls, node.input, inputs)
+        if self._by_arrival:
+            made = _by_arrival(made)
         texts = distinct_texts([expr_text(key, node.input) for key in partition])
         names = {key: f"key {text}" for key, text in zip(self._keys, texts, strict=True)}
         self._column_names = dict(zip(self._columns, column_names(node.input), strict=True))
@@ -388,6 +392,19 @@ class _Past:
         elif self._ttl_ms:
             page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
         return page
+
+
+def _by_arrival(made: Folds) -> Folds:
+    """The folds, ranks as the number of the row: in the order of arrival no two rows are peers, though those of a batch share their processing time."""
+    number = lookup("ROW_NUMBER")
+    assert number is not None
+    folds = tuple(
+        replace(fold, entry=number, of=Signature(()), columns=(), slots=fold.slots[:1]) if fold.entry.of_order else fold
+        for fold in made.folds
+    )
+    slots = [slot for fold in folds for slot in fold.slots]
+    names = {slot: made.page_names[slot] for slot in slots}
+    return replace(made, folds=folds, page_names=names, slot_types={slot: made.slot_types[slot] for slot in slots})
 
 
 def _kept_rows(frame: Frame) -> int:

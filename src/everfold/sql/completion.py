@@ -41,11 +41,16 @@ _REST = "*"
 """The column that stands for all those of an undeclared table that nobody names, where a query takes `*`."""
 
 
+_OF_NUMBERS = ("SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "STDDEV", "VARIANCE")
+"""Functions whose argument is no time, whatever else goes by it."""
+
+
 class Use(IntEnum):
     """What a column is taken for; the greater one counts."""
 
     VALUE = 0
     TIME = 1
+    NUMBER = 2
 
 
 class _Given(ScalarFunction):
@@ -428,6 +433,8 @@ def _paths(node: exp.Expression, use: Use) -> Iterator[tuple[tuple[str, ...], Us
         time = node.expressions[0]
     if isinstance(time, ColumnPath):
         yield time.names, Use.TIME
+    if isinstance(node, FunctionCall) and node.name in _OF_NUMBERS:
+        yield from ((each.names, Use.NUMBER) for each in node.expressions if isinstance(each, ColumnPath))
     for child in node.iter_expressions():
         yield from _paths(child, use)
 

@@ -67,6 +67,28 @@ def test_idle_partitions_are_forgotten(window: str) -> None:
     assert [row for row in out if row[0] in "ab"] == [("a", 4, 7), ("b", 8, 8)]
 
 
+def test_all_rows_are_kept_where_the_order_is_a_column() -> None:
+    query = over("v, ts")
+    pipeline = query.pipeline(buckets=3)
+    for start in range(0, 200, 10):
+        feed(pipeline, query, [(start + at, f"key {at % 5}", at) for at in range(10)])
+    assert pipeline.state_rows == 200
+
+
+def test_idle_partitions_of_any_order_are_forgotten() -> None:
+    query = over("v DESC", options="SET 'table.exec.state.ttl' = '10 s';")
+    pipeline = query.pipeline()
+    feed(pipeline, query, [(0, "a", 1), (0, "b", 1), (5, "c", 1)], now_ms=1_000)
+    feed(pipeline, query, [(10, "a", 2)], now_ms=9_000)
+    out = feed(pipeline, query, [(20, "a", 4), (20, "b", 8)], now_ms=15_000)
+    assert sorted(row[:3] for row in out) == [
+        ("a", 1, 3), ("a", 1, 7), ("a", 2, 2), ("a", 2, 6), ("a", 4, 4), ("b", 8, 8),
+    ]  # fmt: skip
+    for second in range(30, 40):
+        feed(pipeline, query, [(second, "c", 1)], now_ms=second * 1000)
+    assert pipeline.state_rows == 10
+
+
 def test_late_rows_are_counted() -> None:
     unbounded, bounded = over("ts"), over("ts ROWS 1 PRECEDING")
     for query, late in ((unbounded, 2), (bounded, 1)):

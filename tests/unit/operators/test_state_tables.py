@@ -221,6 +221,22 @@ def test_over_rows_keeps_the_last_of_each_partition() -> None:
     assert found["rows"] == (("k", "ts", "MAX(v)"), rows)
 
 
+def test_over_by_a_column_keeps_all_rows() -> None:
+    for select in ("SUM(v) OVER (PARTITION BY k ORDER BY v DESC)", "RANK() OVER (PARTITION BY k ORDER BY v + 1)"):
+        found = held(f"SELECT k, v, {select} FROM e")
+        assert found.keys() == {"rows"}
+        header, rows = found["rows"]
+        at_k, at_v = header.index("k"), header.index("v")
+        assert sorted((row[at_k], row[at_v]) for row in rows if row[at_v] is not None) == [
+            ("a", 1),
+            ("a", 2),
+            ("a", 7),
+            ("a", 9),
+            ("b", 1),
+            ("b", 5),
+        ]
+
+
 def test_over_without_a_bound_keeps_totals() -> None:
     found = held("SELECT COUNT(v) OVER (PARTITION BY k ORDER BY ts) FROM e")
     assert found["totals"] == (("k", "COUNT(v)"), [("a", 3), ("b", 1), ("c", 0)])

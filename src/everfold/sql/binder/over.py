@@ -175,7 +175,7 @@ def _stream_time(
         if time_attribute(key.expression, plan.schema) == "proctime":
             raise _refused_arrival(plan, order, context, node, at)
     frame = window.frame
-    if not frame.rows and frame.first is not None:
+    if not frame.rows and frame.first:
         raise context.unsupported(
             "over-bound",
             "in a stream RANGE with a distance needs ORDER BY one time attribute, ascending, over rows that are only inserted",
