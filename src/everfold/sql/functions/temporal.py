@@ -204,14 +204,10 @@ def _diff_rule(args: Args) -> Typed | None:
 def _diff(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     unit, source = word(call.args[0]), call.args[1].type
     if unit in MONTHS:
-        months = _months_between(
-            writer,
-            *(
-                f"CAST({each} AS TIMESTAMP_NTZ)" if kind(source) == "ltz" and writer.spark else each
-                for each in texts[1:]
-            ),
-            dates=kind(source) == "date",
-        )
+        # Of instants in UTC, as months are added to them.
+        as_local = writer.spark and kind(source) == "ltz"
+        start, end = (f"CAST({each} AS TIMESTAMP_NTZ)" if as_local else each for each in texts[1:])
+        months = _months_between(writer, start, end, kind(source) == "date")
         whole = "div" if writer.spark else "//"
         return f"CAST({months if MONTHS[unit] == 1 else f'({months} {whole} {MONTHS[unit]})'} AS {writer.type(INT)})"
     if kind(source) == "date":
