@@ -94,7 +94,8 @@ class _Variance(Aggregate):
         nonnull, *others = slots
         least = 1 if self.sample else 0
         value = _exact_squares(of, nonnull, *others) if _is_exact(of) else _squares(nonnull, *others)
-        value = value / (nonnull - least)
+        # Without the sign of a negative zero, which depends on the order of the additions.
+        value = value / (nonnull - least) + 0.0
         if self.root:
             value = value.sqrt()
         return converted(pl.when(nonnull > least).then(value), result_of(self, of))

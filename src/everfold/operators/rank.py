@@ -24,8 +24,9 @@ from everfold.operators.frames import PART, in_partitions
 from everfold.operators.kept_rows import ALIVE, OLD, KeptRows, retract
 from everfold.operators.ranking import RankedRows
 from everfold.plan.changelog import KIND, is_updating
+from everfold.plan.expressions import InputRef
 from everfold.plan.keys import unique_key
-from everfold.plan.nodes import Rank
+from everfold.plan.nodes import Rank, time_attribute
 from everfold.state.heads import read_head, write_head
 from everfold.state.store import Store
 from everfold.types import physical
@@ -46,17 +47,35 @@ class RankOperator:
         self.schema = node.schema
         self.inputs, self.hash_columns = self._rows.inputs, self._rows.keys
         self._counted = node.by_arrival and not updating
+        self._time = None if updating else self._time_of_the_first()
         key = None if node.numbered or node.first == node.last else unique_key(node.input)
         self._identity = None if key is None else [self._rows.columns[at] for at in key]
 
     def __reduce__(self) -> tuple[type[RankOperator], tuple[str, Rank, ClockSpec, int, bool]]:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
+    def _time_of_the_first(self) -> str | None:
+        """Return the column of the event time by which the first row of each partition is kept; None for other ranks."""
+        node = self._node
+        if len(node.order) != 1 or node.last != 1 or node.order[0].descending:
+            return None
+        key = node.order[0].expression
+        if not isinstance(key, InputRef) or time_attribute(key, node.input.schema) != "rowtime":
+            return None
+        return self._rows.columns[key.position]
+
+    def _not_late(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
+        """Return the rows that are not before the watermark: a first row, once it is final, is not replaced by a late one."""
+        return rows if self._time is None else rows.filter(pl.col(self._time).dt.epoch("ms") >= since)
+
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows that may be among the first, with `sign` where they may be taken back."""
         rows = self._rows.normalised(rows)
         if self.updating:
             return rows.with_columns(sign().alias("sign")).drop(INPUT_KIND)
+        if self._time is not None:
+            # Which rows are late is known later.
+            return rows
         first = self._rows.in_order(rows.with_columns(pl.col("seq").alias(NUMBER))).drop(NUMBER)
         return in_partitions(first, self._rows.keys).filter(_places() <= self._node.last).drop(PART)
 
@@ -64,10 +83,13 @@ class RankOperator:
         """Takes a batch's rows, moves the clock, gives the changes of the first rows."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
+        since = clock.watermark
         live = clock.advance(metas)
         kept = self._kept(store, head, clock.now_ms)
-        arrived, ignored = head.get("arrived", 0), head.get("ignored", 0)
-        frames = [frame for frame in prepared if frame.height]
+        arrived, ignored, late = head.get("arrived", 0), head.get("ignored", 0), head.get("late", 0)
+        timely = [self._not_late(frame, since) for frame in prepared]
+        late += sum(frame.height for frame in prepared) - sum(frame.height for frame in timely)
+        frames = [frame for frame in timely if frame.height]
         found = self._changes_only(no_changes(self.schema))
         if frames:
             rows = numbered(frames, arrived)
@@ -75,9 +97,9 @@ class RankOperator:
             rows, missed = self._ranked(rows, kept)
             ignored += missed
             found = self._changed(rows)
-        head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored}
+        head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored, "late": late}
         write_head(store, self._epoch, head)
-        stats = Stats(self.name, clock.watermark, 0, kept.rows, ignored)
+        stats = Stats(self.name, clock.watermark, late, kept.rows, ignored)
         return Step(found, clock.forwarded(self.name, live, metas), stats)
 
     def current(self, store: Store) -> pl.DataFrame:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal as D  # noqa: N817
 from typing import Any
 
+import polars as pl
 import pytest
 from unit.aggregates.calls import call, duckdb_twin, every_way, rows
 
@@ -114,3 +116,13 @@ def test_types() -> None:
         found = [str(entry.result_type(Signature((of,)))) for of in (TINYINT, BIGINT, FLOAT, DOUBLE, D10, D30)]
         assert found == ["TINYINT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(38, 6)", "DECIMAL(38, 10)"]
         assert all(entry.result_type(Signature((of,))) is None for of in (STRING, BOOLEAN, TIMESTAMP3))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_there_is_no_negative_zero(name: str) -> None:
+    entry, of = lookup(name), Signature((DOUBLE,), (), retracting=True)
+    assert entry is not None
+    slots = {"nonnull": 2, "origin": 2.5, "distances": 0.0, "squares": -0.0, "special": 0}
+    columns = [pl.col(slot.name) for slot in entry.slots(of)]
+    (found,) = pl.DataFrame([slots]).select(entry.result(of, columns).alias("value"))["value"]
+    assert math.copysign(1, found) == 1

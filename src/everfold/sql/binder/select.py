@@ -484,7 +484,7 @@ def _distinct(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey], selec
 
 def _over_items(keys: Sequence[SortKey], items: Sequence[_Item], select: _Select) -> list[SortKey]:
     """Return sort keys over the list of columns: SELECT DISTINCT can be sorted by what it shows only."""
-    outputs = {
+    outputs: dict[Expr, Expr] = {
         item.value: InputRef(type=item.value.type, position=at, name=item.name)
         for at, item in reversed([*enumerate(items)])
         if not isinstance(item.value, Literal)

@@ -108,7 +108,10 @@ def _floating(writer: Writer, target: DataType, text: str) -> str:
 def date_of(writer: Writer, text: str) -> str:
     """The date that a text holds (`2020`, `2020-4`, `2020-04-15`, also before a time), NULL if it holds none."""
     if writer.spark:
-        return f"CASE WHEN {matches(writer, text, _DATE)} THEN CAST({text} AS DATE) END"
+        # Spark wants four digits of the year.
+        year = f"substring_index(trim({text}), '-', 1)"
+        rest = f"substring(trim({text}), char_length({year}) + 1)"
+        return f"CASE WHEN {matches(writer, text, _DATE)} THEN CAST(concat(lpad({year}, 4, '0'), {rest}) AS DATE) END"
     day = f"regexp_replace(trim({text}), ' .*$', '')"
     read = f"CAST(try_strptime({day}, ['%Y-%m-%d', '%Y-%m', '%Y']) AS DATE)"
     return f"CASE WHEN {matches(writer, text, _DATE)} THEN {read} END"

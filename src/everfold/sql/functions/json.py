@@ -289,12 +289,16 @@ def json_text(writer: Writer, type: DataType, text: str) -> str:
             each = f"coalesce({json_text(writer, type.element, item)}, 'null')"
             return _bracketed(writer, text, text, item, each, "[]")
         case MapType():
-            key = _quoted(writer, shown(writer, type.key, f"{item}.key"))
+            key = shown(writer, type.key, f"{item}.key")
             value = f"coalesce({json_text(writer, type.value, f'{item}.value')}, 'null')"
-            return _bracketed(writer, text, f"map_entries({text})", item, f"concat({key}, ':', {value})", "{}")
+            pair = writer.fresh()
+            each = f"concat({_quoted(writer, f'{pair}.k')}, ':', {pair}.v)"
+            return _bracketed(
+                writer, text, _sorted_pairs(writer, f"map_entries({text})", item, key, value), pair, each, "{}"
+            )
         case RowType():
             parts = []
-            for field in type.fields:
+            for field in sorted(type.fields, key=lambda field: _java_order(field.name)):
                 value = f"coalesce({json_text(writer, field.type, f'{item}.{quoted(writer, field.name)}')}, 'null')"
                 parts += [f"{_quoted(writer, writer.text(field.name))}, ':'", value, "','"]
             return writer.let(
@@ -318,6 +322,18 @@ def json_text(writer: Writer, type: DataType, text: str) -> str:
     raise UnsupportedFeature.of(
         "unsupported-type", f"the JSON of {article(type)} is not supported", writer.place, "CAST it to STRING"
     )
+
+
+def _sorted_pairs(writer: Writer, entries: str, item: str, key: str, value: str) -> str:
+    """Write the entries of a map as pairs of a key's text and a value's JSON, by key."""
+    if writer.spark:
+        return f"array_sort(transform({entries}, {item} -> struct({key} AS k, {value} AS v)))"
+    return f"list_sort(list_transform({entries}, lambda {item}: struct_pack(k := {key}, v := {value})))"
+
+
+def _java_order(text: str) -> bytes:
+    """Return what sorts texts as Java compares them."""
+    return text.encode("utf-16-be")
 
 
 def _instant(writer: Writer, type: TimestampType, text: str) -> str:
@@ -469,8 +485,7 @@ def _sorted_keys(args: Args) -> list[tuple[int, list[int]]]:
         key = args[at]
         found.setdefault(key.value if isinstance(key, Literal) else at, []).append(at)  # type: ignore[arg-type]
     if all(isinstance(key, str) for key in found):
-        # As Java compares texts.
-        return [(found[key][0], found[key]) for key in sorted(found, key=lambda key: str(key).encode("utf-16-be"))]
+        return [(found[key][0], found[key]) for key in sorted(found, key=lambda key: _java_order(str(key)))]
     return [(each[0], each) for each in found.values()]
 
 

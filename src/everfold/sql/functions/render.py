@@ -18,6 +18,9 @@ REPEATED_CHARS = 160
 SHOWN_CHARS = 60
 """So much of an expression or a value stands in the message of a failure."""
 
+_PUT_BACK_MINUTES = (60, 30, 120)
+"""How far clocks are put back at the end of summer time: an hour, or as on Lord Howe Island and at the Troll station."""
+
 _UNSHOWN = re.compile(r"[\s\x00-\x1f]+")
 _HOLE = re.compile(r"\{(\d+\*?|\*|t\d*|zone|fail: [^}]*)\}")
 _VOLATILE = ("error(", "uuid(", "random(")
@@ -132,7 +135,7 @@ class Writer:
         return f"timezone({self.text(zone)}, timezone('UTC', {instant}))"
 
     def instant(self, local: str) -> str:
-        """The instant of a wall clock time (a TIMESTAMP) in the session's zone."""
+        """The instant of a wall clock time (a TIMESTAMP) in the session's zone; the earlier one of two, when clocks are put back."""
         zone = self.context.zone
         if self.spark:
             wall = local if is_utc(zone) else f"convert_timezone({self.text(zone)}, 'UTC', {local})"
@@ -142,7 +145,16 @@ class Writer:
         offset = fixed_offset_minutes(zone)
         if offset is not None:
             return f"({local} - to_minutes({offset}))"
-        return f"timezone('UTC', timezone({self.text(zone)}, {local}))"
+        # DuckDB knows the later one.
+        later = self.fresh()
+        earlier = " ".join(
+            f"WHEN {self.local(f'({later} - to_minutes({minutes}))')} = \x03 THEN {later} - to_minutes({minutes})"
+            for minutes in _PUT_BACK_MINUTES
+        )
+        found = self.let(
+            later, f"timezone('UTC', timezone({self.text(zone)}, \x03))", f"CASE {earlier} ELSE {later} END"
+        )
+        return self.once(local, found)
 
     def write(self, expr: Expr) -> str:
         """The expression's text: an atom, a call, or in parentheses."""

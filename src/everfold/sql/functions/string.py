@@ -121,9 +121,9 @@ def _replaced(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     else:
         each = f"list_transform(string_split({texts[0]}, ''), lambda {item}: {item} || {texts[2]})"
         around = f"({texts[2]} || array_to_string({each}, ''))"
-    return (
-        f"CASE WHEN {texts[1]} <> '' THEN {plain} WHEN {texts[0]} = '' THEN {texts[1]} || {texts[2]} ELSE {around} END"
-    )
+    # In an empty text it is found once.
+    around = f"CASE WHEN {texts[0]} = '' THEN {texts[2]} ELSE {around} END"
+    return f"CASE WHEN {texts[1]} = '' THEN {around} ELSE {plain} END"
 
 
 def _overlay(writer: Writer, call: Call, texts: Sequence[str]) -> str:

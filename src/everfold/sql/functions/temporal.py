@@ -154,7 +154,13 @@ def _cut(up: bool) -> Write:
             cut = writer.once(cut, f"CASE WHEN \x03 < {wall} THEN {_step(writer, chr(3), unit)} ELSE \x03 END")
         if kind(source) == "date":
             return f"CAST({cut} AS DATE)"
-        return writer.instant(cut) if kind(source) == "ltz" else cut
+        if kind(source) != "ltz":
+            return cut
+        if unit in _DATE_UNITS:
+            return writer.instant(cut)
+        # Within an hour that comes twice the clock alone does not say which one is meant.
+        between = f"({cut} - {wall})"
+        return f"({texts[0]} + {between})"
 
     return write
 
@@ -198,12 +204,10 @@ def _diff_rule(args: Args) -> Typed | None:
 def _diff(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     unit, source = word(call.args[0]), call.args[1].type
     if unit in MONTHS:
-        months = _months_between(
-            writer,
-            wall_of(writer, source, texts[1]),
-            wall_of(writer, call.args[2].type, texts[2]),
-            kind(source) == "date",
-        )
+        # Of instants in UTC, as months are added to them.
+        as_local = writer.spark and kind(source) == "ltz"
+        start, end = (f"CAST({each} AS TIMESTAMP_NTZ)" if as_local else each for each in texts[1:])
+        months = _months_between(writer, start, end, kind(source) == "date")
         whole = "div" if writer.spark else "//"
         return f"CAST({months if MONTHS[unit] == 1 else f'({months} {whole} {MONTHS[unit]})'} AS {writer.type(INT)})"
     if kind(source) == "date":

@@ -68,8 +68,8 @@ def _spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         case "date", _:
             return f"date_add({point}, CAST({interval} div 86400000 AS INT))"
         case "ltz", "months":
-            local = writer.local(point)
-            return writer.instant(f"({local} + {interval} * INTERVAL '1' MONTH)")
+            # In the calendar of UTC, as days are 24 hours.
+            return f"CAST((CAST({point} AS TIMESTAMP_NTZ) + {interval} * INTERVAL '1' MONTH) AS TIMESTAMP)"
         case _, "months":
             return f"({point} + {interval} * INTERVAL '1' MONTH)"
     return f"({point} + {interval} * INTERVAL '0.001' SECOND)"
@@ -84,8 +84,6 @@ def _duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
             return f"CAST(({point} + to_months({interval})) AS DATE)"
         case "date", _:
             return f"({point} + CAST({interval} // 86400000 AS INTEGER))"
-        case "ltz", "months":
-            return writer.instant(f"({writer.local(point)} + to_months({interval}))")
         case _, "months":
             return f"({point} + to_months({interval}))"
     return f"({point} + to_microseconds({interval} * 1000))"
