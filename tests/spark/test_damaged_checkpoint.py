@@ -89,6 +89,63 @@ def test_each_file_damaged_in_each_way(
     assert totals(folder) == WHOLE
 
 
+LOST = {
+    "the newest commit": ("commits/1",),
+    "all commits but the first": ("commits/1", "commits/2"),
+    "the newest batch": ("offsets/1", "commits/1"),
+    "the tail of a source's log": ("sources/t_*/1",),
+    "the commits": ("commits",),
+    "the offsets": ("offsets",),
+    "the sources": ("sources",),
+    "the state": ("state",),
+    "the state of a partition": ("state/0/0",),
+    "the checkpoint": (".",),
+    "the control files": ("../../control",),
+    "the records of the sinks": ("../../sinks",),
+    "the last batch": ("../../last_batch.json",),
+    "the manifest": ("../../manifest.json",),
+}
+"""What may be lost of a job's folder as a whole, seen from its checkpoint."""
+
+
+def test_whole_folders_and_tails_of_logs_lost(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(spark, monkeypatch, capsys)
+    folder, kept = tmp_path / "job", tmp_path / "kept"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "job.sql").write_text(SCRIPT)
+    for minute in range(2):
+        put(folder, minute)
+        assert run("--suspend").code == 0
+    put(folder, 2)
+    shutil.copytree(folder, kept)
+    checkpoint = folder / ".everfold" / "job" / "checkpoints" / "0"
+    before, refused = totals(folder), 0
+    for what, patterns in LOST.items():
+        for pattern in patterns:
+            for found in [checkpoint] if pattern == "." else [*checkpoint.glob(pattern)]:
+                shutil.rmtree(found) if found.is_dir() else found.unlink()
+                found.with_name(f".{found.name}.crc").unlink(missing_ok=True)
+        done = run()
+        if done.code == 0:
+            assert totals(folder) == WHOLE, what
+        else:
+            assert done.first.startswith("error[damaged-") or done.first.startswith("error[sink-ahead]"), (
+                what,
+                done.err,
+            )
+            assert totals(folder) == before, what
+            refused += 1
+        for each in (*folder.iterdir(),):
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+    assert refused >= len(LOST) // 2
+    assert run().code == 0
+    assert totals(folder) == WHOLE
+
+
 def test_killed_while_the_first_batch_was_being_planned(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
