@@ -57,6 +57,7 @@ def start(project: Path, path: str, **answers: Moved) -> Manifest:
             each.mkdir(parents=True, exist_ok=True)
         (checkpoint / "offsets" / "0").write_text(f'v2\n{{}}\n{name}:{{"logOffset":0}}')
         (checkpoint / "commits" / "0").write_text("v1\n{}")
+        (checkpoint / "metadata").write_text('{"id":"19c7a3bf-22bc-4de0-ba9f-96c0caea76a0"}')
         files = sorted(Path(located.manifest.version.sources[0]["location"]).iterdir())  # type: ignore[index]
         lines = [json.dumps({"path": uri(each), "timestamp": 1, "batchId": 0}, separators=(",", ":")) for each in files]
         (log / "0").write_text("\n".join(["v1", *lines]))
