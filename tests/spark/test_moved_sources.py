@@ -131,7 +131,7 @@ def test_data_that_lies_elsewhere_is_asked_for(job: Job, tmp_path: Path) -> None
     refused = job.run(tmp_path / "archive")
     assert refused.code == 1
     assert (
-        f"table `t`: the job has read `{job.project}/in` (filesystem), and this would be `{tmp_path}/archive`"
+        f"table `t`: the job has read `{job.project}/in` (filesystem), but the table is now at `{tmp_path}/archive`"
         in refused.err
     )
     assert "error[changed-source]" in refused.err

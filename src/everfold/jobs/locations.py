@@ -130,7 +130,7 @@ class Locations:
         tables = {each.table.name for each in places.values()}
         unused = sorted(tables & self.answers.keys() - decided)
         said = tuple(
-            f"table `{name}` lies where it lay: --source {name}={self.answers[name]} changes nothing" for name in unused
+            f"table `{name}` is where it was: --source {name}={self.answers[name]} changes nothing" for name in unused
         )
         return Located(manifest, known if pending else manifest, tuple(moves.values()), self._before, said)
 
@@ -152,7 +152,7 @@ class Locations:
                     )
             except EverfoldError as error:
                 found.append(
-                    f"whether table `{table.name}` lies where it lay is not known: {error.diagnostics[0].message}"
+                    f"table `{table.name}`: its location cannot be compared with that of the job: {error.diagnostics[0].message}"
                 )
         return found
 
@@ -277,15 +277,11 @@ class Locations:
 
 def changed_source(table: Table, old: SourceNote, new: Place) -> Diagnostic:
     """Return the error `changed-source` of a table that lies elsewhere now."""
-    message = (
-        f"table `{table.name}`: the job has read {show_location(old)}, and this would be {show_location(new.note)}"
-    )
-    ways = [f"  --source {table.name}=new    these are other rows: they are read from their start, and the state stays"]
+    message = f"table `{table.name}`: the job has read {show_location(old)}, but the table is now at {show_location(new.note)}"
+    ways = [f"  --source {table.name}=new    other data: read it from its start, and keep the state"]
     if old.get("connector", new.connector) == new.connector:
-        ways.insert(
-            0, f"  --source {table.name}=moved  these are the same rows, moved: the job goes on where it is in them"
-        )
-    return Diagnostic("changed-source", message, table.span, "\n".join(["say which it is:", *ways]))
+        ways.insert(0, f"  --source {table.name}=moved  the same data was moved: resume where the job is in it")
+    return Diagnostic("changed-source", message, table.span, "\n".join(["choose one:", *ways]))
 
 
 def _renew(note: SourceNote, kept: Mapping[str, SourceNote]) -> SourceNote:

@@ -49,7 +49,7 @@ def find_job_folder(checkpoint: Path) -> Path | None:
     for file in sorted(checkpoint.glob("state/*/_metadata/v2/[0-9]*")):
         found = _SCHEMA.search(file.read_text(encoding="utf-8"))
         if found is not None:
-            return Path("/" + json.loads(f'"{found.group(1)}"').lstrip("/"))
+            return Path(os.path.normpath("/" + json.loads(f'"{found.group(1)}"').lstrip("/")))
     return None
 
 

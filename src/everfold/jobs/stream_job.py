@@ -243,7 +243,9 @@ class StreamJob:
     def _find_changes(self) -> None:
         """Warns of data that was read and has changed since."""
         self._looked_at = time.monotonic()
-        for source in self.sources.opened if self.warn is not None else ():
+        if self.warn is None:
+            return
+        for source in self.sources.opened:
             for text in source.find_changes(self._checkpoint):
                 self.warn(text)
 

@@ -11,9 +11,11 @@ import pytest
 
 from everfold.connectors.filesystem.source_log import files_logged, uri
 from everfold.errors import StateError
+from everfold.jobs.change import OnChange
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.going_back import Moved
 from everfold.jobs.locations import Located, Locations, place_of
+from everfold.jobs.rollback import roll_back
 from everfold.jobs.sources import name_by_options
 from everfold.plan.nodes import Root, Table
 from everfold.sql.planner import Session, Submit
@@ -55,6 +57,7 @@ def start(project: Path, path: str, **answers: Moved) -> Manifest:
             each.mkdir(parents=True, exist_ok=True)
         (checkpoint / "offsets" / "0").write_text(f'v2\n{{}}\n{name}:{{"logOffset":0}}')
         (checkpoint / "commits" / "0").write_text("v1\n{}")
+        (checkpoint / "metadata").write_text('{"id":"19c7a3bf-22bc-4de0-ba9f-96c0caea76a0"}')
         files = sorted(Path(located.manifest.version.sources[0]["location"]).iterdir())  # type: ignore[index]
         lines = [json.dumps({"path": uri(each), "timestamp": 1, "batchId": 0}, separators=(",", ":")) for each in files]
         (log / "0").write_text("\n".join(["v1", *lines]))
@@ -102,7 +105,7 @@ def test_data_that_lies_elsewhere_is_asked_for(project: Path) -> None:
     (project / "in").rename(project / "there")
     with pytest.raises(StateError, match="changed-source") as caught:
         locate(project, "there")
-    said = f"the job has read `{project}/in` (filesystem), and this would be `{project}/there` (filesystem)"
+    said = f"the job has read `{project}/in` (filesystem), but the table is now at `{project}/there` (filesystem)"
     assert f"table `t`: {said}" in str(caught.value)
     assert "--source t=moved" in str(caught.value)
     assert "--source t=new" in str(caught.value)
@@ -209,3 +212,40 @@ def test_check_reports_data_that_lies_elsewhere(
             assert done.exit_code == 0, done.output
             assert ("changed-source" in done.output) is elsewhere
             assert ("--source t=moved" in done.output) is elsewhere
+
+
+def test_a_query_that_changes_with_the_move_of_its_project(project: Path) -> None:
+    name = start(project, "in").version.sources[0]["spark_name"]  # type: ignore[index]
+    moved = project.rename(project.with_name("moved"))
+    folder = JobFolder(moved / "job")
+    plan = roots(FILES.format("in"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
+    found, made = folder.open(plan, "UTC", "", buckets=8, partitions=2, decide=lambda _: OnChange.ACCEPT)
+    located = Locations(folder, moved).locate(found, made)
+    assert located.spark_names == {"t": name}
+    folder.move(located)
+    before = folder.manifest()
+    assert before is not None
+    assert before.current == 0  # moved, and not changed yet
+    folder.settle(located.manifest)
+    after = folder.manifest()
+    assert after is not None
+    assert [each.epoch for each in after.versions] == [0, 1]
+    for version in (*before.versions, *after.versions):
+        assert version.sources is not None
+        assert version.sources[0]["location"] == str(moved / "in")
+        log = moved / "job" / "checkpoints" / str(version.epoch) / "sources" / name
+        assert [*files_logged(log)] == [moved / "in" / "a #%\u00e4.json"]
+    # Back to the first version: its checkpoint and its note have moved, too.
+    roll_back(moved / "job", 0, duplicates=True, say=lambda _: None)
+    assert locate(moved, "in").spark_names == {"t": name}
+
+
+def test_a_rebuilt_job_is_not_asked(project: Path) -> None:
+    start(project, "in")
+    (project / "there").mkdir()
+    folder = JobFolder(project / "job")
+    plan = roots(FILES.format("there"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
+    found, made = folder.open(plan, "UTC", "", buckets=8, partitions=2, decide=lambda _: OnChange.REBUILD)
+    located = Locations(folder, project).locate(found, made)
+    assert located.manifest.version.sources is not None
+    assert located.manifest.version.sources[0]["location"] == str(project / "there")
