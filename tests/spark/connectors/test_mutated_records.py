@@ -154,9 +154,9 @@ def same(one: Any, other: Any, of: DataType) -> bool:
         return one is other
     match of:
         case FloatingType():
-            return one == other or (one != one and other != other)
+            return bool(one == other or (one != one and other != other))
         case StringType():
-            return one == other or _as_json(one) == _as_json(other)
+            return bool(one == other) or _as_json(one) == _as_json(other)
         case ArrayType(element=element):
             return len(one) == len(other) and all(same(*pair, element) for pair in zip(one, other, strict=True))
         case MapType(value=value):
