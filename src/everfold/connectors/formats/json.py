@@ -205,7 +205,7 @@ class JsonFormat(Format):
         path = quoted(member(column.name))
         if not self._is_mended(column.type):
             return self.exact(field, column.type, raw, path)
-        variant = f"try_variant_get({_variant(raw)}, concat('$', {path}), 'variant')"
+        variant = f"try_variant_get(try_parse_json({raw}), concat('$', {path}), 'variant')"
         return f"IF({bad} IS NULL, {field}, {_text_of_variant(variant, column.type)})"
 
     def _is_mended(self, of: DataType) -> bool:
@@ -221,7 +221,8 @@ class JsonFormat(Format):
         once more, where `path` (Spark SQL for a path of JSON without its `$`) leads to it; where that fails, it cannot be read."""
         if not _may_lose_digits(of):
             return text
-        again = f"coalesce(try_variant_get({_variant(raw)}, concat('$', {path}), 'string'), 'unknown')"
+        plain = f"translate({raw}, {quoted(_CONTROL)}, {quoted(' ' * len(_CONTROL))})"
+        again = f"coalesce(try_variant_get(try_parse_json({plain}), concat('$', {path}), 'string'), 'unknown')"
         return f"IF(length({text}) > {_EXACT_DIGITS} AND (contains({text}, '.') OR contains({text}, 'E')), {again}, {text})"
 
     def value(self, column: RecordColumn, field: str, place: Place) -> str:
@@ -321,11 +322,9 @@ class JsonFormat(Format):
             if not text:
                 return
             try:
-                value, end = scan.raw_decode(text)
+                value, _ = scan.raw_decode(text)
             except ValueError as wrong:
                 raise BadValue(f"it is not JSON: {_sentence(wrong)}") from None
-            if isinstance(value, list) and end < len(text):
-                raise BadValue(f"something follows the array: `{excerpt(text[end:])}`")
             for row, written in _elements(text) if isinstance(value, list) else [(value, text)]:
                 if not isinstance(row, dict):
                     raise BadValue(f"it is {_kind(row)}, not an object")
@@ -354,11 +353,6 @@ def without_mark(text: str) -> str:
     return f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text})"
 
 
-def _variant(text: str) -> str:
-    """Spark SQL: a text of JSON as a VARIANT, NULL if it is none. Control characters in strings become spaces."""
-    return f"try_parse_json(translate({text}, {quoted(_CONTROL)}, {quoted(' ' * len(_CONTROL))}))"
-
-
 def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
     """Spark SQL: a VARIANT in the type of `_texts`, NULL for what is no value of the type."""
     item = f"v{depth}"
@@ -384,7 +378,7 @@ def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
 
 def _objects(text: str) -> str:
     """Spark SQL: the objects of a record, as an array of texts; a record that is no array of objects is its only one."""
-    elements = f"transform(try_cast({_variant(text)} AS ARRAY<VARIANT>), x -> to_json(x))"
+    elements = f"transform(try_cast(try_parse_json({text}) AS ARRAY<VARIANT>), x -> to_json(x))"
     objects = f"IF(forall({elements}, x -> startswith(x, '{{')), {elements}, NULL)"
     is_array = f"is_valid_utf8({text}) AND startswith(ltrim({_SPACE}, {text}), '[')"
     return f"coalesce(IF({is_array}, {objects}, NULL), array({text}))"
@@ -686,7 +680,7 @@ def _bad(text: str, of: DataType, rules: TextRules, depth: int = 0) -> str | Non
             return None
         case ArrayType() | MapType():
             inner = _bad(item, of.element if isinstance(of, ArrayType) else of.value, rules, depth + 1)
-            values = text if isinstance(of, ArrayType) else f"map_values({text})"
+            values = text if isinstance(of, ArrayType) else f"map_values(map_from_entries(map_entries({text})))"
             return None if inner is None else f"coalesce(exists({values}, {item} -> {inner}), false)"
         case RowType():
             parts = [_bad(f"{text}.{identifier(part.name)}", part.type, rules, depth + 1) for part in of.fields]
