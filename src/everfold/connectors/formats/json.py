@@ -4,7 +4,11 @@ Decoding follows Flink 2.3's parser: a missing field is NULL unless `fail-on-mis
 cannot be read stops the job, or, with `ignore-parse-errors`, a field is NULL and a record that is no JSON is left out. A record that is
 an array gives one row an element; if one of them is no object, the record as a whole cannot be read (with `ignore-parse-errors` Flink
 gives some of the others, which ones hangs on its parser). Text behind the object is not looked at. Of a repeated field the last value counts (Flink loses
-other fields then). An object or array in a STRING column keeps its text.
+other fields then). An object or array in a STRING column keeps its text. A string of more than 20,000,000 characters makes a record unreadable.
+
+Spark decodes differently from `decoder` in three rare cases. From topics and in records of changes, a number with a fraction or exponent in a STRING column is written as a DOUBLE.
+From files, an array of records is unreadable as a whole if one of them has something else in place of an ARRAY, MAP or ROW. A record with such a value is also unreadable, or
+its collections are NULL, if it has half of a surrogate pair or a control character that is not escaped.
 """
 
 from __future__ import annotations
