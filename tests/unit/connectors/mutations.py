@@ -64,7 +64,7 @@ ODD_TEXTS = (
 """Texts of which some mean a value of some type and most mean none, or only to some library."""
 
 ODD_JSON = (
-    *JSON_TEXTS, '-1', '+1', '.5', '5.', '01', '-', '-0', '-0.0', '0.0', '1E3', '1e-3', '1E+2', '0x1F', 'NaN', '-Infinity', 'Infinity', 'True', 'nul', 'nulll', 'truee',
+    *JSON_TEXTS, '-1', '+1', '.5', '5.', '01', '-', '-0', '0.0', '1E3', '1e-3', '1E+2', '0x1F', 'NaN', '-Infinity', 'Infinity', 'True', 'nul', 'nulll', 'truee',
     '1 2', '1.0000000000000000001', '0.1', '1.10', '100000000000000000000', '12345678.994999999999999999', '99999999.995', '3.4028236e38', "'a'", 'abc', '"a', 'a"', '"\\x"', '"\\u12"', '"\\ud83d\\ude00"', '"\x7f"', '"\\/\\b\\f\\n\\r\\t"', '"é"', '[1,]', '[,1]', '[1 2]', '[null]', '[[]]', '[[1],null]', '[[1],["x"]]', '[[1],[2.5]]', '[["٣"]]', '["1","2"]',
     '[1,"x"]', '[{"a":1}]', '[{"a":"x","b":{"c":[1, 2]}}]', '[{"a":1},null,{"b":2}]', '[{"a":1},5]', '[5]', '["a",["b" ,1]]', '{"a":"x"}', '{"a":"٣"}', '{"a":null}', '{"a":[1]}', '{"a":{"a":1}}', '{"a":1,"a":2}',
     '{"a":1,"b":2}', '{"b":"x"}', '{"a":1.5}', '{"a" : 1 , "b" :"2"}', '{"A":1}', '{"":1}', '{a:1}', "{'a':1}", '{"a":1,}', '{"a"}', '{"a":}', '{"a":1', '{"\\u0061":1}', '/* c */ 1', '1 // c', '{"a":"2147483648"}',
@@ -96,6 +96,7 @@ def _damage(record: bytes, random: Random) -> bytes:
         match random.randrange(6):
             case 0 if at < len(bytes_):
                 bytes_[at] ^= 1 << random.randrange(8)
+                bytes_[at] = max(bytes_[at], 0x20)
             case 1:
                 del bytes_[at : at + random.randrange(1, 4)]
             case 2:
