@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,6 +210,63 @@ def test_what_is_wrong_with_files_is_said(session: SparkSession, tmp_path: Path)
     assert gone.fails(frame.collect).code == "file-gone"
     assert gone.fails(gone.batch).code == "no-such-path"
     assert gone.fails(lambda: gone.stream(tmp_path / "c")).code == "no-such-path"
+
+
+def test_names_that_spark_cannot_open_are_refused_before_anything_is_read(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    of = table(item=STRING).with_options({"connector": "filesystem", "path": "in", "format": "json"})
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text(LINE)
+    for name in (b"12:00.json", b"\xff.json"):
+        path = os.path.join(os.fsencode(tmp_path / "in"), name)
+        with open(path, "w") as file:
+            file.write(LINE)
+        opened = Opened(session, of, tmp_path)
+        for read in (opened.batch, partial(opened.stream, tmp_path / "checkpoint")):
+            assert opened.fails(read).code == "bad-file-name"
+        os.unlink(path)
+
+
+@pytest.mark.slow
+def test_a_colon_in_the_name_of_a_file_that_comes_later(session: SparkSession, tmp_path: Path) -> None:
+    of = table(item=STRING).with_options({"connector": "filesystem", "path": "in", "format": "json"})
+    (tmp_path / "in").mkdir()
+    opened = Opened(session, of, tmp_path)
+    frame = opened.source.stream(opened.context)
+    (tmp_path / "in" / "12:00.json").write_text(LINE)
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    error = opened.fails(lambda: query.trigger(availableNow=True).start().awaitTermination())
+    assert str(error).startswith("error[bad-file-name]: table `bids`: `in/12:00.json` has a `:` in its name")
+
+
+@pytest.mark.slow
+def test_a_string_of_100_megabytes_is_named_by_its_line(session: SparkSession, tmp_path: Path) -> None:
+    of = table(item=STRING).with_options({"connector": "filesystem", "path": "f", "format": "json"})
+    (tmp_path / "f").write_bytes(LINE.encode() + b'{"item":"' + b"x" * 100_000_000 + b'"}\n')
+    error = str((opened := Opened(session, of, tmp_path)).fails(opened.batch))
+    assert error.startswith(
+        "error[bad-record]: `f` line 2: it has a string of 100,000,000 characters: 20,000,000 are the most\n"
+    )
+    assert len(error) < 1000
+
+
+@pytest.mark.parametrize("form", ["json", "debezium-json"])
+def test_a_record_that_is_not_utf_8_is_left_out_as_a_whole(session: SparkSession, tmp_path: Path, form: str) -> None:
+    row = RowType(fields=(RowField(name="a", type=INT),))
+    rows = [b'{"n":1,"s":"\xff","a":[1],"r":{"a":1}}', b'{"n":2,"s":"b","a":[1],"r":{"a":1}}']
+    if form == "debezium-json":
+        rows = [b'{"before":null,"after":' + each + b',"op":"c"}' for each in rows]
+    (tmp_path / "f").write_bytes(b"\n".join(rows))
+    of = table(n=INT, s=STRING, a=ArrayType(element=INT), r=row).with_options(
+        {"connector": "filesystem", "path": "f", "format": form, f"{form}.ignore-parse-errors": "true"}
+    )
+    opened = Opened(session, of, tmp_path)
+    with left_out(session) as counts:
+        found = opened.batch()
+    assert found == opened.local()
+    assert [each["c0"] for each in found] == [2]
+    assert counts == {"not readable in full": 1}
 
 
 def test_ignored_errors_are_counted_in_a_stream(session: SparkSession, tmp_path: Path) -> None:

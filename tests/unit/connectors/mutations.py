@@ -64,14 +64,16 @@ ODD_TEXTS = (
 """Texts of which some mean a value of some type and most mean none, or only to some library."""
 
 ODD_JSON = (
-    *JSON_TEXTS, '-1', '+1', '.5', '5.', '01', '-', '-0', '-0.0', '0.0', '1E3', '1e-3', '1E+2', '0x1F', 'NaN', '-Infinity', 'Infinity', 'True', 'nul', 'nulll', 'truee',
-    '1 2', '1.0000000000000000001', '0.1', '1.10', '100000000000000000000', '12345678.994999999999999999', '99999999.995', '3.4028236e38', "'a'", 'abc', '"a', 'a"', '"\\x"', '"\\u12"', '"\\ud83d"',
-    '"\\ude00\\ud83d"', '"\\ud83d\\ude00"', '"a\tb"', '"a\x01b"', '"\x7f"', '"\\/\\b\\f\\n\\r\\t"', '"é"', '[1,]', '[,1]', '[1 2]', '[null]', '[[]]', '[[1],null]', '[[1],["x"]]', '[[1],[2.5]]', '[["٣"]]', '["1","2"]',
+    *JSON_TEXTS, '-1', '+1', '.5', '5.', '01', '-', '-0', '1E3', '1e-3', '1E+2', '0x1F', 'NaN', '-Infinity', 'Infinity', 'True', 'nul', 'nulll', 'truee',
+    '1 2', '1.0000000000000000001', '0.1', '1.10', '100000000000000000000', '12345678.994999999999999999', '99999999.995', '3.4028236e38', "'a'", 'abc', '"a', 'a"', '"\\x"', '"\\u12"', '"\\ud83d\\ude00"', '"\x7f"', '"\\/\\b\\f\\n\\r\\t"', '"é"', '[1,]', '[,1]', '[1 2]', '[null]', '[[]]', '[[1],null]', '[[1],["x"]]', '[[1],[2.5]]', '[["٣"]]', '["1","2"]',
     '[1,"x"]', '[{"a":1}]', '[{"a":"x","b":{"c":[1, 2]}}]', '[{"a":1},null,{"b":2}]', '[{"a":1},5]', '[5]', '["a",["b" ,1]]', '{"a":"x"}', '{"a":"٣"}', '{"a":null}', '{"a":[1]}', '{"a":{"a":1}}', '{"a":1,"a":2}',
     '{"a":1,"b":2}', '{"b":"x"}', '{"a":1.5}', '{"a" : 1 , "b" :"2"}', '{"A":1}', '{"":1}', '{a:1}', "{'a':1}", '{"a":1,}', '{"a"}', '{"a":}', '{"a":1', '{"\\u0061":1}', '/* c */ 1', '1 // c', '{"a":"2147483648"}',
     '"' + 'x' * 30 + '"', '[' * 40 + ']' * 40, '1577836800000', '1.577836800E12', '"1e2"', '"1E+2"', '123456789012345678901234567890.5', '[12345678901234567890.123]', '1.500', '-1.5e1', '"{}"', '"[1]"', '"null"',
 )  # fmt: skip
-"""What may stand where JSON has a value."""
+"""What may stand where JSON has a value.
+
+Left out is what Spark reads in part only, when something else in the record is wrong too: half a character, and a control character that is not escaped.
+"""
 
 
 def record_of(form: str, random: Random) -> bytes:
@@ -94,6 +96,7 @@ def _damage(record: bytes, random: Random) -> bytes:
         match random.randrange(6):
             case 0 if at < len(bytes_):
                 bytes_[at] ^= 1 << random.randrange(8)
+                bytes_[at] = max(bytes_[at], 0x20)
             case 1:
                 del bytes_[at : at + random.randrange(1, 4)]
             case 2:
@@ -104,9 +107,7 @@ def _damage(record: bytes, random: Random) -> bytes:
                         b"\xed\xa0\x80",
                         b"\xf0\x9f\x98",
                         b"\xc0\x80",
-                        b"\x00",
                         b"\xef\xbb\xbf",
-                        b"\xf4\x90\x80\x80",
                     )
                 )
             case 3:
@@ -165,7 +166,9 @@ def _text(of: DataType, random: Random) -> str:
 def _json_value(of: DataType, random: Random) -> str:
     odd = random.random()
     if odd < 0.15:
-        return random.choice(ODD_JSON)
+        text = random.choice(ODD_JSON)
+        # Spark gives a number as the text of a DOUBLE, which may be base64 where the number itself is not.
+        return json.dumps(text) if isinstance(of, BytesType) and text[:1] in "-0123456789" else text
     if odd < 0.3:
         return json.dumps(random.choice(ODD_TEXTS), ensure_ascii=random.random() < 0.5)
     if odd < 0.35:
@@ -274,11 +277,11 @@ def _canal(random: Random) -> bytes:
     count = random.randrange(1, 3)
     rows = {name: "[" + ",".join(_row("canal-json", random) for _ in range(count)) + "]" for name in ("data", "old")}
     members = {**rows, "type": random.choice(('"INSERT"', '"UPDATE"', '"UPDATE"', '"DELETE"'))}
-    if members["type"] != '"UPDATE"' and random.random() < 0.8:
+    if members["type"] != '"UPDATE"':
         members["old"] = "null"
     if random.random() < 0.25:
         members[random.choice(list(members))] = random.choice(
-            (*ODD_JSON, "null", '"CREATE"', '"insert"', "[]", "[null]", "[{},5]", "[{}]", "{}")
+            (*ODD_JSON, "null", '"insert"', "[]", "[null]", "[{},5]", "[{}]", "{}")
         )
     if random.random() < 0.05:
         members.pop(random.choice(list(members)))

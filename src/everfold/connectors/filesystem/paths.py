@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -83,7 +83,9 @@ def check_names(table: Table, place: Path, base_folder: Path, *, for_spark: bool
 
     Raises ConnectorError `bad-file-name`.
     """
-    found = ((place.parent, [], [place.name]),) if place.is_file() else os.walk(place, followlinks=True)
+    found: Iterable[tuple[str, list[str], list[str]]] = os.walk(place, followlinks=True)
+    if place.is_file():
+        found = [(str(place.parent), [], [place.name])]
     for folder, folders, names in found:
         folders[:] = [each for each in folders if not is_hidden(each)]
         for name in (each for each in (*folders, *names) if not is_hidden(each)):

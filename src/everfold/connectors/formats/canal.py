@@ -8,13 +8,13 @@ Source: Flink 2.3 (asked of it, 2026-11).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from everfold.connectors.formats.contract import RecordColumn
 from everfold.connectors.formats.envelope import COMMON, TEXT, Envelope, Rows, change, json_of, wanted_metadata
+from everfold.connectors.formats.json import parse
 from everfold.connectors.formats.values import BadValue, identifier, quoted
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
 from everfold.plan.changelog import KIND, RowKind
@@ -156,7 +156,7 @@ class CanalFormat(Envelope):
     def _updates(data: Sequence[object], old: object, record: bytes) -> Rows:
         if not isinstance(old, list) or len(old) < len(data) or None in old:
             raise BadValue("`old` of an update has not a row for each of `data`")
-        known = json.loads(record)["old"]
+        known = parse(record)["old"]
         found = []
         for now, was, said in zip(data, old, known, strict=False):
             assert isinstance(now, dict)

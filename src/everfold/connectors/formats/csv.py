@@ -133,7 +133,11 @@ class CsvFormat(Format):
     # -- tokens --------------------------------------------------------------------------------------------------------
 
     def token_pattern(self) -> str:
-        """A regular expression (of Java and of Python) whose matches, joined by the delimiter, are the line if it is well formed."""
+        """A regular expression (of Java and of Python) for a delimiter and the field after it.
+
+        The fields of a line that begins with a delimiter, joined by the delimiter, are the line without that if it is well formed. (Java goes on one character
+        after an empty match, so each match has to hold something.)
+        """
         delimiter = _literal(self.delimiter)
         ends = f"(?={delimiter}|\\z)"
         escaped = "" if self.escape is None else f"|{_literal(self.escape)}[\\s\\S]"
@@ -142,10 +146,10 @@ class CsvFormat(Format):
             f"(?:[^{_in_class(self.delimiter)}{stop}]{escaped})*+" if escaped else f"[^{_in_class(self.delimiter)}]*+"
         )
         if self.quote is None:
-            return f"(?:\\A|{delimiter})({plain}){ends}"
+            return f"{delimiter}({plain}){ends}"
         quote, not_quote = _literal(self.quote), f"[^{_in_class(self.quote)}{stop}]*+"
         quoted_field = f"{quote}{not_quote}(?:(?:{quote}{quote}{escaped}){not_quote})*+{quote}"
-        return f"(?:\\A|{delimiter})({quoted_field}{ends}|(?!{quote}){plain}{ends})"
+        return f"{delimiter}({quoted_field}{ends}|(?!{quote}){plain}{ends})"
 
     def _tokens(self, text: str) -> str:
         """Spark SQL: the fields of a line as they are written, NULL when it is not well formed."""
@@ -154,7 +158,7 @@ class CsvFormat(Format):
         if not special:
             return split
         pattern = quoted(self.token_pattern())
-        tokens = f"regexp_extract_all({text}, {pattern}, 1)"
+        tokens = f"regexp_extract_all(concat({quoted(self.delimiter)}, {text}), {pattern}, 1)"
         checked = f"IF(array_join({tokens}, {quoted(self.delimiter)}) = {text}, {tokens}, NULL)"
         none = " AND ".join(f"NOT contains({text}, {quoted(each)})" for each in special)
         return f"CASE WHEN {none} THEN {split} ELSE {checked} END"
@@ -410,7 +414,7 @@ class CsvFormat(Format):
                 raise BadValue(f"it is not UTF-8: byte {wrong.start + 1} is 0x{record[wrong.start]:02x}") from None
             if not line and len(columns) > 1:
                 return
-            tokens = pattern.findall(line)
+            tokens = pattern.findall(self.delimiter + line)
             if self.delimiter.join(tokens) != line:
                 raise BadValue("a quote is not closed, or something follows it")
             if len(tokens) == len(columns) + 1 and not tokens[-1]:

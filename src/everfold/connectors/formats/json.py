@@ -4,7 +4,11 @@ Decoding follows Flink 2.3's parser: a missing field is NULL unless `fail-on-mis
 cannot be read stops the job, or, with `ignore-parse-errors`, a field is NULL and a record that is no JSON is left out. A record that is
 an array gives one row an element; if one of them is no object, the record as a whole cannot be read (with `ignore-parse-errors` Flink
 gives some of the others, which ones hangs on its parser). Text behind the object is not looked at. Of a repeated field the last value counts (Flink loses
-other fields then). An object or array in a STRING column keeps its text.
+other fields then). An object or array in a STRING column keeps its text. A string of more than 20,000,000 characters makes a record unreadable.
+
+Spark decodes differently from `decoder` in three rare cases. From topics and in records of changes, a number with a fraction or exponent in a STRING column is written as a DOUBLE.
+From files, an array of records is unreadable as a whole if one of them has something else in place of an ARRAY, MAP or ROW. A record with such a value is also unreadable, or
+its collections are NULL, if it has half of a surrogate pair or a control character that is not escaped.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
 from everfold.connectors.formats.values import (
@@ -205,7 +209,7 @@ class JsonFormat(Format):
         path = quoted(member(column.name))
         if not self._is_mended(column.type):
             return self.exact(field, column.type, raw, path)
-        variant = f"try_variant_get({_variant(raw)}, concat('$', {path}), 'variant')"
+        variant = f"try_variant_get(try_parse_json({raw}), concat('$', {path}), 'variant')"
         return f"IF({bad} IS NULL, {field}, {_text_of_variant(variant, column.type)})"
 
     def _is_mended(self, of: DataType) -> bool:
@@ -221,7 +225,8 @@ class JsonFormat(Format):
         once more, where `path` (Spark SQL for a path of JSON without its `$`) leads to it; where that fails, it cannot be read."""
         if not _may_lose_digits(of):
             return text
-        again = f"coalesce(try_variant_get({_variant(raw)}, concat('$', {path}), 'string'), 'unknown')"
+        plain = f"translate({raw}, {quoted(_CONTROL)}, {quoted(' ' * len(_CONTROL))})"
+        again = f"coalesce(try_variant_get(try_parse_json({plain}), concat('$', {path}), 'string'), 'unknown')"
         return f"IF(length({text}) > {_EXACT_DIGITS} AND (contains({text}, '.') OR contains({text}, 'E')), {again}, {text})"
 
     def value(self, column: RecordColumn, field: str, place: Place) -> str:
@@ -256,10 +261,10 @@ class JsonFormat(Format):
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
         """No JSON object, or other bytes than those of UTF-8. One whose ARRAY, MAP or ROW is something else is read without that field."""
-        flat = ", ".join(f"{identifier(column.name)} STRING" for column in columns) or "`__none` STRING"
-        nested = any(_texts(column.type) != "STRING" for column in columns)
-        if not nested:
+        texts = [column for column in columns if _texts(column.type) == "STRING"]
+        if len(texts) == len(columns):
             return f"{BAD} IS NOT NULL"
+        flat = ", ".join(f"{identifier(column.name)} STRING" for column in texts) or "`__none` STRING"
         again = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
         object_ = f"is_valid_utf8({BAD}) AND startswith(ltrim({_SPACE}, {BAD}), '{{')"
         return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT ({object_})))"
@@ -321,13 +326,9 @@ class JsonFormat(Format):
             if not text:
                 return
             try:
-                value, end = scan.raw_decode(text)
+                value, _ = scan.raw_decode(text)
             except ValueError as wrong:
                 raise BadValue(f"it is not JSON: {_sentence(wrong)}") from None
-            if isinstance(value, list) and end < len(text):
-                raise BadValue(f"something follows the array: `{excerpt(text[end:])}`")
-            if len(text) > _MOST_CHARACTERS:
-                _refuse_long_strings(value)
             for row, written in _elements(text) if isinstance(value, list) else [(value, text)]:
                 if not isinstance(row, dict):
                     raise BadValue(f"it is {_kind(row)}, not an object")
@@ -337,7 +338,10 @@ class JsonFormat(Format):
                             raise BadValue(f"field `{name}` is missing", name)
                 if any(isinstance(row.get(name), list | dict) for name in plain):
                     row = {**row, **_members_as_written(written, plain)}
-                yield [read(row.get(name)) for name, read in fields]
+                values = [row.get(name) for name, _ in fields]
+                if len(text) > _MOST_CHARACTERS:
+                    _refuse_long_strings(values)
+                yield [read(value) for value, (_, read) in zip(values, fields, strict=True)]
 
         def decode_what_is_flat_enough(record: bytes) -> Iterator[list[object]]:
             try:
@@ -351,11 +355,6 @@ class JsonFormat(Format):
 def without_mark(text: str) -> str:
     """Spark SQL: a text without a mark of the byte order."""
     return f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text})"
-
-
-def _variant(text: str) -> str:
-    """Spark SQL: a text of JSON as a VARIANT, NULL if it is none. Control characters in strings become spaces."""
-    return f"try_parse_json(translate({text}, {quoted(_CONTROL)}, {quoted(' ' * len(_CONTROL))}))"
 
 
 def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
@@ -383,7 +382,7 @@ def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
 
 def _objects(text: str) -> str:
     """Spark SQL: the objects of a record, as an array of texts; a record that is no array of objects is its only one."""
-    elements = f"transform(try_cast({_variant(text)} AS ARRAY<VARIANT>), x -> to_json(x))"
+    elements = f"transform(try_cast(try_parse_json({text}) AS ARRAY<VARIANT>), x -> to_json(x))"
     objects = f"IF(forall({elements}, x -> startswith(x, '{{')), {elements}, NULL)"
     is_array = f"is_valid_utf8({text}) AND startswith(ltrim({_SPACE}, {text}), '[')"
     return f"coalesce(IF({is_array}, {objects}, NULL), array({text}))"
@@ -397,6 +396,12 @@ def member(name: str) -> str:
 def _scanner() -> json.JSONDecoder:
     """Reads JSON, numbers as they are written."""
     return json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_no_constant, strict=False)
+
+
+def parse(record: bytes) -> Any:
+    """Return what a record holds that is known to be JSON."""
+    value, _ = _scanner().raw_decode(record.decode().removeprefix("\ufeff").strip(" \t\r\n"))
+    return value
 
 
 def _refuse_long_strings(value: object) -> None:
@@ -679,7 +684,7 @@ def _bad(text: str, of: DataType, rules: TextRules, depth: int = 0) -> str | Non
             return None
         case ArrayType() | MapType():
             inner = _bad(item, of.element if isinstance(of, ArrayType) else of.value, rules, depth + 1)
-            values = text if isinstance(of, ArrayType) else f"map_values({text})"
+            values = text if isinstance(of, ArrayType) else f"map_values(map_from_entries(map_entries({text})))"
             return None if inner is None else f"coalesce(exists({values}, {item} -> {inner}), false)"
         case RowType():
             parts = [_bad(f"{text}.{identifier(part.name)}", part.type, rules, depth + 1) for part in of.fields]

@@ -252,7 +252,7 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal:
 
 def _bytes(text: str) -> bytes:
     try:
-        if re.fullmatch(_BASE64, text, re.ASCII) is None:
+        if re.fullmatch(_BASE64, text, re.ASCII) is None or ("=" in text and len(text) % 4):
             raise ValueError(text)
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error:
