@@ -19,7 +19,13 @@ from everfold.testing.runner import run
 SHRINKING_SECONDS = 60.0
 
 Kind = Literal[
-    "agreed", "refused by both", "refused by everfold", "answered by everfold only", "differs", "internal error"
+    "agreed",
+    "refused by both",
+    "refused by everfold",
+    "answered by everfold only",
+    "differs",
+    "internal error",
+    "Flink is too slow",
 ]
 
 
