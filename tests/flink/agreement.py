@@ -16,7 +16,7 @@ from everfold.testing.casefile import Mode
 from everfold.testing.engines import Engine
 from everfold.testing.runner import run
 
-SHRINKING_SECONDS = 60.0
+SHRINKING_SECONDS = 90.0
 
 Kind = Literal[
     "agreed",
