@@ -16,7 +16,7 @@ from flink.settings import COUNT, ENGINE, SEED
 from everfold.testing.casefile import Mode
 from everfold.testing.engines import Engine, EngineName, engine
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flink")]  # one worker asks one Flink
+pytestmark = pytest.mark.slow
 
 QUESTIONS = {number: question(SEED, number) for number in range(COUNT)}
 ASKED = [(mode, number) for number, each in QUESTIONS.items() for mode in each.modes]
