@@ -86,6 +86,10 @@ ON_PURPOSE = (
         lambda it: it.answered_by_everfold_only and it.flink_says("This is a bug. Please file an issue"),
     ),
     OnPurpose(
+        "`COLLECT` next to a DISTINCT aggregate in batch",
+        lambda it: it.answered_by_everfold_only and it.flink_says("function does not support type: ''MULTISET''"),
+    ),
+    OnPurpose(
         "`SESSION` in batch",
         lambda it: it.answered_by_everfold_only and it.mode == "batch" and it.has(r"FROM SESSION\("),
     ),
