@@ -63,6 +63,7 @@ $(PASSED)/spark: SLOW := -m "slow and not (kafka or postgres)" $(NOWHERE_ELSE)
 $(PASSED)/servers: SLOW := -m "slow and (kafka or postgres)" $(NOWHERE_ELSE)
 $(PASSED)/kills: SLOW := -m slow tests/faults
 $(PASSED)/properties: SLOW := -m slow tests/property
+$(FLINK): PYTEST := $(BIN)/python -m pytest
 $(FLINK): SLOW := -m slow tests/flink
 $(FLINK): export FLINK_SEED := $(SEED)
 $(FLINK): export FLINK_COUNT := $(COUNT)

@@ -31,7 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("kafka")
         if "flink" in getattr(item, "fixturenames", ()):
             item.add_marker("flink")
-            item.add_marker(pytest.mark.xdist_group("flink"))
         if "postgres_server" in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
         if any(item.get_closest_marker(name) is not None for name in ("spark", "kafka")):

@@ -138,7 +138,7 @@ def test_commands_print_what_is_shown(block: Block) -> None:
         program, *arguments = shlex.split(command, comments=True)
         if program == "make":
             recipes = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-            assert set(arguments) <= set(recipes)
+            assert {each for each in arguments if "=" not in each} <= set(recipes)
         elif program == "everfold" and shown:
             memory = ["--engine", "memory"] if arguments[0] == "run" else []
             done = subprocess.run(

@@ -16,10 +16,16 @@ from everfold.testing.casefile import Mode
 from everfold.testing.engines import Engine
 from everfold.testing.runner import run
 
-SHRINKING_SECONDS = 60.0
+SHRINKING_SECONDS = 90.0
 
 Kind = Literal[
-    "agreed", "refused by both", "refused by everfold", "answered by everfold only", "differs", "internal error"
+    "agreed",
+    "refused by both",
+    "refused by everfold",
+    "answered by everfold only",
+    "differs",
+    "internal error",
+    "Flink is too slow",
 ]
 
 

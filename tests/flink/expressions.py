@@ -75,7 +75,7 @@ FORMS: dict[str, list[tuple[str, str]]] = {
         ("TRUNCATE(§, 1)", "DECIMAL"),
         ("ABS(§)", "DECIMAL"),
         ("CAST(§ AS DECIMAL(12, 3))", "number"),
-        ("TRY_CAST(§ AS DECIMAL(8, 2))", "STRING"),
+        ("TRY_CAST(§ AS DECIMAL(20, 2))", "STRING"),
     ],
     "DOUBLE": [
         ("(§ + §)", "DOUBLE INT"),
