@@ -25,7 +25,7 @@ class Collect(Aggregate):
 
     def result_type(self, of: Signature) -> DataType | None:
         (arg,) = of.args
-        return None if isinstance(arg, NullType) else MultisetType(key=arg.as_nullable(), nullable=False)
+        return None if isinstance(arg, NullType) else MultisetType(key=arg, nullable=False)
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         return (lists.bag_slot(of.args[0]),)

@@ -174,7 +174,7 @@ class ArrayAgg(_Sequence):
     default = "RESPECT"
 
     def result_type(self, of: Signature) -> DataType | None:
-        return None if isinstance(of.args[0], NullType) else ArrayType(element=of.args[0].as_nullable())
+        return None if isinstance(of.args[0], NullType) else ArrayType(element=of.args[0])
 
     def element_type(self, of: Signature) -> DataType:
         return of.args[0]
