@@ -99,13 +99,13 @@ def command_line(arguments: Sequence[str]) -> str:
     """A command as it was typed, without secrets: those in SQL, all values of variables, and those of secret options."""
     told: list[str] = []
     for before, argument in zip(["", *arguments], arguments, strict=False):
-        option, _, _ = argument.partition("=")
         pair = argument.removeprefix("--conf=").removeprefix("--var=")
+        option = argument.removesuffix(pair)
         name, equals, value = pair.partition("=")
-        if before == "--var" or option == "--var":
-            told.append(f"{argument.removesuffix(pair)}{name}{equals}{HIDDEN}")
-        elif before == "--conf" or option == "--conf":
-            told.append(f"{argument.removesuffix(pair)}{name}{equals}{shown_value(name, value)}")
+        if before == "--var" or option == "--var=":
+            told.append(f"{option or name + equals}{HIDDEN}")
+        elif before == "--conf" or option == "--conf=":
+            told.append(f"{option}{name}{equals}{shown_value(name, value)}")
         else:
             told.append(without_secrets(argument))
     return " ".join(told)

@@ -107,10 +107,13 @@ def test_annotations_of_a_pull_request() -> None:
 
 
 def test_a_note_says_what_would_be_refused() -> None:
-    Path("desc.sql").write_text("SELECT k, SUM(x) OVER (PARTITION BY k ORDER BY ts DESC) AS s FROM t")
+    Path("desc.sql").write_text("SELECT k, SUM(x) OVER (PARTITION BY k ORDER BY proctime DESC) AS s FROM t")
     done = everfold("check", "desc.sql", "desc.sql")
     assert done.returncode == 0
-    assert "note: desc.sql: `everfold run` refuses it: a stream cannot be ordered by falling time" in done.stdout
+    assert (
+        "note: desc.sql: `everfold run` refuses it: a stream cannot be ordered by falling processing time"
+        in done.stdout
+    )
 
 
 @pytest.mark.parametrize(

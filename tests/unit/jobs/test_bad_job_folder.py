@@ -293,7 +293,8 @@ def test_every_changed_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
     folder, _ = real_manifest(tmp_path)
     text = folder.manifest_path.read_text()
     paths = list(leaves(json.loads(text)))
-    assert {path[0] for path in paths} == {"job", "buckets", "partitions", "current", "versions", "format", "checksum"}
+    members = {"job", "buckets", "partitions", "current", "versions", "format", "folder", "checksum"}
+    assert {path[0] for path in paths} == members
     for path in paths:
         for change in (_other, lambda _: ..., lambda _: None, lambda value: [value]):
             found = json.loads(text)

@@ -221,7 +221,10 @@ class Definitions(Queries):
 
     def _column_order(self) -> Name | None:
         """Names in parentheses, which say in which order a table has the columns of its query; None if there is something else."""
-        if self.key() != "(" or self.kind(1) not in NAMED or self.key(2) not in (",", ")"):
+        last = 1
+        while self.kind(last) in NAMED and self.key(last + 1) == ",":
+            last += 2
+        if self.key() != "(" or self.kind(last) not in NAMED or self.key(last + 1) != ")":
             return None
         return tuple(self.enclosed(lambda: self.identifier("a column's name", frozenset()).name))
 
