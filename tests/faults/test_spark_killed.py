@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -40,18 +41,24 @@ def started(folder: Path) -> subprocess.Popen[bytes]:
     return job
 
 
+def workers_of(jvm: int) -> list[int]:
+    """The Python workers of a JVM: what its daemons have forked."""
+    return [worker for daemon in children(jvm) for worker in children(daemon)]
+
+
 @pytest.mark.parametrize("what", ["jvm", "worker"])
 def test_killed_and_said_so(what: str, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text(SCRIPT)
     job = started(tmp_path)
     try:
         (jvm,) = (each for each in children(job.pid) if "java" in Path(f"/proc/{each}/comm").read_text())
-        victims = (
-            [jvm] if what == "jvm" else [each for daemon in children(jvm) for each in (children(daemon) or [daemon])]
-        )
-        assert victims
-        for each in victims:
-            os.kill(each, signal.SIGKILL)
+        deadline = time.monotonic() + WITHIN_S
+        while job.poll() is None and time.monotonic() < deadline:
+            # An idle worker is replaced; one at work takes the job with it.
+            for each in [jvm] if what == "jvm" else workers_of(jvm):
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            time.sleep(0.1)
         assert job.wait(timeout=WITHIN_S) == 1
     finally:
         if job.poll() is None:
@@ -63,4 +70,4 @@ def test_killed_and_said_so(what: str, tmp_path: Path) -> None:
     assert "Connection refused" not in said
     again = started(tmp_path)
     os.kill(again.pid, signal.SIGINT)
-    assert again.wait(timeout=WITHIN_S) == 130, (tmp_path / "err.txt").read_text()
+    assert again.wait(timeout=WITHIN_S) == 0, (tmp_path / "err.txt").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from everfold.jobs.engine import Engine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_PROGRESS = re.compile(r"(\d\d:\d\d:\d\d )?batch \d")
 NEVER_SHOWN = ("Traceback", "java.", "org.apache", "SQLSTATE", "internal error", "\x1b")
 
 
@@ -31,7 +33,7 @@ class Done:
     @property
     def first(self) -> str:
         """The first line that is no progress."""
-        return next((line for line in self.err.splitlines() if " batch " not in line), "")
+        return next((line for line in self.err.splitlines() if not _PROGRESS.match(line)), "")
 
 
 Run = Callable[..., Done]

@@ -28,6 +28,8 @@ _WRAPPING = re.compile(
 )
 _STATE = re.compile(r"(?:\s*SQLSTATE: \w+)+\s*$")
 _MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|does not exist")
+_HALF_WRITTEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp")
+"""What Spark calls a file while it writes it."""
 _NO_WORKER = re.compile(r"Python worker failed to connect back|Timed out while waiting for the Python worker")
 _NO_MEMORY = re.compile(r"OutOfMemoryError|GC overhead limit exceeded")
 _NO_JVM = re.compile(r"Answer from Java side is empty|Error while (?:sending|receiving)")
@@ -40,7 +42,7 @@ _QUERY = "=== Streaming Query ==="
 """From here on Spark describes the query, whose plan holds the words of errors that have not happened."""
 _DAMAGED = re.compile(
     r"CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
-    r"|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|Stream '[^']*' is corrupted|premature EOF"
+    r"|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|MISSING_STATE_DIRECTORY|Stream '[^']*' is corrupted|premature EOF"
     r"|No usable value for|Incomplete log file|log file was malformed|batch \d+ doesn't exist|Invalid UUID string",
     re.I,
 )
@@ -162,12 +164,15 @@ def damaged(file: Path) -> StateError:
 
 
 def _file_of(folder: Path, text: str) -> Path | None:
-    """The first file in the folder that a text names."""
+    """The first file in the folder that a text names; of one that Spark was writing, the name that it was to get."""
     as_uri = quote(str(folder))
     found = re.finditer(rf"({re.escape(str(folder))}|{re.escape(as_uri)})(/[^\s'\",()]+)", text)
     for each in found:
         inside = each[2].rstrip(".:;]")
         path = Path(f"{folder}{inside if each[1] == str(folder) else unquote(inside)}")
+        half_written = _HALF_WRITTEN.fullmatch(path.name)
+        if half_written is not None:
+            return path.with_name(half_written["name"])
         if not path.is_dir():
             return path
     return None

@@ -8,15 +8,17 @@ from pathlib import Path
 from everfold.connectors.applied import BatchId, check_not_ahead
 from everfold.errors import StateError
 from everfold.jobs.batch_log import digest_of
+from everfold.jobs.failure import damaged
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.routing import Target
-from everfold.jobs.soundness import newest_batch
+from everfold.jobs.soundness import newest_batch, unsound
 
 
 def check_not_behind(folder: JobFolder, manifest: Manifest, targets: Iterable[Target]) -> None:
     """Refuse a job whose tables hold later batches than its checkpoint knows, as after restoring the job folder from an older copy.
 
-    A changed job is compared as it was before the change; one that starts from scratch with it has no batch yet. Raises StateError `sink-ahead`.
+    A changed job is compared as it was before the change; one that starts from scratch with it has no batch yet. Raises StateError `sink-ahead`, or
+    `damaged-checkpoint` when a file of the checkpoint is not as it was written.
     """
     known = folder.manifest()
     if known is None:
@@ -31,7 +33,13 @@ def check_not_behind(folder: JobFolder, manifest: Manifest, targets: Iterable[Ta
         earlier = frozenset[str]() if past is None else past.sinks.get(target.sink.table.name, frozenset())
         for name in sorted({target.name, *earlier}):
             planned = BatchId(manifest.job, name, epoch, batch, digest)
-            check_not_ahead(target.sink.table.name, planned, target.sink.last_applied(manifest.job, name))
+            try:
+                check_not_ahead(target.sink.table.name, planned, target.sink.last_applied(manifest.job, name))
+            except StateError:
+                file = unsound(folder.path)
+                if file is not None:
+                    raise damaged(file) from None
+                raise
 
 
 def note_other_jobs(manifest: Manifest, targets: Sequence[Target], note: Callable[[str], None]) -> None:

@@ -112,3 +112,9 @@ def test_a_file_that_spark_names_as_a_uri_has_its_own_name(tmp_path: Path) -> No
     text = f"CANNOT_READ_STREAMING_STATE_FILE of file:{gone.as_uri().removeprefix('file://')} does not exist."
     found = explained(RuntimeError(text), (), tmp_path / "my job" / "job.log")
     assert found.diagnostics[0].message == f"`{gone}` is damaged or missing"
+
+
+def test_a_file_that_spark_was_writing_is_named_as_it_was_to_be() -> None:
+    folder = "/jobs/j/checkpoints/0/commits"
+    text = f"java.io.FileNotFoundException: file:{folder}/.1.0f466e5a-7ff1-4dda-af01-1b065faa3e48.tmp does not exist"
+    assert told(of_a_stream(text)).diagnostics[0].message == f"`{folder}/1` is damaged or missing"
