@@ -155,7 +155,9 @@ def worker_died(log_file: Path) -> EverfoldError:
 
 
 def damaged(file: Path) -> StateError:
-    """The error of a file in a job's folder that is not as it was written; a folder: of one of the files in it."""
+    """The error of a file in a job's folder that is not as it was written; a folder: of one of the files in it. A file that Spark was writing has the name that it was to get."""
+    half_written = _HALF_WRITTEN.fullmatch(file.name)
+    file = file if half_written is None else file.with_name(half_written["name"])
     return StateError.of(
         "damaged-checkpoint",
         f"{'a file in ' if file.is_dir() else ''}`{file}` is damaged or missing",
@@ -164,15 +166,12 @@ def damaged(file: Path) -> StateError:
 
 
 def _file_of(folder: Path, text: str) -> Path | None:
-    """The first file in the folder that a text names; of one that Spark was writing, the name that it was to get."""
+    """The first file in the folder that a text names."""
     as_uri = quote(str(folder))
     found = re.finditer(rf"({re.escape(str(folder))}|{re.escape(as_uri)})(/[^\s'\",()]+)", text)
     for each in found:
         inside = each[2].rstrip(".:;]")
         path = Path(f"{folder}{inside if each[1] == str(folder) else unquote(inside)}")
-        half_written = _HALF_WRITTEN.fullmatch(path.name)
-        if half_written is not None:
-            return path.with_name(half_written["name"])
         if not path.is_dir():
             return path
     return None
