@@ -25,6 +25,18 @@ def assert_whole(folder: Path) -> None:
     assert visible_rows(folder, "per_half") == count_clicks(folder, HALVES)
 
 
+def start_and_stop(folder: Path) -> tuple[subprocess.Popen[bytes], Plan]:
+    """Start the job and wait until SIGSTOP has stopped it in its second batch."""
+    plan = Plan(folder, ROUTER)
+    plan.set(Fault(ROUTER, "before", 2, "stop"))
+    job = start_job(folder, plan)
+    deadline = time.monotonic() + 300
+    while not plan.is_done and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert plan.is_done, (folder / "log.txt").read_text()
+    return job, plan
+
+
 def test_simultaneous_starts(tmp_path: Path) -> None:
     """Of several processes that start at once, each runs alone or is refused; the rows come out once."""
     lay_out(tmp_path, TO_FILES)
@@ -42,13 +54,7 @@ def test_simultaneous_starts(tmp_path: Path) -> None:
 def test_a_job_that_stands_still_for_a_minute(tmp_path: Path) -> None:
     """SIGSTOP in the midst of a batch: a second process is refused meanwhile, and the first one continues where it stopped."""
     lay_out(tmp_path, TO_FILES)
-    plan = Plan(tmp_path, ROUTER)
-    plan.set(Fault(ROUTER, "before", 2, "stop"))
-    first = start_job(tmp_path, plan)
-    deadline = time.monotonic() + 300
-    while not plan.is_done and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert plan.is_done, (tmp_path / "log.txt").read_text()
+    first, _ = start_and_stop(tmp_path)
     stopped_at = time.monotonic()
     second = start_job(tmp_path, Plan(tmp_path))
     assert second.wait(timeout=300) == 1
@@ -62,13 +68,7 @@ def test_a_job_that_stands_still_for_a_minute(tmp_path: Path) -> None:
 def test_a_jvm_that_outlives_its_driver(tmp_path: Path) -> None:
     """The driver is killed while its JVM stands still: the JVM keeps the job locked until it is gone."""
     lay_out(tmp_path, TO_FILES)
-    plan = Plan(tmp_path, ROUTER)
-    plan.set(Fault(ROUTER, "before", 2, "stop"))
-    first = start_job(tmp_path, plan)
-    deadline = time.monotonic() + 300
-    while not plan.is_done and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert plan.is_done, (tmp_path / "log.txt").read_text()
+    first, plan = start_and_stop(tmp_path)
     os.kill(first.pid, signal.SIGKILL)
     first.wait(timeout=60)
     plan.clear()

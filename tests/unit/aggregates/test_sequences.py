@@ -177,7 +177,7 @@ def test_types() -> None:
 
     short = StringType(length=5)
     assert (of("LISTAGG", STRING), of("LISTAGG", short), of("LISTAGG", INT)) == ("STRING", "VARCHAR(5)", "None")
-    assert of("ARRAY_AGG", DecimalType(precision=10, scale=2, nullable=False)) == "ARRAY<DECIMAL(10, 2)>"
+    assert of("ARRAY_AGG", DecimalType(precision=10, scale=2, nullable=False)) == "ARRAY<DECIMAL(10, 2) NOT NULL>"
     assert of("JSON_ARRAYAGG", DOUBLE) == "VARCHAR(2000) NOT NULL"
     assert (of("JSON_ARRAYAGG", DATE), of("JSON_OBJECTAGG", STRING, TIME)) == ("None", "None")
     assert (of("JSON_OBJECTAGG", INT, INT), of("JSON_OBJECTAGG", STRING, INT)) == ("None", "VARCHAR(2000) NOT NULL")
