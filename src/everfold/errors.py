@@ -54,7 +54,7 @@ class Span:
 class Diagnostic:
     """One finding: a permanent code, a sentence, the place it speaks of, what else is known about it, and one piece of help.
 
-    It holds no values of secret options, whoever shows it: they are taken out of its texts when it is made.
+    It holds no values of secret options: they are removed from its texts when it is created.
     """
 
     code: str

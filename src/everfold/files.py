@@ -14,7 +14,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def make_private_file(file: Path) -> None:
-    """Makes an empty file that only its owner can read, unless it is there; whoever writes it later keeps its mode. OSError."""
+    """Create an empty file that only its owner can read, unless it exists; later writes keep its mode. OSError."""
     os.close(os.open(file, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE))
 
 

@@ -137,7 +137,7 @@ def spark_died(error: BaseException) -> bool:
 
 @contextmanager
 def spark_may_be_gone() -> Iterator[None]:
-    """Let the block tidy up as far as the JVM is still there: that it is not is for whoever used it to report."""
+    """Ignore in the block that the JVM is gone: the caller reports that."""
     try:
         yield
     except Exception as error:

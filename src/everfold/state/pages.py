@@ -45,7 +45,7 @@ def decode(blob: bytes | bytearray | memoryview) -> pl.DataFrame:
     try:
         reader = pa.ipc.open_stream(pa.py_buffer(body))
         for field in reader.schema:
-            # Such types are code of whoever registers them, and pages have none.
+            # An extension type runs the code that registered it, and pages have none.
             if isinstance(field.type, pa.BaseExtensionType) or _EXTENSION in (field.metadata or {}):
                 raise _damaged(f"its column `{field.name}` is of an extension type")
         frame = pl.from_arrow(reader.read_all())
