@@ -16,12 +16,15 @@ settings.load_profile("everfold")
 os.environ.setdefault("POLARS_MAX_THREADS", "2")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what needs Spark, Kafka or Flink by where it lies or what it asks for, and puts it last.
 
-    Of several workers (`-n 2 --dist loadgroup`) one runs all of that, in one session and through one broker, the others the rest;
-    where case files run on Spark, each worker has a session for those that it gets.
+    Of several workers (`-n 2 --dist loadgroup`) one runs all of that, from the beginning, in one session and through one broker, the others
+    the rest; slow tests go to any worker, and where case files run on Spark, each worker has a session for those that it gets.
+    `tryfirst`: xdist reads the groups in a hook of its own.
     """
+    grouped = getattr(config.option, "loadgroup", False)
     root = Path(__file__).parent
     for item in items:
         parts = item.path.relative_to(root).parts if item.path.is_relative_to(root) else ()
@@ -33,10 +36,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("flink")
         if "postgres_server" in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
-        if any(item.get_closest_marker(name) is not None for name in ("spark", "kafka")):
+        if _needs_java(item) and not _has(item, "slow"):
             item.add_marker(pytest.mark.xdist_group(item.path.name if item.path.suffix == ".yaml" else "java"))
-    items.sort(key=_needs_java)
+    items.sort(key=lambda item: (_has(item, "slow"), _needs_java(item) is not grouped))
 
 
 def _needs_java(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) is not None for name in ("spark", "kafka", "flink", "slow"))
+    return _has(item, "spark", "kafka", "flink")
+
+
+def _has(item: pytest.Item, *markers: str) -> bool:
+    return any(item.get_closest_marker(name) is not None for name in markers)

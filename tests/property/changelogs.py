@@ -79,6 +79,20 @@ class Folded:
         assert not self._per_key or all(count == 1 for count in per_key.values()), per_key
 
 
+class Upserted:
+    """The rows of a table with one row a key (the first column), which takes the changes one after the other."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Any, tuple[Any, ...]] = {}
+
+    def take(self, changes: Sequence[tuple[RowKind, tuple[Any, ...]]]) -> None:
+        for kind, row in changes:
+            if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
+                self.rows[row[0]] = row
+            elif kind is RowKind.DELETE:
+                del self.rows[row[0]]
+
+
 keys = st.sampled_from(["a", "b", None])
 values = st.one_of(st.none(), st.integers(-4, 4))
 

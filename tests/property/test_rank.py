@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from property.changelogs import Change, Changing, Folded, Row, changelogs, cut, cuts, inserts
+from property.changelogs import Change, Changing, Folded, Row, Upserted, changelogs, cut, cuts, inserts
 
 from everfold.plan.changelog import ChangelogMode, RowKind
 
@@ -111,3 +111,32 @@ def test_the_first_groups_are_those_of_the_surviving_ones(changes: list[Change],
         rows.sort(key=lambda row: (-row[1], row[2], row[0] is not None, row[0] or ""))
         first, last = BOUNDS[bound]
         assert folded.rows == Counter(rows[first - 1 : last])
+
+
+@LAW
+@given(changes=changelogs(), cuts=cuts, descending=st.booleans(), buckets=buckets)
+def test_a_table_by_key_follows_rows_that_go_to_another_partition(
+    changes: list[Change], cuts: list[int], descending: bool, buckets: int
+) -> None:
+    """The changes of a key come in an order in which the last one says what is there."""
+    groups = "SELECT k, COUNT(*) AS n, COUNT(v) AS m FROM t GROUP BY k"
+    order = "m DESC, k" if descending else "m, k"
+    ranked = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY n % 3 ORDER BY {order}) AS rn FROM ({groups})"
+    query = Changing(f"SELECT k, n, m FROM ({ranked}) WHERE rn <= 2", ChangelogMode.ALL, buckets=buckets)
+    table, seen = Upserted(), []
+    for batch in cut(changes, cuts):
+        seen += batch
+        table.take(query.feed(batch))
+        partitions: dict[int, list[tuple[str | None, int, int]]] = {}
+        rows = surviving(seen)
+        for key in {row[0] for row in rows}:
+            values = [value for other, value in rows if other == key]
+            found = (key, len(values), sum(value is not None for value in values))
+            partitions.setdefault(found[1] % 3, []).append(found)
+        sign = -1 if descending else 1
+        first = [
+            row
+            for found in partitions.values()
+            for row in sorted(found, key=lambda row: (sign * row[2], row[0] is not None, row[0] or ""))[:2]
+        ]
+        assert sorted(table.rows.values(), key=repr) == sorted(first, key=repr)

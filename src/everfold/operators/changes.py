@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from everfold.operators.contract import NO_WATERMARK
 from everfold.plan.changelog import KIND, ORDER, RowKind
 from everfold.types import Schema, physical
 
@@ -40,6 +41,13 @@ def changes(rows: pl.DataFrame, new: Sequence[str], old: Sequence[str], *, had: 
         came.select(*new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order),
     ]
     return pl.concat(parts).sort(ORDER, maintain_order=True)
+
+
+def deletes_first(found: pl.DataFrame) -> pl.DataFrame:
+    """Changes in which each -D comes before the other kinds: a key whose row goes to another bucket is deleted in the one before it is inserted in the other."""
+    deleted = pl.col(KIND) == RowKind.DELETE.value
+    order = pl.when(deleted).then(pl.lit(NO_WATERMARK, dtype=pl.Int64)).otherwise(pl.col(ORDER))
+    return found.with_columns(order.alias(ORDER)).sort(ORDER, maintain_order=True)
 
 
 def no_changes(schema: Schema) -> pl.DataFrame:

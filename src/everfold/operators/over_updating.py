@@ -21,14 +21,13 @@ import polars as pl
 from everfold.aggregates.folding import results, settle
 from everfold.operators.again import as_again
 from everfold.operators.arrival import NUMBER, numbered
-from everfold.operators.changes import changes, no_changes, sign
+from everfold.operators.changes import changes, deletes_first, no_changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
 from everfold.operators.kept_rows import ALIVE, OLD, KeptRows, retract
 from everfold.operators.layout import Layout, folds_of, page_columns
 from everfold.operators.ranking import RankedRows
-from everfold.plan.changelog import KIND, ORDER, RowKind
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import OverAggregate
 from everfold.state.heads import read_head, write_head
@@ -174,11 +173,7 @@ class UpdatingOverOperator:
         pairs = pairs.with_columns(pl.coalesce(name, f"{name}_before").alias(name) for name in (_TURN, "place"))
         had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
         rows = pairs.rename({_TURN: "seq"}).sort("seq", "place")
-        found = changes(rows, self._columns, old_columns, had=had, has=has)
-        # A row that goes from one bucket to another leaves the one before it comes to the other.
-        leaves = pl.col(KIND) == RowKind.DELETE.value
-        order = pl.when(leaves).then(pl.lit(NO_WATERMARK, dtype=pl.Int64)).otherwise(pl.col(ORDER))
-        return found.with_columns(order.alias(ORDER)).sort(ORDER, maintain_order=True)
+        return deletes_first(changes(rows, self._columns, old_columns, had=had, has=has))
 
     def _shown(self, rows: pl.DataFrame, flag: str) -> pl.DataFrame:
         """The rows whose frame may have changed, as the result shows them, with what tells them apart. `rows`: all of some partitions, in order."""

@@ -17,7 +17,7 @@ import polars as pl
 
 from everfold.operators.again import as_again
 from everfold.operators.arrival import NUMBER, numbered
-from everfold.operators.changes import INPUT_KIND, changes, no_changes, sign
+from everfold.operators.changes import INPUT_KIND, changes, deletes_first, no_changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import ClockSpec, Meta, Stats, Step
 from everfold.operators.frames import PART, in_partitions
@@ -149,7 +149,7 @@ class RankOperator:
         pairs = pairs.with_columns(pl.coalesce("turn", "turn_before").alias("seq"), pl.coalesce("rank", "rank_before"))
         had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
         found = changes(pairs.sort("seq", "rank"), columns, old_columns, had=had, has=has)
-        return self._changes_only(found)
+        return self._changes_only(found if self._identity is None else deletes_first(found))
 
     def _changes_only(self, found: pl.DataFrame) -> pl.DataFrame:
         """Changes, without their kinds where all of them are rows that come."""
