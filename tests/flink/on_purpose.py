@@ -99,7 +99,7 @@ ON_PURPOSE = (
     ),
     OnPurpose(
         "`SESSION` in batch",
-        lambda it: it.answered_by_everfold_only and it.mode == "batch" and it.has(r"FROM SESSION\("),
+        lambda it: it.answered_by_everfold_only and it.mode == "batch" and it.has(r"(FROM|GROUP BY) SESSION\("),
     ),
 )
 

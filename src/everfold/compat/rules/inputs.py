@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from everfold.compat.kept_types import changed_types, goes_on_with
 from everfold.compat.rules.rule import Change, Said, rule, sentence_of
 from everfold.compat.verdict import Verdict
 from everfold.plan.readable import readable
@@ -103,4 +104,18 @@ def other_positions(change: Change) -> Iterator[Said]:
         yield Said(f"`{readable(each)}` was {was}, and is {is_now}", change.new.span)
 
 
-RULES = (other_tables, other_positions, other_conditions, other_window_below, other_changes, other_joins)
+@rule("INP007", Verdict.INCOMPATIBLE)
+def other_types(change: Change) -> Iterator[Said]:
+    """A key, a kept column or an argument of an aggregate has another type.
+
+    State is kept in the old type. Rows are found by the hash of their keys, which depends on the type, so a key of another type finds nothing. A length of
+    STRING, a precision of a TIMESTAMP and NOT NULL do not matter.
+
+    Way out: declare the old type, or run the new query with a new `--state` folder.
+    """
+    for text, (was, is_now) in changed_types(change.old, change.new).items():
+        if not goes_on_with(text, change.old, change.new):
+            yield Said(f"`{readable(text)}` was {was}, and is {is_now}", change.new.span)
+
+
+RULES = (other_tables, other_positions, other_types, other_conditions, other_window_below, other_changes, other_joins)
