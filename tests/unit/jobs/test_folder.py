@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -200,8 +201,8 @@ GROUP = "SELECT n, SUM(n) AS s FROM t GROUP BY n"
 NAMED = "SELECT n, MAX(n) AS s FROM u GROUP BY n UNION ALL SELECT n, COUNT(*) AS s FROM t GROUP BY n"
 EXTENDED = Terms(extended=True)
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "manifest-v2.json"
-REMAINDERS = GOLDEN.with_name("manifest-v3-remainders.json")
-"""Script and manifest of a job written at 37dde9e: `MOD` of whole DECIMALs was a DECIMAL, and the elements of COLLECT and ARRAY_AGG could be NULL."""
+REMAINDERS = GOLDEN.with_name("job-v3-remainders.tar.gz")
+"""A job written at 37dde9e: `MOD` of whole DECIMALs was a DECIMAL, and the elements of COLLECT and ARRAY_AGG could be NULL."""
 
 
 def grafted(path: Path, query: str, how: OnChange = OnChange.ACCEPT) -> Manifest:
@@ -299,10 +300,12 @@ def test_shapes_come_out_of_the_manifest_as_they_went_in(query: str) -> None:
 
 
 def test_a_job_whose_types_have_changed_since_resumes_with_those_of_its_state(tmp_path: Path) -> None:
-    golden = json.loads(REMAINDERS.read_text())
-    (*_, last) = Session().run(golden["sql"])
+    with tarfile.open(REMAINDERS) as archive:
+        archive.extractall(tmp_path / "golden", filter="data")
+    golden = tmp_path / "golden" / "remainders"
+    (*_, last) = Session().run((golden / "job.sql").read_text())
     assert isinstance(last, Submit)
-    (tmp_path / "manifest.json").write_text(json.dumps(golden["manifest"]))
+    (tmp_path / "manifest.json").write_bytes((golden / ".everfold" / "job" / "manifest.json").read_bytes())
     folder = JobFolder(tmp_path)
     old = folder.manifest()
     assert old is not None
