@@ -71,7 +71,9 @@ ON_PURPOSE = (
     ),
     OnPurpose(
         "Top-N from a number above 1, over rows that change",
-        lambda it: it.differs and it.has(r"rn BETWEEN 2") and any(table.changing for table in it.question.tables),
+        lambda it: (
+            it.differs and it.has(r"rn BETWEEN 2|OFFSET") and any(table.changing for table in it.question.tables)
+        ),
     ),
     OnPurpose(
         "`LISTAGG` and other functions of order in `GROUP BY HOP(…)`",
@@ -96,6 +98,19 @@ ON_PURPOSE = (
     OnPurpose(
         "`COLLECT` next to a DISTINCT aggregate in batch",
         lambda it: it.answered_by_everfold_only and it.flink_says("function does not support type: ''MULTISET''"),
+    ),
+    OnPurpose(
+        "DISTINCT aggregates in group windows, in batch",
+        lambda it: (
+            it.answered_by_everfold_only
+            and it.mode == "batch"
+            and it.has(r"GROUP BY (TUMBLE|HOP)\(")
+            and it.flink_says("DISTINCT aggregates are currently not supported")
+        ),
+    ),
+    OnPurpose(
+        "`WHERE EXISTS (SELECT … WHERE u.w = t.k)`: a subquery that depends on the row around it",
+        lambda it: it.message.startswith("error[correlated-subquery]") and it.has(r"EXISTS"),
     ),
     OnPurpose(
         "`SESSION` in batch",

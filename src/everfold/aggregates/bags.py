@@ -144,7 +144,7 @@ def _between(low: pl.Expr, high: pl.Expr, position: pl.Expr) -> pl.Expr:
 
 
 def _position(count: pl.Expr, share: object) -> pl.Expr:
-    """Which of so many values is meant, from 1. Flink adds the 1 before it takes the fraction, which rounds it."""
+    """Return the position of a share among `count` values, from 1. Flink adds the 1 before it takes the fraction, which rounds it."""
     return (count - 1) * pl.lit(share) + 1.0
 
 

@@ -1,7 +1,7 @@
-"""The types of what an operator keeps: which of them have changed, and a plan that goes on with those that state has.
+"""The types of state: which of them a new query changes, and a plan whose operators keep the types of existing state.
 
-The type of `MOD` of whole DECIMALs was a DECIMAL once, and is that of the divisor now. A job whose state has such values keeps them as they are, keys above all:
-rows are found by the hash of their keys, which depends on the type. Its operators compute with the old type, and their results are converted.
+Earlier versions gave `MOD` of whole DECIMALs the type DECIMAL; now it has the type of the divisor. State with such values stays as it is, because rows are found by the
+hash of their keys, which depends on the type. The operators compute with the old type, and a projection above them converts their results.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ from everfold.sql.dialects.flink import parse_type
 from everfold.types import ANY, NULL, AnyType, DataType, NullType
 
 _REMAINDER = "%("
-"""What the canonical text of an expression has in it whose type may have changed."""
+"""A part of the canonical text of every expression whose type may have changed."""
 
 
 def changed_types(old: OperatorShape, new: OperatorShape) -> dict[str, tuple[str, str]]:
-    """What both keep, with its old and its new type where these are kept in different ways: columns, keys, orders, arguments of aggregates."""
+    """Return the columns, keys, orders and arguments of aggregates that both operators keep in different types: by canonical text, the old and the new type."""
     before, now = dict(_types(old)), dict(_types(new))
     both = ((text, before[text], type) for text, type in now.items() if before.get(text, type) != type)
     return {text: (was, type) for text, was, type in both if not _is_same(_type(was), _type(type))}
 
 
 def goes_on_with(text: str, old: OperatorShape, new: OperatorShape) -> bool:
-    """Whether an operator goes on with the old type of what it keeps."""
+    """Whether the new operator can compute with the old type."""
     return _REMAINDER in text and not _is_stacked(old) and not _is_stacked(new)
 
 
 def keep_types(node: StatefulNode, old: OperatorShape, new: OperatorShape) -> Plan:
-    """An operator that keeps what it keeps in the types that its state has, and gives its results in its own. Its inputs may be other nodes than those of `new`."""
+    """Return a plan in which an operator keeps the types of its state, and whose results have the types of the operator.
+
+    The inputs of `node` may differ from those that `new` was made of.
+    """
     changed = {text: _type(was) for text, (was, _) in changed_types(old, new).items() if goes_on_with(text, old, new)}
     if not changed:
         return node
@@ -75,7 +78,7 @@ def _aggregate(
 
 
 def _rows(node: StatefulNode, changed: dict[str, DataType]) -> StatefulNode:
-    """An operator that keeps rows: its input is converted."""
+    """Convert the input of an operator that keeps rows."""
     texts = column_texts(node.input)
     below = references(node.input.schema)
     rows = Project(
@@ -121,7 +124,7 @@ def _in_type(expr: Expr, texts: tuple[str, ...], changed: dict[str, DataType]) -
 
 
 def _call(call: AggCall, args: Iterator[Expr]) -> AggCall:
-    """The call of arguments in other types."""
+    """Return the call with arguments in other types."""
     taken = tuple(args)
     entry = None if call.python is not None or taken == call.args else lookup(call.function)
     if entry is None:
@@ -131,7 +134,7 @@ def _call(call: AggCall, args: Iterator[Expr]) -> AggCall:
 
 
 def _types(shape: OperatorShape) -> Iterator[tuple[str, str]]:
-    """What a shape keeps, with the types; the arguments of a call, whose texts only a GROUP BY has among its expressions, by the call's."""
+    """Yield what a shape keeps and its type. Arguments are named after their call, except those of a GROUP BY, which are among its expressions."""
     for each in (*shape.kept.columns, *shape.kept.expressions):
         yield each.text, each.type.removesuffix(" NOT NULL")
     for call in shape.calls if shape.kind != "GroupAggregate" else ():
@@ -141,7 +144,7 @@ def _types(shape: OperatorShape) -> Iterator[tuple[str, str]]:
 
 
 def argument_names(call: str, count: int) -> list[str]:
-    """What the arguments of a call are called among the types, as shapes do not have their texts."""
+    """Return names for the arguments of a call, whose canonical texts shapes do not hold."""
     return [f"argument {at} of {call}" for at in range(1, count + 1)]
 
 
@@ -150,7 +153,7 @@ def _type(text: str) -> DataType:
 
 
 def _is_same(one: DataType, other: DataType) -> bool:
-    """Whether values of both types are kept in one way."""
+    """Whether state stores values of both types in the same way."""
     if isinstance(one, AnyType) or isinstance(other, AnyType):
         return True
     if isinstance(one, NullType) or isinstance(other, NullType):
@@ -159,5 +162,5 @@ def _is_same(one: DataType, other: DataType) -> bool:
 
 
 def _is_stacked(shape: OperatorShape) -> bool:
-    """Whether a window of OVER may be over another, whose rows it adds to."""
+    """Whether an OVER may be computed over the rows of another OVER, to which it adds columns."""
     return shape.kind == "OverAggregate" and bool(shape.below)

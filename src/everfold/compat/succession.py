@@ -1,4 +1,4 @@
-"""What a new query takes over of an old one's state: the plan in which every aggregate knows since when it counts, and every operator the types of its state."""
+"""The plan of a new query over the state of an old one: each aggregate has the version in which its state begins, each operator the types of its state."""
 
 from __future__ import annotations
 
