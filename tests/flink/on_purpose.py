@@ -100,6 +100,16 @@ ON_PURPOSE = (
         lambda it: it.answered_by_everfold_only and it.flink_says("function does not support type: ''MULTISET''"),
     ),
     OnPurpose(
+        "UNION of a time attribute and a plain TIMESTAMP",
+        lambda it: (
+            it.answered_by_everfold_only and it.flink_says("Union fields with time attributes requires same types")
+        ),
+    ),
+    OnPurpose(
+        "`RANGE UNBOUNDED PRECEDING` with several columns in ORDER BY",
+        lambda it: it.answered_by_everfold_only and it.flink_says("RANGE clause cannot be used with compound ORDER BY"),
+    ),
+    OnPurpose(
         "DISTINCT aggregates in group windows, in batch",
         lambda it: (
             it.answered_by_everfold_only
