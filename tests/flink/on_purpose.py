@@ -76,6 +76,16 @@ ON_PURPOSE = (
         ),
     ),
     OnPurpose(
+        "Top-1 that shows neither its partition nor its number, over rows that stay",
+        lambda it: (
+            it.differs
+            and it.mode == "stream"
+            and it.has(r"rn <?= 1$")
+            and not it.has(r"^SELECT [^\n]*\brn\b")
+            and not any(table.changing for table in it.question.tables)
+        ),
+    ),
+    OnPurpose(
         "`LISTAGG` and other functions of order in `GROUP BY HOP(…)`",
         lambda it: it.differs and it.has(r"GROUP BY HOP\(") and it.has(ORDERED),
     ),
