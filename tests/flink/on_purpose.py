@@ -76,7 +76,7 @@ ON_PURPOSE = (
         ),
     ),
     OnPurpose(
-        "Top-1 that shows neither its partition nor its number, over rows that stay",
+        "Top-1 by several columns that does not show its number, over rows that stay",
         lambda it: (
             it.differs
             and it.mode == "stream"
