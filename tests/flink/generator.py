@@ -451,6 +451,53 @@ def over_functions(make: Maker) -> Node:
 
 
 def over_any_order(make: Maker) -> Node:
+    """By one column that rises, the order that Flink takes in a stream too. Equal values are in the order of arrival, which only a stream has."""
+    make.changes_sometimes()
+    time = "d" if make.changing is None else "at_"
+    order = make.random.choice(("id", "n", "n", "s", "p", "x NULLS LAST", "d", "c", "b", "m", "n + id", time))
+    by = make.random.choice(("", "PARTITION BY k ", "PARTITION BY k ", "PARTITION BY g, b "))
+    frame = make.random.choice(("", "RANGE UNBOUNDED PRECEDING", "ROWS UNBOUNDED PRECEDING"))
+    ordered = order != "id"
+    if ordered and frame.startswith("ROWS"):
+        make.modes = STREAM
+    items = [Node("id")]
+    for _ in range(make.random.randint(1, 3)):
+        text, types = make.random.choice(OVER_CALLS)
+        while frame.startswith("ROWS") and "_VALUE" in text:
+            text, types = make.random.choice(OVER_CALLS)
+        if ordered and "_VALUE" in text:
+            make.modes = STREAM
+        arguments = (make.expr(make.random.choice(types), 1),) if types else ()
+        items.append(Node(f"{text} OVER w", arguments))
+    return Node(f"SELECT §\nFROM t§\nWINDOW w AS ({by}ORDER BY {order} {frame})", (make.items(*items), make.where()))
+
+
+def over_ranks(make: Maker) -> Node:
+    """Numbers of rows by any column."""
+    make.changes_sometimes()
+    order = make.random.choice(("id", "id", "n", "s", "p", "d"))
+    by = make.random.choice(("", "PARTITION BY k "))
+    call = make.random.choice(("ROW_NUMBER()", "RANK()", "DENSE_RANK()"))
+    if call == "ROW_NUMBER()" and order != "id":
+        make.modes = STREAM
+    items = make.items(Node("id"), Node(f"{call} OVER ({by}ORDER BY {order})"), make.expr(depth=1))
+    return Node("SELECT §\nFROM t§", (items, make.where()))
+
+
+def over_arrival(make: Maker) -> Node:
+    """By processing time."""
+    make.modes = STREAM
+    by = make.random.choice(("", "PARTITION BY k ", "PARTITION BY g "))
+    frame = make.random.choice(("", "ROWS UNBOUNDED PRECEDING", "RANGE UNBOUNDED PRECEDING", "ROWS 2 PRECEDING"))
+    items = [Node("id")]
+    for _ in range(make.random.randint(1, 2)):
+        text, types = make.random.choice(OVER_CALLS)
+        items.append(Node(f"{text} OVER w", (make.expr(make.random.choice(types), 1),) if types else ()))
+    return Node(f"SELECT §\nFROM t§\nWINDOW w AS ({by}ORDER BY PROCTIME() {frame})", (make.items(*items), make.where()))
+
+
+def over_batch(make: Maker) -> Node:
+    """Orders and frames that Flink has in batch only."""
     make.modes = BATCH
     by = make.random.choice(("", "PARTITION BY k "))
     order = make.random.choice(("g, id", "n DESC, id", "s NULLS LAST, id", "p, id DESC"))
@@ -573,7 +620,10 @@ KINDS: dict[Callable[[Maker], Node], int] = {
     over: 7,
     over_late: 2,
     over_functions: 2,
-    over_any_order: 4,
+    over_any_order: 6,
+    over_ranks: 2,
+    over_arrival: 2,
+    over_batch: 4,
     top_n: 6,
     top_n_of_groups: 3,
     window_top_n: 3,

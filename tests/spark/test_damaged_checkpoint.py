@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from spark.running import runner
+from spark.running import Run, runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,21 +49,39 @@ def totals(folder: Path) -> list[int]:
     return sorted(int(line.rpartition(",")[2]) for file in files for line in file.read_text().splitlines())
 
 
-def test_each_file_damaged_in_each_way(
+class Job:
+    """A job that has run twice, over a file each, and is to run over a third."""
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        self.folder, self.run, self._kept = folder, run, folder.with_name("kept")
+        self.checkpoint = folder / ".everfold" / "job" / "checkpoints" / "0"
+        (folder / "job.sql").write_text(SCRIPT)
+        for minute in range(2):
+            put(folder, minute)
+            assert run("--suspend").code == 0
+        put(folder, 2)
+        shutil.copytree(folder, self._kept)
+
+    def restore(self) -> None:
+        """Make the folder what it was."""
+        for each in (*self.folder.iterdir(),):
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        shutil.copytree(self._kept, self.folder, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def job(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = runner(spark, monkeypatch, capsys)
-    folder, kept = tmp_path / "job", tmp_path / "kept"
+) -> Job:
+    folder = tmp_path / "job"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    (folder / "job.sql").write_text(SCRIPT)
-    put(folder, 0)
-    assert run("--suspend").code == 0
-    put(folder, 1)
-    assert run("--suspend").code == 0
-    put(folder, 2)
-    shutil.copytree(folder, kept)
-    checkpoint = folder / ".everfold" / "job" / "checkpoints" / "0"
+    return Job(folder, runner(spark, monkeypatch, capsys))
+
+
+def test_each_file_damaged_in_each_way(job: Job) -> None:
+    folder, run = job.folder, job.run
+    checkpoint = job.checkpoint
     refused = 0
     misnamed = []
     for pattern in FILES:
@@ -80,9 +98,7 @@ def test_each_file_damaged_in_each_way(
                 if how == "gone" and f"`{file}`" not in done.first:
                     misnamed.append((str(file), done.first))
                 refused += 1
-            for each in (*folder.iterdir(),):
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
-            shutil.copytree(kept, folder, dirs_exist_ok=True)
+            job.restore()
     assert refused >= len(FILES)
     assert misnamed == []
     assert run().code == 0
@@ -108,20 +124,9 @@ LOST = {
 """What may be lost of a job's folder as a whole, seen from its checkpoint."""
 
 
-def test_whole_folders_and_tails_of_logs_lost(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = runner(spark, monkeypatch, capsys)
-    folder, kept = tmp_path / "job", tmp_path / "kept"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    (folder / "job.sql").write_text(SCRIPT)
-    for minute in range(2):
-        put(folder, minute)
-        assert run("--suspend").code == 0
-    put(folder, 2)
-    shutil.copytree(folder, kept)
-    checkpoint = folder / ".everfold" / "job" / "checkpoints" / "0"
+def test_whole_folders_and_tails_of_logs_lost(job: Job) -> None:
+    folder, run = job.folder, job.run
+    checkpoint = job.checkpoint
     before, refused = totals(folder), 0
     for what, patterns in LOST.items():
         for pattern in patterns:
@@ -138,9 +143,7 @@ def test_whole_folders_and_tails_of_logs_lost(
             )
             assert totals(folder) == before, what
             refused += 1
-        for each in (*folder.iterdir(),):
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
-        shutil.copytree(kept, folder, dirs_exist_ok=True)
+        job.restore()
     assert refused >= len(LOST) // 2
     assert run().code == 0
     assert totals(folder) == WHOLE

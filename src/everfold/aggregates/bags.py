@@ -143,14 +143,21 @@ def _between(low: pl.Expr, high: pl.Expr, position: pl.Expr) -> pl.Expr:
     return pl.when(below == above).then(low).otherwise((above - position) * low + (position - below) * high)
 
 
+def _position(count: pl.Expr, share: object) -> pl.Expr:
+    """Return the position of a share among `count` values, from 1. Flink adds the 1 before it takes the fraction, which rounds it."""
+    return (count - 1) * pl.lit(share) + 1.0
+
+
 def _plain(ordered: pl.Expr, share: object) -> pl.Expr:
-    position = (ordered.list.len().cast(pl.Int64) - 1) * pl.lit(share)
-    low, high = (ordered.list.get(at.cast(pl.Int64), null_on_oob=True) for at in (position.floor(), position.ceil()))
+    position = _position(ordered.list.len().cast(pl.Int64), share)
+    low, high = (
+        ordered.list.get(at.cast(pl.Int64) - 1, null_on_oob=True) for at in (position.floor(), position.ceil())
+    )
     return _between(low, high, position)
 
 
 def _weighted(ordered: pl.Expr, share: object) -> pl.Expr:
     value, count = pl.element().struct.field(lists.VALUE), pl.element().struct.field(lists.COUNT).clip(0)
-    position, sofar = (count.sum() - 1) * pl.lit(share), count.cum_sum()
-    low, high = (value.filter(sofar > at).first() for at in (position.floor(), position.ceil()))
+    position, sofar = _position(count.sum(), share), count.cum_sum()
+    low, high = (value.filter(sofar >= at).first() for at in (position.floor(), position.ceil()))
     return ordered.list.agg(_between(low, high, position))

@@ -46,7 +46,7 @@ def duckdb_text(text: str) -> str:
 
 def duckdb_percentile(values: str, share: object) -> str:
     """The value below which such a share of a list of DOUBLE lies, interpolated; NULL of no values."""
-    ordered, position = f"list_sort({values})", f"((len({values}) - 1) * {share!r}::DOUBLE)"
+    ordered, position = f"list_sort({values})", f"((len({values}) - 1) * {share!r}::DOUBLE + 1)"
     low, high = f"floor({position})", f"ceil({position})"
-    below, above = (f"{ordered}[CAST({at} AS BIGINT) + 1]" for at in (low, high))
+    below, above = (f"{ordered}[CAST({at} AS BIGINT)]" for at in (low, high))
     return f"CASE WHEN {low} = {high} THEN {below} ELSE ({high} - {position}) * {below} + ({position} - {low}) * {above} END"

@@ -448,7 +448,7 @@ def main() -> None:
         # Whoever read our output has gone: nothing is left to say, and flushing at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
-    except ConnectionError as error:  # of the JVM's socket: nobody else is spoken to without a library of its own
+    except ConnectionError as error:  # from the JVM's socket: all other connections have errors of their library
         from everfold.jobs.failure import explained
 
         _say(explained(error, (), Path(_keep(error))))

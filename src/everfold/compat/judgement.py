@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from everfold.compat.grafting import is_below_kept, is_blind, is_complete
+from everfold.compat.kept_types import changed_types
 from everfold.compat.matching import NOTHING, matched, twins
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, Rule, Terms
 from everfold.compat.rules.rule import Said
@@ -168,7 +169,7 @@ class _Pair:
         if new is None:
             gone = insert_gone if self._terms.extended and self._new == NOTHING else operator_gone
             return _decided(old.label, [gone], Change(old, old))
-        if old == new:
+        if old == new and not changed_types(old, new):
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
         return _decided(new.label, rules, Change(old, new, self._terms, self._new.below(new)))

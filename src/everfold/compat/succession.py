@@ -1,10 +1,11 @@
-"""What a new query takes over of an old one's state: the plan in which every aggregate knows since when it counts."""
+"""The plan of a new query over the state of an old one: each aggregate has the version in which its state begins, each operator the types of its state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from everfold.compat.kept_types import keep_types
 from everfold.compat.matching import Matching, matched
 from everfold.compat.rules import REFERENCE, Change, Terms
 from everfold.compat.shape import QueryShape, shape_of
@@ -40,8 +41,7 @@ def succeeding(old: QueryShape, root: Root, version: int, terms: Terms = REFEREN
     changes = [
         Change(old.operators[twins[at]], each, terms) if at in twins else None for at, each in enumerate(new.operators)
     ]
-    known = [{} if change is None else _since(change) for change in changes]
-    return Succession(replace(root, input=_counting(root.input, iter(known), version)), matching)
+    return Succession(replace(root, input=_succeed(root.input, iter(changes), version)), matching)
 
 
 def _since(change: Change) -> dict[str, int]:
@@ -50,14 +50,16 @@ def _since(change: Change) -> dict[str, int]:
     return {call.text: call.since for call in change.old.calls} | derived
 
 
-def _counting(node: Plan, known: Iterator[dict[str, int]], version: int) -> Plan:
+def _succeed(node: Plan, changes: Iterator[Change | None], version: int) -> Plan:
     """The plan, operators taken in the order in which they stand among those that flow."""
-    since = next(known) if is_stateful(node) else {}
+    change = next(changes) if is_stateful(node) else None
     made = tuple(
-        child if isinstance(node, Join) and at == 1 else _counting(child, known, version)
+        child if isinstance(node, Join) and at == 1 else _succeed(child, changes, version)
         for at, child in enumerate(children(node))
     )
     if isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):
+        since = {} if change is None else _since(change)
         calls = tuple(replace(call, since=since.get(call_text(call, node.input), version)) for call in node.calls)
         node = replace(node, calls=calls)
-    return with_children(node, made)
+    node = with_children(node, made)
+    return keep_types(node, change.old, change.new) if change is not None and is_stateful(node) else node

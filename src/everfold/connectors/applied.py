@@ -1,4 +1,4 @@
-"""Which batch a sink has applied last, compared with the checkpoint of the job that writes it.
+"""Compares the last batch that a sink has applied with the checkpoint of the job that writes it.
 
 A number alone does not identify a batch: a job folder that was restored from an older copy plans the same numbers again over other input. So each record of an
 applied batch carries a digest of what the batch read. Records of earlier versions have none.

@@ -38,7 +38,8 @@ def sink_notes(roots: Sequence[Root]) -> tuple[SinkNote, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
     """What a user allows when a job goes back in its input. duplicates: rows may be in a table twice. prune: rows by key that do not come again are deleted.
-    refresh: the whole result is given again, as far as it is kept, when a changed job goes on. sources: what the rows of tables are that lie elsewhere now. note: told what happens to the tables, a sentence at a time."""
+    refresh: re-emit the whole result, as far as state has it, when a changed job resumes.
+    sources: for each table whose location has changed, whether its rows are the same. note: called with a sentence for each thing that happens to a table."""
 
     duplicates: bool = False
     prune: bool = False

@@ -138,7 +138,7 @@ def _reached(block: Places, at: Places, distance: int, scale: int, side: Literal
         stretch = highest - lowest + 1
         distance = min(max(distance, -stretch, _LEAST), stretch, _MOST)
         if (int(block[-1]) + 2) * stretch < 1 << 62:
-            # Every block has a stretch of its own, one after the other: one search serves all.
+            # Blocks cover disjoint ranges in ascending order, so one search serves all.
             moved = block * stretch + (at - lowest)
             found = np.searchsorted(moved, moved + distance, side)
             return np.clip(found, np.searchsorted(block, block), np.searchsorted(block, block, "right"))

@@ -14,8 +14,8 @@ from everfold.operators.ranking import RankedRows
 from everfold.state.keyed import KeyedTable
 from everfold.state.store import Store
 
-OLD, ALIVE = "old", "alive"
-"""Columns of rows: whether they were kept before the batch, whether they still are there after it."""
+OLD, ALIVE, TURN = "old", "alive", "turn"
+"""Columns of rows: whether they were kept before the batch, whether they still are there after it, the number of the first row of the batch in their partition."""
 
 
 class KeptRows:
@@ -56,6 +56,22 @@ class KeptRows:
     def all(self) -> pl.DataFrame:
         """What is kept."""
         return self._from_page(self._table.all(expired_before=self._expired))
+
+    def merge(self, rows: pl.DataFrame, *, updating: bool) -> tuple[pl.DataFrame, int]:
+        """Return all rows of the partitions that a batch touches, with `old`, `alive` and `turn`, and how many retractions met no row.
+
+        `rows`: those of the batch, with `number`, and with `sign` where they may be retractions (`updating`).
+        """
+        partition = ["hash", *self._rows.keys]
+        first = rows.group_by(partition).agg(pl.col(NUMBER).min().alias(TURN))
+        old = self.of(first).with_columns(pl.lit(True).alias(OLD))
+        rows = pl.concat([old, rows.with_columns(pl.lit(False).alias(OLD))], how="diagonal")
+        ignored = 0
+        if updating:
+            rows, ignored = retract(rows, [*partition, *self._rows.columns])
+        else:
+            rows = rows.with_columns(pl.lit(True).alias(ALIVE))
+        return rows.join(first, on=partition, nulls_equal=True, maintain_order="left"), ignored
 
     def keep(self, rows: pl.DataFrame, stays: pl.Expr) -> None:
         """Keeps the rows for which `stays` holds, and discards the others. `rows`: all of the partitions that were touched, with `old`."""

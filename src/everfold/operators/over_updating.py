@@ -25,7 +25,7 @@ from everfold.operators.changes import changes, deletes_first, no_changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.contract import NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
-from everfold.operators.kept_rows import ALIVE, OLD, KeptRows, retract
+from everfold.operators.kept_rows import ALIVE, OLD, TURN, KeptRows
 from everfold.operators.layout import Layout, folds_of, page_columns
 from everfold.operators.ranking import RankedRows
 from everfold.plan.keys import unique_key
@@ -34,8 +34,8 @@ from everfold.state.heads import read_head, write_head
 from everfold.state.store import Store
 from everfold.types import physical
 
-_AT, _AFFECTED, _TURN = "at", "affected", "turn"
-"""Columns of sorted rows: the number of their peers, whether their frame may have changed, the first row of the batch in their partition."""
+_AT, _AFFECTED = "at", "affected"
+"""Columns of sorted rows: the number of their peers, whether their frame may have changed."""
 
 
 class UpdatingOverOperator:
@@ -134,16 +134,9 @@ class UpdatingOverOperator:
 
     def _merged(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[pl.DataFrame, int]:
         """All rows of the partitions that are touched, in order, with what was and is there; and how many retractions met no row."""
-        first = rows.group_by("hash", *self._rows.keys).agg(pl.col(NUMBER).min().alias(_TURN))
-        old = kept.of(first).with_columns(pl.lit(True).alias(OLD))
-        rows = pl.concat([old, rows.with_columns(pl.lit(False).alias(OLD))], how="diagonal")
-        ignored = 0
-        if self.updating:
-            rows, ignored = retract(rows, ["hash", *self._rows.keys, *self._rows.columns])
-        else:
-            rows = rows.with_columns(pl.lit(True).alias(ALIVE))
+        rows, ignored = kept.merge(rows, updating=self.updating)
         kept.keep(rows, pl.col(ALIVE))
-        rows = self._in_order(rows.join(first, on=["hash", *self._rows.keys], nulls_equal=True))
+        rows = self._in_order(rows)
         changed = pl.col(_AT).filter(~(pl.col(OLD) & pl.col(ALIVE))).min().over(PART)
         return rows.with_columns((pl.col(_AT) >= changed).fill_null(False).alias(_AFFECTED)), ignored
 
@@ -156,7 +149,7 @@ class UpdatingOverOperator:
 
     def _all(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows that are kept, in order, as if each were affected, ahead of those of a batch."""
-        turn = pl.lit(NO_WATERMARK, dtype=pl.Int64).alias(_TURN)
+        turn = pl.lit(NO_WATERMARK, dtype=pl.Int64).alias(TURN)
         return self._in_order(rows.with_columns(turn, pl.lit(True).alias(_AFFECTED)))
 
     # --- output -------------------------------------------------------------------------------------------------------
@@ -170,9 +163,9 @@ class UpdatingOverOperator:
         old_columns = [f"old_{name}" for name in self._columns]
         before = before.rename(dict(zip(self._columns, old_columns, strict=True)))
         pairs = now.join(before, on=["id", "nth"], how="full", coalesce=True, nulls_equal=True, suffix="_before")
-        pairs = pairs.with_columns(pl.coalesce(name, f"{name}_before").alias(name) for name in (_TURN, "place"))
+        pairs = pairs.with_columns(pl.coalesce(name, f"{name}_before").alias(name) for name in (TURN, "place"))
         had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
-        rows = pairs.rename({_TURN: "seq"}).sort("seq", "place")
+        rows = pairs.rename({TURN: "seq"}).sort("seq", "place")
         return deletes_first(changes(rows, self._columns, old_columns, had=had, has=has))
 
     def _shown(self, rows: pl.DataFrame, flag: str) -> pl.DataFrame:
@@ -190,7 +183,7 @@ class UpdatingOverOperator:
             types = [call.type.polars for call in self._node.calls]
             values = [pl.Series(name, [], of) for name, of in zip(names, types, strict=True)]
         shown = shown.select(
-            *given, *values, _TURN, NUMBER, pl.int_range(pl.len()).alias("place"), pl.lit(True).alias(flag)
+            *given, *values, TURN, NUMBER, pl.int_range(pl.len()).alias("place"), pl.lit(True).alias(flag)
         )
         same = [NUMBER] if self._identity is None else self._identity
         shown = shown.with_columns(pl.struct(same).alias("id") if same else pl.lit(0).alias("id"))

@@ -21,7 +21,7 @@ from everfold.operators.changes import INPUT_KIND, changes, deletes_first, no_ch
 from everfold.operators.clock import Clock
 from everfold.operators.contract import ClockSpec, Meta, Stats, Step
 from everfold.operators.frames import PART, in_partitions
-from everfold.operators.kept_rows import ALIVE, OLD, KeptRows, retract
+from everfold.operators.kept_rows import ALIVE, OLD, KeptRows
 from everfold.operators.ranking import RankedRows
 from everfold.plan.changelog import KIND, is_updating
 from everfold.plan.expressions import InputRef
@@ -118,17 +118,9 @@ class RankOperator:
 
     def _ranked(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[pl.DataFrame, int]:
         """All rows of the partitions that are touched, in order, with who they were and are; and how many could not be taken back."""
-        first = rows.group_by("hash", *self._rows.keys).agg(pl.col(NUMBER).min().alias("turn"))
-        old = kept.of(first).with_columns(pl.lit(True).alias(OLD))
-        rows = pl.concat([old, rows.with_columns(pl.lit(False).alias(OLD))], how="diagonal")
-        ignored = 0
-        if self.updating:
-            rows, ignored = retract(rows, ["hash", *self._rows.keys, *self._rows.columns])
-        else:
-            rows = rows.with_columns(pl.lit(True).alias(ALIVE))
+        rows, ignored = kept.merge(rows, updating=self.updating)
         rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
         rows = rows.with_columns(_counted(OLD).alias(_BEFORE), _counted(ALIVE).alias(_NOW))
-        rows = rows.join(first, on=["hash", *self._rows.keys], nulls_equal=True, maintain_order="left")
         stays = pl.col(ALIVE)
         if not is_updating(self._node.input):
             stays &= pl.col(_NOW) <= self._node.last

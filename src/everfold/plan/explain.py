@@ -7,7 +7,7 @@ from typing import assert_never
 
 from everfold.plan.canonical import frame_text
 from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating
-from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, Retyped
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
@@ -320,6 +320,8 @@ def expr_sql(expr: Expr, names: tuple[str, ...]) -> str:
             return names[expr.position]
         case Literal():
             return _literal(expr)
+        case Retyped(args=(operand,)):
+            return expr_sql(operand, names)
         case Call(function="CAST" | "TRY_CAST", args=(operand, *_)):
             return f"{expr.function}({expr_sql(operand, names)} AS {expr.type.sql})"
         case Call(function="SHIFT", args=(operand, Literal(value=int(), type=IntervalType()) as by)):

@@ -61,7 +61,17 @@ class PythonCall(Call):
     of: PythonFunction
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retyped(Call):
+    """The same value in another type: the one that state has it in, where the type of the expression is another now. Its canonical text is that of the value."""
+
+
 Expr: TypeAlias = InputRef | Literal | Call
+
+
+def retyped(expr: Expr, type: DataType) -> Retyped:
+    """The value of an expression in another type."""
+    return Retyped(function="CAST", args=(expr,), type=type.as_nullable(expr.type.nullable), span=expr.span)
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
@@ -129,6 +139,8 @@ def text_of(expr: Expr, names: tuple[str, ...] | None = None) -> str:
             return names[expr.position] if names is not None else f"${expr.position}"
         case Literal():
             return repr(expr.value) if isinstance(expr.value, str | bytes) else f"{expr.value}:{expr.type.sql}"
+        case Retyped(args=(operand,)):
+            return text_of(operand, names)
         case Call(function="CAST" | "TRY_CAST", args=(operand, *_)):
             return f"{expr.function}({text_of(operand, names)} AS {expr.type.sql})"
         case Call():

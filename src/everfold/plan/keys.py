@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice, product
 
 from everfold.plan import nodes
-from everfold.plan.expressions import Call, Expr, InputRef, conjuncts, inputs_of
+from everfold.plan.expressions import Call, Expr, InputRef, Retyped, conjuncts, inputs_of
 from everfold.types import (
     BooleanType,
     DataType,
@@ -104,7 +104,9 @@ def _parts(expr: Expr) -> frozenset[int] | None:
 
 def told_apart(expr: Expr) -> Expr:
     """What an expression converts, if that makes no two values one."""
-    while isinstance(expr, Call) and expr.function == "CAST" and _tells_apart(expr.args[0].type, expr.type):
+    while isinstance(expr, Call) and expr.function == "CAST":
+        if not isinstance(expr, Retyped) and not _tells_apart(expr.args[0].type, expr.type):
+            break
         expr = expr.args[0]
     return expr
 

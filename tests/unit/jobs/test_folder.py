@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from everfold.compat import Terms, shape_of
 from everfold.compat.keeping import from_json, to_json
+from everfold.compat.kept_types import changed_types
 from everfold.connectors.registry import connected
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange, copied, joined, restored
@@ -199,6 +201,8 @@ GROUP = "SELECT n, SUM(n) AS s FROM t GROUP BY n"
 NAMED = "SELECT n, MAX(n) AS s FROM u GROUP BY n UNION ALL SELECT n, COUNT(*) AS s FROM t GROUP BY n"
 EXTENDED = Terms(extended=True)
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "manifest-v2.json"
+REMAINDERS = GOLDEN.with_name("job-v3-remainders.tar.gz")
+"""A job written at 37dde9e: `MOD` of whole DECIMALs was a DECIMAL, and the elements of COLLECT and ARRAY_AGG could be NULL."""
 
 
 def grafted(path: Path, query: str, how: OnChange = OnChange.ACCEPT) -> Manifest:
@@ -293,6 +297,30 @@ def with_state(checkpoint: Path, operators: int) -> None:
 def test_shapes_come_out_of_the_manifest_as_they_went_in(query: str) -> None:
     (shape,) = map(shape_of, roots(query))
     assert from_json(json.loads(json.dumps(to_json(shape)))) == shape
+
+
+def test_a_job_whose_types_have_changed_since_resumes_with_those_of_its_state(tmp_path: Path) -> None:
+    with tarfile.open(REMAINDERS) as archive:
+        archive.extractall(tmp_path / "golden", filter="data")
+    golden = tmp_path / "golden" / "remainders"
+    (*_, last) = Session().run((golden / "job.sql").read_text())
+    assert isinstance(last, Submit)
+    (tmp_path / "manifest.json").write_bytes((golden / ".everfold" / "job" / "manifest.json").read_bytes())
+    folder = JobFolder(tmp_path)
+    old = folder.manifest()
+    assert old is not None
+    with_state(tmp_path / "checkpoints" / "0", len(old.version.operators))
+    for number in (1, 1):  # the change, and the same query again
+        manifest, made = folder.open(last.roots, "UTC", "", buckets=8, partitions=2)
+        folder.settle(manifest)
+        assert manifest.version.number == number
+        assert manifest.version.operators == old.version.operators
+        assert [each.input.schema for each in made] == [each.input.schema for each in last.roots]
+    for was, now in zip(old.version.known, manifest.version.known, strict=True):
+        assert changed_types(*was.operators, *now.operators) == {}
+        assert {call.since for call in now.operators[0].calls} <= {0}
+    counts = manifest.version.known[1].operators[0]
+    assert [each.type for each in counts.kept.expressions] == ["DECIMAL(10, 0)", "INT NOT NULL"]
 
 
 LINES = """CREATE TABLE t (k STRING, x INT, y INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'csv');

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from everfold.compat.kept_types import changed_types, goes_on_with
 from everfold.compat.rules.rule import Change, Said, rule, sentence_of
 from everfold.compat.verdict import Verdict
 from everfold.plan.readable import readable
@@ -92,10 +93,10 @@ def other_positions(change: Change) -> Iterator[Said]:
     """A column is read from another field of the record.
 
     The formats csv and avro find fields by their position: a column that is declared earlier or later in CREATE TABLE, or after a column that was
-    inserted or removed, takes the values of another field. What is kept was computed from the old field, and a result would mix both. Columns that the operator does not
-    read may move. A column may be added after the last one, and one that is not read may be renamed.
+    inserted or removed, takes the values of another field. The state was computed from the old field, and a result would mix both. Columns that the operator does not
+    read may move. A column may be added after the last one, and a column that is not read may be renamed.
 
-    Way out: declare the columns in the order of the record, new ones last; if the record itself has changed, run the new query with a new `--state` folder.
+    To resolve this, declare the columns in the order of the record, new ones last. If the record itself has changed, run the new query with a new `--state` folder.
     """
     old, new = ({each.field: each.position for each in of.positions or ()} for of in (change.old, change.new))
     moved = {each: (old[each], position) for each, position in new.items() if old.get(each, position) != position}
@@ -103,4 +104,18 @@ def other_positions(change: Change) -> Iterator[Said]:
         yield Said(f"`{readable(each)}` was {was}, and is {is_now}", change.new.span)
 
 
-RULES = (other_tables, other_positions, other_conditions, other_window_below, other_changes, other_joins)
+@rule("INP007", Verdict.INCOMPATIBLE)
+def other_types(change: Change) -> Iterator[Said]:
+    """A key, a kept column or an argument of an aggregate has another type.
+
+    State has values of the old type. It is found by the hash of the keys, which depends on their type. The length of a STRING, the precision of a TIMESTAMP
+    and NOT NULL do not matter.
+
+    To resolve this, declare the old type, or run the new query with a new `--state` folder.
+    """
+    for text, (was, is_now) in changed_types(change.old, change.new).items():
+        if not goes_on_with(text, change.old, change.new):
+            yield Said(f"`{readable(text)}` was {was}, and is {is_now}", change.new.span)
+
+
+RULES = (other_tables, other_positions, other_types, other_conditions, other_window_below, other_changes, other_joins)

@@ -27,9 +27,9 @@ def other_partition(change: Change) -> Iterator[Said]:
 
 @rule("OVR002", Verdict.INCOMPATIBLE)
 def other_sorting(change: Change) -> Iterator[Said]:
-    """ORDER BY has changed: another column, or another direction; or its column has become a time attribute, or is none any more.
+    """ORDER BY has changed: another column, or another direction; or its column has become a time attribute, or is no longer one.
 
-    What was kept of the rows before is of another order of them. Ordered by a time attribute rows are kept until time has passed them, by any other column for ever.
+    The state belongs to the old order. Ordered by a time attribute, rows are kept until the watermark passes them; ordered by any other column, they are never discarded.
 
     Way out: run the new query with a new `--state` folder.
     """
@@ -60,8 +60,8 @@ def other_frame(change: Change) -> Iterator[Said]:
 def other_columns(change: Change) -> Iterator[Said]:
     """The columns that OVER takes in have changed: those that the query shows, and those that its windows and aggregates use.
 
-    Each row is kept with all of them until time has passed it, or for ever if the rows are not ordered by time: a new one would be missing. Their order does not matter,
-    and a column that nobody uses does not count. With `--rules extended` any can go, and in the order of time one that may be NULL can come.
+    Each row is kept with all of them until the watermark passes it; if the rows are not ordered by time, it is never discarded. Kept rows would lack a new column. The
+    order of the columns does not matter, and unused columns do not count. With `--rules extended` any can go, and in the order of time one that may be NULL can come.
 
     Way out: run the new query with a new `--state` folder.
     """

@@ -127,7 +127,7 @@ class TransactionalSink:
 
     @property
     def applied(self) -> Applied | None:
-        """The last batch that the topic holds, as the broker said at the start or we committed since; None for none."""
+        """Return the last batch in the topic, as reported by the broker at the start or committed since; None if there is none."""
         return self._applied
 
     def apply(self, epoch: int, batch: int, records: Iterable[OutgoingRecord], digest: str = "") -> bool:

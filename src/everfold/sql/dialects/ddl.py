@@ -174,7 +174,7 @@ class Definitions(Queries):
             "LIKE",
             "COMMENT",
             "PARTITIONED",
-        ):  # which a table without columns goes on with
+        ):  # which may follow the name of a table without columns
             order = self._column_order()
             if order is None:
                 self._elements(parts)

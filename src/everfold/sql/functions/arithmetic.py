@@ -66,15 +66,16 @@ def _arithmetic(operator: str) -> Rule:
         if operator == "%" and (isinstance(a.type, FloatingType) or isinstance(b.type, FloatingType)):
             return None
         common = least_restrictive([a.type, b.type])
+        divisor = b.type.as_nullable(a.type.nullable or b.type.nullable)
         if isinstance(common, FloatingType):
             return (converted(a, common), converted(b, common)), common
         if isinstance(common, IntegerType):
-            return (converted(a, common), converted(b, common)), b.type if operator == "%" else common
+            return (converted(a, common), converted(b, common)), divisor if operator == "%" else common
         left, right = decimal_of(a.type), decimal_of(b.type)
         assert left is not None
         assert right is not None
         if operator == "%" and left.scale == right.scale == 0:
-            return (converted(a, left), converted(b, right)), b.type
+            return (converted(a, left), converted(b, right)), divisor
         return (converted(a, left), converted(b, right)), _DECIMAL_RESULT[operator](left, right)
 
     return rule

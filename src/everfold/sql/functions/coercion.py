@@ -133,7 +133,7 @@ def _wider_decimal(a: DecimalType, b: DecimalType) -> DecimalType:
 
 def _pair(a: DataType, b: DataType, calcite: bool) -> DataType | None:
     """The common type of two."""
-    if a.same_as(b):
+    if a.same_as(b) and not isinstance(a, ArrayType | MapType | RowType):
         return a
     match a, b:
         case (NullType(), _):
@@ -166,19 +166,25 @@ def _pair(a: DataType, b: DataType, calcite: bool) -> DataType | None:
         case (TimeType(), TimeType()):
             return TimeType(precision=max(a.precision, b.precision))
         case (ArrayType(), ArrayType()):
-            element = _pair(a.element, b.element, calcite)
+            element = _inner(a.element, b.element, calcite)
             return None if element is None else ArrayType(element=element)
-        case (MapType(), MapType()):
-            key, value = _pair(a.key, b.key, calcite), _pair(a.value, b.value, calcite)
+        case (MapType(), MapType()) if type(a) is type(b):
+            key, value = _inner(a.key, b.key, calcite), _inner(a.value, b.value, calcite)
             return None if key is None or value is None else replace(a, key=key, value=value)
         case (RowType(), RowType()) if len(a.fields) == len(b.fields):
-            types = [_pair(one.type, two.type, calcite) for one, two in zip(a.fields, b.fields, strict=True)]
+            types = [_inner(one.type, two.type, calcite) for one, two in zip(a.fields, b.fields, strict=True)]
             if all(types):
                 names = [field.name for field in a.fields]
                 return RowType(
                     fields=tuple(RowField(name=n, type=t) for n, t in zip(names, types, strict=True) if t is not None)
                 )
     return None
+
+
+def _inner(a: DataType, b: DataType, calcite: bool) -> DataType | None:
+    """The common type of two that stand within others: NULL may be in it if it may be in one of them."""
+    common = _pair(a, b, calcite)
+    return None if common is None else common.as_nullable(a.nullable or b.nullable)
 
 
 def _all(types: Iterable[DataType], calcite: bool) -> DataType | None:

@@ -144,14 +144,12 @@ def _array_and(*more: str, result: str = "array") -> Rule:
         if len(args) < least or (not repeats and len(args) > len(more) + 1):
             return None
         array = args[0].type
-        if repeats and "array+" in more:
+        if more in (("array+",), ("array",)):
             # Several arrays meet in one type.
             common = common_type(types_of(args))
             if not isinstance(common, ArrayType):
                 return None
-            return tuple(
-                converted(arg, common) if kind(arg.type) == "null" else arg for arg in args
-            ), common.as_nullable()
+            return tuple(converted(arg, common) for arg in args), common.as_nullable()
         taken: list[Expr] = [args[0]]
         nullable = False
         for at, arg in enumerate(args[1:]):
@@ -169,8 +167,6 @@ def _array_and(*more: str, result: str = "array") -> Rule:
 def _accept(word: str, arg: Expr, array: ArrayType) -> Expr | None:
     if word == "element":
         return _fitting(arg, array.element)
-    if word == "array":
-        return arg if isinstance(arg.type, ArrayType) and common_type([arg.type, array]) is not None else None
     typed = signature(f"{word} -> INT")((arg,))
     return typed[0][0] if isinstance(typed, tuple) else None
 
@@ -184,12 +180,6 @@ def _array_result(result: str, array: ArrayType, nullable: bool) -> DataType:
     if result == "element":
         return array.element.as_nullable()
     return {"INT": INT, "BOOLEAN": BOOLEAN, "STRING": STRING}[result]
-
-
-def _union_rule(args: Args) -> Typed | None:
-    if len(args) != 2:
-        return None
-    return _array_and("array+")(args)  # type: ignore[return-value]
 
 
 def _same_array(args: Args) -> Typed | None:
@@ -392,7 +382,7 @@ FUNCTIONS = (
           "Where an element stands first, 0 if it does not occur.", "ARRAY_POSITION(<ARRAY>, <ANY>)"),
     _made("ARRAY_REMOVE", _array_and("element"), _remove, _remove, "Without the elements of a value.", "ARRAY_REMOVE(<ARRAY>, <ANY>)"),
     _made("ARRAY_REVERSE", _array_and(), "reverse({0})", "list_reverse({0})", "Backwards.", "ARRAY_REVERSE(<ARRAY>)"),
-    _made("ARRAY_UNION", _union_rule, _union, _union, "The elements of both, without repeats.", "ARRAY_UNION(<ARRAY>, <ARRAY>)"),
+    _made("ARRAY_UNION", _same_array, _union, _union, "The elements of both, without repeats.", "ARRAY_UNION(<ARRAY>, <ARRAY>)"),
     _made("ARRAY_INTERSECT", _same_array, _within(keep=True), _within(keep=True), "The elements that both have, without repeats.", "ARRAY_INTERSECT(<ARRAY>, <ARRAY>)"),
     _made("ARRAY_EXCEPT", _same_array, _within(keep=False), _within(keep=False), "The elements that only the first has, without repeats.",
           "ARRAY_EXCEPT(<ARRAY>, <ARRAY>)"),

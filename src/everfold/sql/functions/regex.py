@@ -94,11 +94,15 @@ def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if group is None and not writer.spark:
         raise writer.unsupported(call, "the group must be a constant")
     found = f"regexp_extract_all({texts[0]}, {texts[1]}, {index})"
-    if not isinstance(pattern, Literal):
-        return f"CASE WHEN {index} BETWEEN 0 AND {_count_groups(writer, texts[1])} THEN {found} END"
-    count = _groups(str(pattern.value))
+    count = _groups(str(pattern.value)) if isinstance(pattern, Literal) else None
     if count is None:
-        return found if writer.spark else writer.literal(None, call.type)
+        # Whether it is a pattern at all only the engine knows. DuckDB fails on a constant that is none, even within TRY.
+        known = f"{index} BETWEEN 0 AND {_count_groups(writer, texts[1])}"
+        if not writer.spark:
+            constant = isinstance(pattern, Literal)
+            return writer.literal(None, call.type) if constant else f"CASE WHEN {known} THEN TRY({found}) END"
+        compiled = f"try_reflect('java.util.regex.Pattern', 'compile', {texts[1]})"
+        return f"CASE WHEN {compiled} IS NOT NULL AND {known} THEN {found} END"
     if group is None:
         return f"CASE WHEN {index} BETWEEN 0 AND {count} THEN {found} END"
     return found if 0 <= group <= count else writer.literal(None, call.type)

@@ -1,0 +1,166 @@
+"""The types of state: which of them a new query changes, and a plan whose operators keep the types of existing state.
+
+Earlier versions gave `MOD` of whole DECIMALs the type DECIMAL; now it has the type of the divisor. State with such values stays as it is, because rows are found by the
+hash of their keys, which depends on the type. The operators compute with the old type, and a projection above them converts their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from everfold.aggregates.registry import Signature, lookup
+from everfold.compat.shape import OperatorShape
+from everfold.plan.canonical import call_text, column_texts
+from everfold.plan.expressions import Expr, InputRef, references, retyped, text_of, transform
+from everfold.plan.nodes import (
+    AggCall,
+    GroupAggregate,
+    OverAggregate,
+    Plan,
+    Project,
+    Rank,
+    StatefulNode,
+    WindowAggregate,
+)
+from everfold.sql.dialects.flink import parse_type
+from everfold.types import ANY, NULL, AnyType, DataType, NullType
+
+_REMAINDER = "%("
+"""A part of the canonical text of every expression whose type may have changed."""
+
+
+def changed_types(old: OperatorShape, new: OperatorShape) -> dict[str, tuple[str, str]]:
+    """Return the columns, keys, orders and arguments of aggregates that both operators keep in different types: by canonical text, the old and the new type."""
+    before, now = dict(_types(old)), dict(_types(new))
+    both = ((text, before[text], type) for text, type in now.items() if before.get(text, type) != type)
+    return {text: (was, type) for text, was, type in both if not _is_same(_type(was), _type(type))}
+
+
+def goes_on_with(text: str, old: OperatorShape, new: OperatorShape) -> bool:
+    """Whether the new operator can compute with the old type."""
+    return _REMAINDER in text and not _is_stacked(old) and not _is_stacked(new)
+
+
+def keep_types(node: StatefulNode, old: OperatorShape, new: OperatorShape) -> Plan:
+    """Return a plan in which an operator keeps the types of its state, and whose results have the types of the operator.
+
+    The inputs of `node` may differ from those that `new` was made of.
+    """
+    changed = {text: _type(was) for text, (was, _) in changed_types(old, new).items() if goes_on_with(text, old, new)}
+    if not changed:
+        return node
+    if isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):
+        texts = column_texts(node.input)
+        for call in node.calls:
+            names = argument_names(call_text(call, node.input), len(call.args))
+            changed |= {
+                text_of(arg, texts): changed[name]
+                for arg, name in zip(call.args, names, strict=True)
+                if name in changed
+            }
+    made = _aggregate(node, changed) if isinstance(node, GroupAggregate | WindowAggregate) else _rows(node, changed)
+    columns = zip(references(made.schema), node.schema, strict=True)
+    shown = tuple(each if each.type.same_as(of.type) else retyped(each, of.type) for each, of in columns)
+    return Project(input=made, expressions=shown, names=node.schema.names, span=node.span)
+
+
+def _aggregate(
+    node: GroupAggregate | WindowAggregate, changed: dict[str, DataType]
+) -> GroupAggregate | WindowAggregate:
+    texts = column_texts(node.input)
+
+    def kept(expr: Expr) -> Expr:
+        return _in_type(expr, texts, changed)
+
+    calls = tuple(_call(call, map(kept, call.args)) for call in node.calls)
+    return replace(node, keys=tuple(map(kept, node.keys)), calls=calls)
+
+
+def _rows(node: StatefulNode, changed: dict[str, DataType]) -> StatefulNode:
+    """Convert the input of an operator that keeps rows."""
+    texts = column_texts(node.input)
+    below = references(node.input.schema)
+    rows = Project(
+        input=node.input,
+        expressions=tuple(_in_type(each, texts, changed) for each in below),
+        names=node.input.schema.names,
+        span=node.span,
+    )
+    columns = references(rows.schema)
+
+    def converted(expr: Expr) -> Expr | None:
+        if not isinstance(expr, InputRef):
+            return None
+        column = columns[expr.position]
+        return expr if column.type.same_as(expr.type) else retyped(replace(expr, type=column.type), expr.type)
+
+    def kept(expr: Expr) -> Expr:
+        if isinstance(expr, InputRef):
+            return replace(expr, type=columns[expr.position].type)
+        return _in_type(transform(expr, converted), texts, changed)
+
+    match node:
+        case Rank():
+            order = tuple(replace(key, expression=kept(key.expression)) for key in node.order)
+            return replace(node, input=rows, partition=tuple(map(kept, node.partition)), order=order)
+        case OverAggregate():
+            order = tuple(replace(key, expression=kept(key.expression)) for key in node.order)
+            calls = tuple(
+                _call(
+                    call if call.filter is None else replace(call, filter=transform(call.filter, converted)),
+                    map(kept, call.args),
+                )
+                for call in node.calls
+            )
+            return replace(node, input=rows, partition=tuple(map(kept, node.partition)), order=order, calls=calls)
+        case _:
+            return replace(node, input=rows)
+
+
+def _in_type(expr: Expr, texts: tuple[str, ...], changed: dict[str, DataType]) -> Expr:
+    type = changed.get(text_of(expr, texts))
+    return expr if type is None or type.same_as(expr.type) else retyped(expr, type)
+
+
+def _call(call: AggCall, args: Iterator[Expr]) -> AggCall:
+    """Return the call with arguments in other types."""
+    taken = tuple(args)
+    entry = None if call.python is not None or taken == call.args else lookup(call.function)
+    if entry is None:
+        return replace(call, args=taken)
+    type = entry.result_type(Signature(tuple(arg.type for arg in taken), tuple(each.value for each in call.constants)))
+    return replace(call, args=taken, type=call.type if type is None else type.as_nullable(call.type.nullable))
+
+
+def _types(shape: OperatorShape) -> Iterator[tuple[str, str]]:
+    """Yield what a shape keeps and its type. Arguments are named after their call, except those of a GROUP BY, which are among its expressions."""
+    for each in (*shape.kept.columns, *shape.kept.expressions):
+        yield each.text, each.type.removesuffix(" NOT NULL")
+    for call in shape.calls if shape.kind != "GroupAggregate" else ():
+        if not call.python:
+            names = argument_names(call.text, len(call.args))
+            yield from zip(names, (type.removesuffix(" NOT NULL") for type in call.args), strict=True)
+
+
+def argument_names(call: str, count: int) -> list[str]:
+    """Return names for the arguments of a call, whose canonical texts shapes do not hold."""
+    return [f"argument {at} of {call}" for at in range(1, count + 1)]
+
+
+def _type(text: str) -> DataType:
+    return next((each for each in (NULL, ANY) if each.sql == text), None) or parse_type(text)
+
+
+def _is_same(one: DataType, other: DataType) -> bool:
+    """Whether state stores values of both types in the same way."""
+    if isinstance(one, AnyType) or isinstance(other, AnyType):
+        return True
+    if isinstance(one, NullType) or isinstance(other, NullType):
+        return one.same_as(other)
+    return one.spark == other.spark
+
+
+def _is_stacked(shape: OperatorShape) -> bool:
+    """Whether an OVER may be computed over the rows of another OVER, to which it adds columns."""
+    return shape.kind == "OverAggregate" and bool(shape.below)
