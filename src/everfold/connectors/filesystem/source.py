@@ -241,8 +241,6 @@ class FileSource(Source):
         if form.reader is None:
             frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
             frame = form.from_text(frame, self.columns, "__raw")
-        else:
-            frame = form.mend(frame, self.columns)
         place = Place(self.table.name, (("path", "__path"),))
         fields = {column.position: identifier(column.name) for column in self.columns}
         first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
