@@ -298,6 +298,7 @@ class JsonFormat(Format):
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """From one record to its rows (one, unless it is an array)."""
         fields = [(column.name, _reader(column.type, self.rules, column.name, self)) for column in columns]
+        shapes = _shapes([(column.name, column.type) for column in columns], self.rules, "", self)
         plain = [column.name for column in columns if isinstance(column.type, StringType)]
         scan = _scanner()
 
@@ -316,6 +317,7 @@ class JsonFormat(Format):
             for row, written in _elements(text) if isinstance(value, list) else [(value, text)]:
                 if not isinstance(row, dict):
                     raise BadValue(f"it is {_kind(row)}, not an object")
+                _check_others(row, shapes)
                 if self.fail_on_missing:
                     for name, _ in fields:
                         if name not in row:
@@ -400,7 +402,13 @@ def member(name: str) -> str:
 
 def _scanner() -> json.JSONDecoder:
     """Reads JSON, numbers as they are written."""
-    return json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_no_constant, strict=False)
+    return json.JSONDecoder(
+        object_pairs_hook=_object_of,
+        parse_float=_Number,
+        parse_int=_Number,
+        parse_constant=_no_constant,
+        strict=False,
+    )
 
 
 def parse(record: bytes) -> Any:
@@ -534,6 +542,30 @@ class _Number(str):
     __slots__ = ()
 
 
+class _Repeating(dict[str, object]):
+    """An object with repeated members. `others` are those that do not count."""
+
+    __slots__ = ("others",)
+    others: list[tuple[str, object]]
+
+
+def _object_of(members: list[tuple[str, object]]) -> dict[str, object]:
+    last = dict(members)
+    if len(last) == len(members):
+        return last
+    made = _Repeating(last)
+    made.others = [(name, value) for name, value in members if value is not last[name]]
+    return made
+
+
+def _check_others(value: object, readers: Mapping[str, Callable[[object], object]]) -> None:
+    """Raise BadValue for a repeated member that does not count, but is no ARRAY, MAP or ROW and should be. readers: for shapes, by member."""
+    if isinstance(value, _Repeating):
+        for name, other in value.others:
+            if name in readers:
+                readers[name](other)
+
+
 def _no_constant(text: str) -> object:
     raise ValueError(f"{text} is no number of JSON")
 
@@ -582,6 +614,13 @@ def _reader(of: DataType, rules: TextRules, path: str, form: JsonFormat) -> Call
     return read
 
 
+def _shapes(
+    fields: Sequence[tuple[str, DataType]], rules: TextRules, path: str, form: JsonFormat
+) -> dict[str, Callable[[object], object]]:
+    """Readers of the members that are an ARRAY, MAP or ROW, which look no further than that."""
+    return {name: _reader(as_texts(of), rules, path + name, form) for name, of in fields if as_texts(of) != STRING}
+
+
 def _strict_reader(of: DataType, rules: TextRules, path: str, form: JsonFormat) -> Callable[[object], object]:
     match of:
         case ArrayType():
@@ -595,19 +634,24 @@ def _strict_reader(of: DataType, rules: TextRules, path: str, form: JsonFormat) 
             return array
         case MapType():
             entry = _reader(of.value, rules, path + "{}", form)
+            shape = None if as_texts(of.value) == STRING else _reader(as_texts(of.value), rules, path + "{}", form)
 
             def mapping(value: object) -> object:
                 if not isinstance(value, dict):
                     raise ValueError
+                if shape is not None and isinstance(value, _Repeating):
+                    _check_others(value, dict.fromkeys(value, shape))
                 return [(key, entry(each)) for key, each in value.items()]
 
             return mapping
         case RowType():
             parts = [(part.name, _reader(part.type, rules, f"{path}.{part.name}", form)) for part in of.fields]
+            shapes = _shapes([(part.name, part.type) for part in of.fields], rules, path + ".", form)
 
             def row(value: object) -> object:
                 if not isinstance(value, dict):
                     raise ValueError
+                _check_others(value, shapes)
                 return {name: read(value.get(name)) for name, read in parts}
 
             return row
@@ -648,7 +692,7 @@ def _dump(value: object) -> str:
         case dict():
             return "{" + ",".join(f"{_dump(key)}:{_dump(each)}" for key, each in value.items()) + "}"
         case _:
-            return json.dumps(value, ensure_ascii=False)
+            return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04X}", json.dumps(value, ensure_ascii=False))
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 A record that may have lost something by that (`may_differ`) is parsed once more after its numbers were made strings (`quote_numbers`);
 `unmark` turns the fields of that record into the strings that they are in JSON. `protect` and `restore` do for `try_parse_json` what it
-has no option for: control characters in strings that are not escaped.
+has no option for: strings with control characters that are not escaped, and with half of a surrogate pair.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ _HAS_FRACTION = rf"[:,\[]{_SPACE}(?:-0|-?[0-9]++[.eE])"
 _CONTROL = "".join(map(chr, range(0x20)))
 _STAND_INS = "".join(map(chr, range(0xFDD0, 0xFDF0)))
 """32 characters that mean nothing in Unicode, for the 32 control characters."""
+_HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = rf"(?<!\\)((?:\\\\)*+)(?:\\u({_HIGH})(?!\\u{_LOW})|(?<!\\u{_HIGH})\\u({_LOW}))"
+_HALF_STAND_IN = "\U0001fffe"
 
 
 def _replace(text: str, pattern: str, by: str) -> str:
@@ -48,15 +51,18 @@ def quote_numbers(record: str) -> str:
 
 
 def protect(record: str) -> str:
-    """Spark SQL: a record whose strings have stand-ins for control characters."""
-    spaces = _replace(record, rf"(?s)({_STRING})|[\t\r\n]", "$1 ")
+    """Spark SQL: a record whose strings have stand-ins for control characters and for halves of surrogate pairs."""
+    whole = _replace(record, _HALF, f"$1{_HALF_STAND_IN}$2$3")
+    spaces = _replace(whole, rf"(?s)({_STRING})|[\t\r\n]", "$1 ")
     return f"translate({spaces}, {quoted(_CONTROL)}, {quoted(_STAND_INS)})"
 
 
 def restore(text: str) -> str:
-    """Spark SQL: a string of a record that was protected, as it was."""
+    """Spark SQL: a string of a record that was protected, or the text of an object or array in it, as it was."""
     back = f"translate({text}, {quoted(_STAND_INS[1:])}, {quoted(_CONTROL[1:])})"
-    return f"replace({back}, {quoted(_STAND_INS[0])}, {quoted(_CONTROL[0])})"  # NUL means another thing to `translate`
+    back = f"replace({back}, {quoted(_STAND_INS[0])}, {quoted(_CONTROL[0])})"  # NUL means another thing to `translate`
+    half = f"replace({back}, {quoted(_HALF_STAND_IN)}, {quoted(chr(92) + 'u')})"
+    return rf"IF(rlike({text}, r'\A[{{\[]'), {half}, {_replace(back, _HALF_STAND_IN + '[0-9a-fA-F]{4}', '?')})"
 
 
 def unmark(field: str, of: DataType, depth: int = 0) -> str:
@@ -76,7 +82,7 @@ def unmark(field: str, of: DataType, depth: int = 0) -> str:
         case StringType():
             return _replace(field, rf'\A{MARK}({_NUMBER})\z|"{MARK}({_NUMBER})"', "$1$2")
         case _:
-            return f"ltrim({quoted(MARK)}, {field})"
+            return _replace(field, rf"\A{MARK}({_NUMBER})\z", "$1")
 
 
 def may_differ(field: str, of: DataType, record: str) -> str | None:
