@@ -172,7 +172,7 @@ class Envelope(Format):
             if record.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
                 raise BadValue("it is an array, not an object")
             for texts in texts_of(record):
-                members = dict(zip((column.name for column in plain), texts, strict=True))
+                members: dict[str, Any] = dict(zip((column.name for column in plain), texts, strict=True))
                 if self.is_skipped(members):
                     return
                 [shapes] = shapes_of(record)
