@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn
 from everfold.connectors.formats.json import OPTIONS as JSON_OPTIONS
-from everfold.connectors.formats.json import JsonFormat, as_texts, parse, without_mark
+from everfold.connectors.formats.json import JsonFormat, parse, without_mark
 from everfold.connectors.formats.values import BadValue, identifier
 from everfold.connectors.options import OptionSet, OptionValues
 from everfold.plan.changelog import KIND, RowKind
@@ -165,7 +165,7 @@ class Envelope(Format):
         envelope = self._envelope(columns)
         plain = [column for column in envelope if isinstance(column.type, StringType)]
         texts_of = self.json.decoder(plain)
-        shapes_of = self.json.decoder([replace(column, type=as_texts(column.type)) for column in envelope])
+        shapes_of = self.json.decoder(envelope, shape=True)
         values_of = cache(lambda path: self.json.reader_of_row(columns, path))
 
         def decode(record: bytes) -> Iterator[list[object]]:

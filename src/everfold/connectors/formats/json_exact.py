@@ -12,6 +12,7 @@ from collections.abc import Callable
 from everfold.connectors.formats.values import identifier, quoted
 from everfold.types import (
     ArrayType,
+    BytesType,
     DataType,
     DecimalType,
     FloatingType,
@@ -133,6 +134,8 @@ def _number_may_differ(text: str, of: DataType) -> str | None:
 
 def _string_may_differ(text: str, of: DataType) -> str | None:
     """For the text of a number, or of an object or array that may hold one."""
+    if isinstance(of, BytesType):
+        return f"contains({text}, '.')"  # `1e2` is base64, and `100.0` is not
     if not isinstance(of, StringType):
         return None
     number = f"{text} < ':' AND rlike({text}, r'\\A(?:0|-?[0-9]+\\.[0-9E-]+)\\z')"
