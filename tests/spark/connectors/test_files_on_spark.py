@@ -33,6 +33,7 @@ from everfold.types import (
     DecimalType,
     RowField,
     RowType,
+    StringType,
     TimeType,
 )
 
@@ -112,6 +113,8 @@ def test_every_json_value_reads_the_same_with_and_without_spark(
             one, other = found[f"c{which + 1}"], expected[f"c{which + 1}"]
             if one is None and other is not None and text.startswith("[") and "<" in type_.sql[6:]:
                 continue  # of a nested collection with a wrong element Spark keeps nothing, Python the rest
+            if isinstance(type_, StringType) and text[:1] in ("[", "{"):
+                other = other.replace(" ", "")  # Spark writes an object or array without spaces
             assert one == other or (one != one and other != other), f"{type_}: {text}"
     assert counts == {"not readable in full": len(JSON_TEXTS) - 1}
 

@@ -232,7 +232,7 @@ def refused_rows(strict: Reading, record: bytes) -> int:
     """How many rows of a record are counted: those of an array of objects one by one."""
     text = record.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n")
     if text.startswith(b"["):
-        with suppress(ValueError):
+        with suppress(ValueError, IndexError):  # it is no array
             objects = [(value, written) for value, written in _elements(text.decode())]
             if all(isinstance(value, dict) for value, _ in objects):
                 return sum(strict.refuses(written.encode()) for _, written in objects)
