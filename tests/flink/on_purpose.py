@@ -176,6 +176,7 @@ NOT_ASKED = frozenset(
         "`canal-json`: rows of one record that changed in different columns",
         "a SESSION whose first or last row is taken back",
         "a `NaN` result that stays `NaN`",
+        "an object or array of JSON in a STRING column",
         "a value of `upsert-kafka` that cannot be read, with `ignore-parse-errors`",
         "a value taken back from `FIRST_VALUE`, `LISTAGG`, `ARRAY_AGG` and the like before it came",
         "changes of one key within a micro-batch",

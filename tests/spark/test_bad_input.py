@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,6 +135,26 @@ def test_a_batch_says_the_same_and_counts_the_same(run: Run, tmp_path: Path) -> 
     assert "2 rows dropped: not readable in full" in done.err
     assert "1 row dropped: no time, the time attribute is NULL" in done.err
     assert totals(tmp_path) == sorted([*WHOLE[1:], WHOLE[0] - 7 - 8])
+
+
+def test_a_name_that_is_not_utf_8_and_comes_while_the_folder_is_watched(run: Run, tmp_path: Path) -> None:
+    lay_out(tmp_path, more=", 'source.monitor-interval' = '200 ms'")
+    unseen = os.path.join(os.fsencode(tmp_path / "in"), b"\xff.json")
+
+    def add() -> None:
+        end = time.monotonic() + 120
+        while not totals(tmp_path) and time.monotonic() < end:
+            time.sleep(0.1)
+        with open(unseen, "w") as file:
+            file.write("\n".join(lines(3)) + "\n")
+        put(tmp_path, 4, "\n".join(lines(4)) + "\n")
+
+    adding = threading.Thread(target=add)
+    adding.start()
+    done = run()
+    adding.join()
+    assert done.code == 1
+    assert done.first.startswith("error[bad-file-name]: table `t`: the name of `in/\\xff.json` is not UTF-8"), done.err
 
 
 # --- files ----------------------------------------------------------------------------------------------------------------

@@ -188,6 +188,9 @@ class Source(ABC):
         """Return what has become of data that was read and counts as it was, as sentences; each once. log: the source's folder in the checkpoint."""
         return []
 
+    def check_arrivals(self, base_folder: Path) -> None:  # noqa: B027
+        """Check what has arrived while a job runs; called after each batch, and now and then without one. Raises ConnectorError for data that the engine does not see."""
+
     def read_anew(self) -> bool:
         """Whether a join with the table reads it in every batch anew; if not, once, when the job starts."""
         return False

@@ -66,6 +66,11 @@ class OpenedSource:
             return []
         return self.source.find_changes(self.context, checkpoint / "sources" / self.name)
 
+    def check_arrivals(self) -> None:
+        """Raise ConnectorError for data that has arrived and that the engine does not see."""
+        if self.source is not None and self.context is not None:
+            self.source.check_arrivals(self.context.base_folder)
+
     def reached_end(self, offsets: Mapping[str, str]) -> bool:
         """Whether all that a bounded source will ever give has been read, when all that is there has been."""
         if self.source is None or self.context is None or type(self.source).reached_end is Source.reached_end:

@@ -154,9 +154,14 @@ class StreamJob:
         if not self._bounded:
             while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
                 self._check_stop()
+                seen = router.seen_batch
                 self._observe(query, router)
-                if time.monotonic() - self._looked_at > _LOOK_S:
+                is_time = time.monotonic() - self._looked_at > _LOOK_S
+                if is_time:
                     self._find_changes()
+                if is_time or router.seen_batch != seen:
+                    for source in self.sources.opened:
+                        source.check_arrivals()
                 self._tick(router, control, operators)
             return
         self._until(query, router, self._all_read)

@@ -33,6 +33,7 @@ from everfold.types import (
     DecimalType,
     RowField,
     RowType,
+    StringType,
     TimeType,
 )
 
@@ -112,6 +113,8 @@ def test_every_json_value_reads_the_same_with_and_without_spark(
             one, other = found[f"c{which + 1}"], expected[f"c{which + 1}"]
             if one is None and other is not None and text.startswith("[") and "<" in type_.sql[6:]:
                 continue  # of a nested collection with a wrong element Spark keeps nothing, Python the rest
+            if isinstance(type_, StringType) and text[:1] in ("[", "{"):
+                other = other.replace(" ", "")  # Spark writes an object or array without spaces
             assert one == other or (one != one and other != other), f"{type_}: {text}"
     assert counts == {"not readable in full": len(JSON_TEXTS) - 1}
 
@@ -254,7 +257,8 @@ def test_a_string_of_100_megabytes_is_named_by_its_line(session: SparkSession, t
 @pytest.mark.parametrize("form", ["json", "debezium-json"])
 def test_a_record_that_is_not_utf_8_is_left_out_as_a_whole(session: SparkSession, tmp_path: Path, form: str) -> None:
     row = RowType(fields=(RowField(name="a", type=INT),))
-    rows = [b'{"n":1,"s":"\xff","a":[1],"r":{"a":1}}', b'{"n":2,"s":"b","a":[1],"r":{"a":1}}']
+    wrong = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80")  # the last one is beyond U+10FFFF
+    rows = [b'{"n":%d,"s":"%b","a":[1],"r":{"a":1}}' % row for row in (*((1, each) for each in wrong), (2, b"b"))]
     if form == "debezium-json":
         rows = [b'{"before":null,"after":' + each + b',"op":"c"}' for each in rows]
     (tmp_path / "f").write_bytes(b"\n".join(rows))
@@ -266,7 +270,7 @@ def test_a_record_that_is_not_utf_8_is_left_out_as_a_whole(session: SparkSession
         found = opened.batch()
     assert found == opened.local()
     assert [each["c0"] for each in found] == [2]
-    assert counts == {"not readable in full": 1}
+    assert counts == {"not readable in full": len(wrong)}
 
 
 def test_ignored_errors_are_counted_in_a_stream(session: SparkSession, tmp_path: Path) -> None:

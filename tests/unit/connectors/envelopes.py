@@ -98,6 +98,13 @@ SAMPLES = (
         (("+I", 1, "a", "1.5"), ("-D", 1, "a", "12345678901234567890.54321")),
         {"schema-include": "true"},
     ),
+    Sample(
+        # As doubles they would be 1.5, 5E-6, which is rounded up, and 4.000000001E7. Flink keeps the digits of a DECIMAL and the text of a STRING.
+        "numbers as they are written", "debezium-json",
+        ('{"after": {"id": 1, "name": 1.50, "price": 0.000004999999999999999999}, "op": "c"}', '{"after": {"id": 2, "name": 1e2, "price": 4000000000.1000049999999999e-2}, "op": "c"}'),
+        (("+I", 1, "1.50", "0.00000"), ("+I", 2, "1e2", "40000000.00100")),
+    ),
+    Sample("a wrong value that is in no row", "debezium-json", ('{"before":{"id":"x"},"after":{"id":1},"op":"c"}',), (("+I", 1, None, None),)),
     Sample("no schema where one is said to be", "debezium-json", (GOOD,), options={"schema-include": "true"}, wrong="no `payload`", ignored=()),
     Sample("a schema that nobody spoke of", "debezium-json", ('{"payload": ' + GOOD + "}",), wrong="schema-include", ignored=()),
     _bad("an update without before", '{"before": null, "after": {"id": 1}, "op": "u"}', "REPLICA IDENTITY must be FULL"),
@@ -118,6 +125,10 @@ SAMPLES = (
     ),
     Sample("a database of Canal's", "canal-json", _CANAL, (*_INSERTED, *_UPDATED, *_DELETED), {"database.include": "inven.*"}),
     Sample("a table of Canal's", "canal-json", _CANAL, (*_INSERTED, *_UPDATED, *_OTHER), {"table.include": "products"}),
+    Sample(
+        "a wrong value of another table", "canal-json", ('{"data":[{"id":"x"}],"table":"orders","type":"INSERT"}', *_CANAL),
+        (*_INSERTED, *_UPDATED, *_OTHER), {"table.include": "products"},
+    ),
     Sample("no table by that pattern", "canal-json", _CANAL, (), {"table.include": "product"}),
     Sample(
         # Flink looks for a column in all of `old`: it has NULL for the price of 101 and the name of 103.
@@ -132,5 +143,6 @@ SAMPLES = (
     _bad_of_canal("a null among data", '{"data":[null],"type":"INSERT"}', "`data` is no list"),
     _bad_of_canal("no old", '{"data":[{"id":1}],"type":"UPDATE"}', "`old`"),
     _bad_of_canal("too little old", '{"data":[{"id":1},{"id":2}],"old":[{"name":"z"}],"type":"UPDATE"}', "`old`"),
+    _bad_of_canal("too much old", '{"data":[{"id":1}],"old":[{"name":"z"},{"name":"y"}],"type":"UPDATE"}', "`old`"),
     _bad_of_canal("a wrong value of Canal's", '{"data":[{"id":"x"}],"type":"INSERT"}', "field `data[].id` is not an INT: `x`", (_KEPT, ("+I", None, None, None))),
 )  # fmt: skip

@@ -144,6 +144,26 @@ def test_a_name_that_spark_would_not_see_is_refused(folder: Path, name: bytes) -
     assert error.diagnostics[0].help == "rename it"
 
 
+@pytest.mark.parametrize("below", [b"", b"dt=1/k=2"], ids=["in the folder", "in a folder below"])
+def test_a_name_that_comes_later_is_refused(folder: Path, below: bytes) -> None:
+    at = os.path.join(os.fsencode(folder), below)
+    os.makedirs(at, exist_ok=True)
+    long_ago = 1_000_000_000
+    for each in (folder, *folder.rglob("*")):
+        os.utime(each, (long_ago, long_ago))
+    of = source()
+    of.place(folder.parent, for_spark=True)
+    of.check_arrivals(folder.parent)
+    with open(os.path.join(at, b"\xff.json"), "wb"):
+        pass
+    for _ in range(2):
+        with pytest.raises(ConnectorError) as caught:
+            of.check_arrivals(folder.parent)
+        assert caught.value.code == "bad-file-name"
+    os.unlink(os.path.join(at, b"\xff.json"))
+    of.check_arrivals(folder.parent)
+
+
 def test_names_of_hidden_files_do_not_matter(folder: Path) -> None:
     (folder / "b.json").write_bytes(GOOD)
     with open(os.path.join(os.fsencode(folder), b".\xff"), "wb"):

@@ -152,6 +152,22 @@ def test_json_ignoring_errors_loses_fields_not_rows() -> None:
         read(of, "{")
 
 
+def test_json_that_spark_cannot_read_is_wrong_here_too() -> None:
+    a, r = ArrayType(element=INT), RowType(fields=(RowField(name="a", type=ArrayType(element=INT)),))
+    for of, record in (
+        (json_table(a=a), '{"a":5,"a":[1]}'),
+        (json_table(r=r), '{"r":{"a":5,"a":[1]}}'),
+        (json_table(m=MapType(key=STRING, value=a)), '{"m":{"k":5,"k":[1]}}'),
+    ):
+        with pytest.raises(BadValue, match="is not an ARRAY<INT>: `5`"):
+            read(of, record)
+        lenient = table(**{column.name: column.type for column in of.columns}).with_(
+            "filesystem", path="x", format="json", json__ignore_parse_errors="true"
+        )
+        assert read(lenient, record) in ([[[1]]], [[{"a": [1]}]], [[[("k", [1])]]])
+    assert read(json_table(a=a), '{"a":[5],"a":[1]}') == [[[1]]]
+
+
 def test_json_with_a_missing_field() -> None:
     of = table(n=INT, x=STRING).with_options(
         {"connector": "filesystem", "path": "x", "format": "json", "json.fail-on-missing-field": "true"}

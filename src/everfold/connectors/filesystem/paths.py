@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -16,6 +17,8 @@ from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 
 _SHOWN = 1000
+_CLOCK_STEP_NS = 2_000_000_000
+"""Two changes within that may give a folder the same time."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(0x20)}
 """Characters that a folder's name of a partition does not hold as they are (those that Hive escapes)."""
@@ -78,16 +81,19 @@ def _loop(place: Path) -> Path | None:
     return None
 
 
-def check_names(table: Table, place: Path, base_folder: Path, *, for_spark: bool = False) -> None:
-    """Refuse names that Spark would leave out silently. for_spark: also those of files that it cannot open.
+Listed = dict[str, tuple[int, list[str]]]
+"""Folders that were listed: when each had last changed, and the folders in it."""
+
+
+def check_names(
+    table: Table, place: Path, base_folder: Path, *, for_spark: bool = False, listed: Listed | None = None
+) -> None:
+    """Refuse names that Spark would leave out silently. for_spark: also those of files that it cannot open. listed: folders whose names are known to be good
+    unless they have changed; those that are checked are added.
 
     Raises ConnectorError `bad-file-name`.
     """
-    found: Iterable[tuple[str, list[str], list[str]]] = os.walk(place, followlinks=True)
-    if place.is_file():
-        found = [(str(place.parent), [], [place.name])]
-    for folder, folders, names in found:
-        folders[:] = [each for each in folders if not is_hidden(each)]
+    for folder, folders, names in _changed_folders(place, {} if listed is None else listed):
         for name in (each for each in (*folders, *names) if not is_hidden(each)):
             if not _is_unicode(name):
                 shown = shown_path(Path(folder, os.fsencode(name).decode("utf-8", "backslashreplace")), base_folder)
@@ -95,6 +101,30 @@ def check_names(table: Table, place: Path, base_folder: Path, *, for_spark: bool
                 raise trouble("bad-file-name", message, dict(table.option_spans).get("path"), "rename it")
             if for_spark and ":" in name and name in names:
                 raise colon_in_name(table, shown_path(Path(folder, name), base_folder))
+
+
+def _changed_folders(place: Path, listed: Listed) -> Iterator[tuple[str, list[str], list[str]]]:
+    """List the folders of a table, without those that have not changed since they were listed: path, names of folders, names of files."""
+    if place.is_file():
+        yield str(place.parent), [], [place.name]
+        return
+    waiting = [str(place)]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            changed_ns = os.stat(folder).st_mtime_ns
+        except OSError:  # it has just gone
+            continue
+        known_ns, below = listed.get(folder, (0, []))
+        if known_ns != changed_ns:
+            now_ns = time.time_ns()
+            _, folders, names = next(os.walk(folder), (folder, [], []))
+            folders = [each for each in folders if not is_hidden(each)]
+            yield folder, folders, names
+            below = [os.path.join(folder, each) for each in folders]
+            if now_ns - changed_ns > _CLOCK_STEP_NS:  # a later change shows in the folder's time
+                listed[folder] = (changed_ns, below)
+        waiting += below
 
 
 def _is_unicode(name: str) -> bool:

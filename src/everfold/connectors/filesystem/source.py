@@ -19,6 +19,7 @@ from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Pos
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.paths import (
+    Listed,
     check_names,
     colon_in_name,
     files,
@@ -65,6 +66,7 @@ class FileSource(Source):
         self.options = options
         self.columns = record_columns(table, Role.SOURCE)
         self._base_folder = Path.cwd()
+        self._listed: Listed = {}
 
     @property
     def format_name(self) -> str:
@@ -130,8 +132,13 @@ class FileSource(Source):
         said = self.options.text("path")
         place = resolve(said, base_folder)
         require(self.table, place, said)
-        check_names(self.table, place, base_folder, for_spark=for_spark)
+        check_names(self.table, place, base_folder, for_spark=for_spark, listed=self._listed)
         return place
+
+    def check_arrivals(self, base_folder: Path) -> None:
+        """Refuse files that have come since and that Spark does not see. Raises ConnectorError `bad-file-name`."""
+        place = resolve(self.options.text("path"), base_folder)
+        check_names(self.table, place, base_folder, for_spark=True, listed=self._listed)
 
     def has_passed(self, now: Position, then: Position) -> bool:
         """When all files of then have been read, in whatever batches."""
@@ -241,8 +248,6 @@ class FileSource(Source):
         if form.reader is None:
             frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
             frame = form.from_text(frame, self.columns, "__raw")
-        else:
-            frame = form.mend(frame, self.columns)
         place = Place(self.table.name, (("path", "__path"),))
         fields = {column.position: identifier(column.name) for column in self.columns}
         first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")

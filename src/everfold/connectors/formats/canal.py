@@ -9,12 +9,12 @@ Source: Flink 2.3 (asked of it, 2026-11).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from everfold.connectors.formats.contract import RecordColumn
 from everfold.connectors.formats.envelope import COMMON, TEXT, Envelope, Rows, change, json_of, wanted_metadata
-from everfold.connectors.formats.json import parse
 from everfold.connectors.formats.values import BadValue, identifier, quoted
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
 from everfold.plan.changelog import KIND, RowKind
@@ -42,9 +42,6 @@ _MEMBERS: dict[str, tuple[str, DataType]] = {
     "pk-names": ("pkNames", ArrayType(element=STRING)),
     "ingestion-timestamp": ("ts", BIGINT),
 }
-_NOW = "concat('[\"data\"][', i, ']')"
-_WAS = "concat('[\"old\"][', i, ']')"
-"""Spark SQL: the paths to a row and to what it was, `i` being its place in the list."""
 _START, _END = r"\A", r"\z"
 _BACK = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
 
@@ -97,7 +94,7 @@ class CanalFormat(Envelope):
 
     def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
         """By `type`; nothing of a database or table that is not taken."""
-        now = self.struct("d", columns, _NOW)
+        now = self.struct("d", columns)
         update = f"array({change(RowKind.UPDATE_BEFORE, self._old(columns))}, {change(RowKind.UPDATE_AFTER, now)})"
         filters = [
             (name, pattern) for name, pattern in (("database", self.databases), ("table", self.tables)) if pattern
@@ -112,7 +109,7 @@ class CanalFormat(Envelope):
             "WHEN data IS NULL OR exists(data, d -> d IS NULL) THEN NULL",
             f"WHEN `type` = 'INSERT' THEN transform(data, (d, i) -> {change(RowKind.INSERT, now)})",
             f"WHEN `type` = 'DELETE' THEN transform(data, (d, i) -> {change(RowKind.DELETE, now)})",
-            "WHEN `type` <> 'UPDATE' OR size(old) < size(data) OR exists(old, o -> o IS NULL) THEN NULL",
+            "WHEN `type` <> 'UPDATE' OR size(old) <> size(data) OR exists(old, o -> o IS NULL) THEN NULL",
             f"WHEN `type` = 'UPDATE' AND old IS NOT NULL THEN flatten(transform(data, (d, i) -> {update}))",
         ]
         return f"CASE {' '.join(cases)} END"
@@ -122,47 +119,43 @@ class CanalFormat(Envelope):
         said = f"get(from_json(get_json_object({TEXT}, '$.old'), 'ARRAY<MAP<STRING, STRING>>'), i)"
         fields = (
             f"'f{at}', IF(map_contains_key({said}, {quoted(column.name)}),"
-            f" {self.field('get(old, i)', column, _WAS)}, {self.field('d', column, _NOW)})"
+            f" get(old, i).{identifier(column.name)}, d.{identifier(column.name)})"
             for at, column in enumerate(columns)
         )
         return f"named_struct({', '.join(fields)})"
 
-    def rows_of(self, values: Sequence[object], record: bytes) -> Rows:
-        """By `type`."""
-        data, old, kind = values[:3]
-        others = list(values[3:])
+    def is_skipped(self, texts: Mapping[str, str | None]) -> bool:
+        """Of a database or table that is not taken, or a CREATE."""
         for name, pattern in (("database", self.databases), ("table", self.tables)):
             if pattern:
-                said = others.pop(0)
-                if not isinstance(said, str):
+                said = texts[name]
+                if said is None:
                     raise BadValue(f"it has no `{name}`")
                 if re.fullmatch(pattern, said) is None:
-                    return []
+                    return True
+        return texts["type"] == "CREATE"
+
+    def rows_of(self, members: Mapping[str, Any]) -> Rows:
+        """By `type`."""
+        data, old, kind = members["data"], members["old"], members["type"]
         match kind:
-            case "CREATE":
-                return []
             case "INSERT" | "UPDATE" | "DELETE":
-                if not isinstance(data, list) or None in data:
+                if data is None or None in data:
                     raise BadValue("`data` is no list of rows")
-                if kind == "UPDATE":
-                    return self._updates(data, old, record)
-                return [(RowKind.INSERT if kind == "INSERT" else RowKind.DELETE, row) for row in data]
+                if kind != "UPDATE":
+                    return [(RowKind.INSERT if kind == "INSERT" else RowKind.DELETE, "data[].", row) for row in data]
+                if old is None or len(old) != len(data) or None in old:
+                    raise BadValue("`old` of an update has not a row for each of `data`")
+                pairs = zip(data, old, strict=True)
+                return [
+                    each
+                    for now, was in pairs
+                    for each in ((RowKind.UPDATE_BEFORE, "", {**now, **was}), (RowKind.UPDATE_AFTER, "data[].", now))
+                ]
             case None:
                 raise BadValue("it has no `type`")
             case _:
                 raise BadValue(f"`type` is `{kind}`: it must be INSERT, UPDATE, DELETE or CREATE")
-
-    @staticmethod
-    def _updates(data: Sequence[object], old: object, record: bytes) -> Rows:
-        if not isinstance(old, list) or len(old) < len(data) or None in old:
-            raise BadValue("`old` of an update has not a row for each of `data`")
-        known = parse(record)["old"]
-        found = []
-        for now, was, said in zip(data, old, known, strict=False):
-            assert isinstance(now, dict)
-            before = {name: was[name] if name in said else value for name, value in now.items()}
-            found += [(RowKind.UPDATE_BEFORE, before), (RowKind.UPDATE_AFTER, now)]
-        return found
 
     # -- encoding ------------------------------------------------------------------------------------------------------
 

@@ -109,10 +109,6 @@ class Format(ABC):
         An empty record gives no row, or with `keep_empty` one of NULLs (a key that is not there).
         """
 
-    def mend(self, frame: DataFrame, columns: Sequence[RecordColumn]) -> DataFrame:
-        """Restore what Spark's reader has lost of records that it could not read in full."""
-        return frame
-
     def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
         """Spark SQL: whether the record `raw`, which is there, holds no row, as a line that is empty."""
         return "false"

@@ -7,8 +7,9 @@ Source: Flink 2.3 (asked of it, 2026-11).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from everfold.connectors.formats.contract import RecordColumn
 from everfold.connectors.formats.envelope import COMMON, Envelope, Rows, change, json_of, wanted_metadata
@@ -89,9 +90,7 @@ class DebeziumFormat(Envelope):
     def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
         """By `op`."""
         op, before, after = (f"{self._under}{name}" for name in ("op", "before", "after"))
-        payload = '["payload"]' if self.schema_include else ""
-        was = self.struct(before, columns, f"'{payload}[\"before\"]'")
-        now = self.struct(after, columns, f"'{payload}[\"after\"]'")
+        was, now = self.struct(before, columns), self.struct(after, columns)
         return (
             f"CASE WHEN {op} IN ('c', 'r') AND {after} IS NOT NULL THEN array({change(RowKind.INSERT, now)})"
             f" WHEN {op} = 'u' AND {before} IS NOT NULL AND {after} IS NOT NULL"
@@ -99,21 +98,21 @@ class DebeziumFormat(Envelope):
             f" WHEN {op} = 'd' AND {before} IS NOT NULL THEN array({change(RowKind.DELETE, was)}) END"
         )
 
-    def rows_of(self, values: Sequence[object], record: bytes) -> Rows:
+    def rows_of(self, members: Mapping[str, Any]) -> Rows:
         """By `op`."""
+        change = members
         if self.schema_include:
-            if not isinstance(values[0], dict):
+            if members["payload"] is None:
                 raise BadValue("it has no `payload`, which 'schema-include' = 'true' asks for")
-            before, after, op = (values[0][name] for name in ("before", "after", "op"))
-        else:
-            before, after, op = values[:3]
+            change = members["payload"]
+        before, after, op = (change.get(name) for name in ("before", "after", "op"))
         match op:
             case "c" | "r" if after is not None:
-                return [(RowKind.INSERT, after)]
+                return [(RowKind.INSERT, "after.", after)]
             case "u" if before is not None and after is not None:
-                return [(RowKind.UPDATE_BEFORE, before), (RowKind.UPDATE_AFTER, after)]
+                return [(RowKind.UPDATE_BEFORE, "before.", before), (RowKind.UPDATE_AFTER, "after.", after)]
             case "d" if before is not None:
-                return [(RowKind.DELETE, before)]
+                return [(RowKind.DELETE, "before.", before)]
             case "u" | "d" if before is None:
                 what = "an update" if op == "u" else "a delete"
                 raise BadValue(

@@ -1,24 +1,26 @@
 """Formats of changes: each record is a JSON object that says what became of rows, as capture tools write them.
 
 What is shared by Debezium and Canal: the object is parsed as JSON is, a subclass says which rows it stands for. A record that stands
-for none, although it should, is a bad record: it stops the job, or is left out and counted with `ignore-parse-errors`.
+for none, although it should, is a bad record: it stops the job, or is left out and counted with `ignore-parse-errors`. Values are
+converted in the rows that it stands for, not in the others that it has.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn
 from everfold.connectors.formats.json import OPTIONS as JSON_OPTIONS
-from everfold.connectors.formats.json import JsonFormat, member, without_mark
-from everfold.connectors.formats.values import BadValue, identifier, quoted
+from everfold.connectors.formats.json import JsonFormat, parse, without_mark
+from everfold.connectors.formats.values import BadValue, identifier
 from everfold.connectors.options import OptionSet, OptionValues
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Table
-from everfold.types import DataType, RowField, RowType
+from everfold.types import DataType, RowField, RowType, StringType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,8 +33,8 @@ VALUE = "value."
 
 TEXT = "__text"
 """Column of a frame that is being parsed: the object as text."""
-Rows = Iterable[tuple[RowKind, object]]
-"""Kinds, and rows as dicts by field."""
+Rows = Iterable[tuple[RowKind, str, dict[str, Any]]]
+"""Kinds, where rows are (as `after.`), and rows as they are in JSON."""
 
 
 def json_of(options: OptionValues, prefix: str) -> JsonFormat:
@@ -89,19 +91,18 @@ class Envelope(Format):
     def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
         """Spark SQL over the members and `TEXT`: an array of `change`s; NULL for an object that makes no sense."""
 
+    def is_skipped(self, texts: Mapping[str, str | None]) -> bool:
+        """Whether an object stands for no rows, by its members of type STRING. Raises BadValue."""
+        return False
+
     @abstractmethod
-    def rows_of(self, values: Sequence[object], record: bytes) -> Rows:
-        """The same in Python, from the members' values. Raises BadValue."""
+    def rows_of(self, members: Mapping[str, Any]) -> Rows:
+        """The same in Python, from the members as they are in JSON; None for what is no ARRAY, MAP or ROW and should be. Raises BadValue."""
 
-    def struct(self, value: str, columns: Sequence[RecordColumn], path: str) -> str:
-        """Spark SQL: the fields of a row, by position, of the object `value`, to which `path` leads."""
-        fields = (f"'f{at}', {self.field(value, column, path)}" for at, column in enumerate(columns))
+    def struct(self, value: str, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: the fields of a row, by position, of the object `value`."""
+        fields = (f"'f{at}', {value}.{identifier(column.name)}" for at, column in enumerate(columns))
         return f"named_struct({', '.join(fields)})"
-
-    def field(self, value: str, column: RecordColumn, path: str) -> str:
-        """Spark SQL: the text of one of the fields."""
-        text = f"{value}.{identifier(column.name)}"
-        return self.json.exact(text, column.type, TEXT, f"concat({path}, {quoted(member(column.name))})")
 
     # -- decoding in Catalyst ------------------------------------------------------------------------------------------
 
@@ -161,18 +162,36 @@ class Envelope(Format):
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """From one record to its rows, each with its kind behind it."""
-        members = self.json.decoder(self._envelope(columns))
-        names = [column.name for column in columns]
+        envelope = self._envelope(columns)
+        plain = [column for column in envelope if isinstance(column.type, StringType)]
+        texts_of = self.json.decoder(plain)
+        shapes_of = self.json.decoder(envelope, shape=True)
+        values_of = cache(lambda path: self.json.reader_of_row(columns, path))
 
         def decode(record: bytes) -> Iterator[list[object]]:
             if record.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
                 raise BadValue("it is an array, not an object")
-            for values in members(record):
-                for kind, row in self.rows_of(values, record):
-                    assert isinstance(row, dict)
-                    yield [*(row[name] for name in names), kind.value]
+            for texts in texts_of(record):
+                members: dict[str, Any] = dict(zip((column.name for column in plain), texts, strict=True))
+                if self.is_skipped(members):
+                    return
+                [shapes] = shapes_of(record)
+                written = parse(record)
+                for column, shape in zip(envelope, shapes, strict=True):
+                    members.setdefault(column.name, _without_wrong_shapes(written.get(column.name), shape))
+                for kind, path, row in self.rows_of(members):
+                    yield [*values_of(path)(row), kind.value]
 
         return decode
+
+
+def _without_wrong_shapes(written: Any, shape: object) -> Any:
+    """A value of JSON with None for what is None in `shape`, as it should be an ARRAY, MAP or ROW and is not."""
+    if isinstance(written, list) and isinstance(shape, list):
+        return [_without_wrong_shapes(*pair) for pair in zip(written, shape, strict=True)]
+    if isinstance(written, dict) and isinstance(shape, dict):
+        return {name: _without_wrong_shapes(value, shape[name]) for name, value in written.items() if name in shape}
+    return None if shape is None else written
 
 
 def change(kind: RowKind, row: str) -> str:

@@ -6,20 +6,21 @@ an array gives one row an element; if one of them is no object, the record as a 
 gives some of the others, which ones hangs on its parser). Text behind the object is not looked at. Of a repeated field the last value counts (Flink loses
 other fields then). An object or array in a STRING column keeps its text. A string of more than 20,000,000 characters makes a record unreadable.
 
-Spark decodes differently from `decoder` in three rare cases. From topics and in records of changes, a number with a fraction or exponent in a STRING column is written as a DOUBLE.
-From files, an array of records is unreadable as a whole if one of them has something else in place of an ARRAY, MAP or ROW. A record with such a value is also unreadable, or
-its collections are NULL, if it has half of a surrogate pair or a control character that is not escaped.
+Spark decodes differently from `decoder` in two rare cases. From topics, in records of changes and with `ignore-parse-errors`, an object or array in a STRING column is written
+without spaces. From files, without `ignore-parse-errors`, a character that is longer in UTF-8 than it must be (`C0 80`), or is beyond U+10FFFF, is read as another one: Spark's own
+JSON source does not see that, and to read lines of text instead takes twice the time.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
+from everfold.connectors.formats.json_exact import MARK, may_differ, protect, quote_numbers, restore, unmark
 from everfold.connectors.formats.values import (
     BadValue,
     TextRules,
@@ -38,7 +39,6 @@ from everfold.types import (
     ArrayType,
     BooleanType,
     DataType,
-    DecimalType,
     IntervalType,
     MapType,
     NumericType,
@@ -51,8 +51,6 @@ from everfold.types import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_EXACT_DIGITS = 15
-"""A decimal of so many digits comes unchanged through a double."""
 _MOST_CHARACTERS = 20_000_000
 """A longer string makes a record unreadable: Spark's parser would need several times its size of memory."""
 _PARSER = {
@@ -66,7 +64,6 @@ _PARSER = {
 _OPTIONS = f"map({', '.join(f'{quoted(key)}, {quoted(value)}' for key, value in _PARSER.items())})"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = quoted(" \t\r\n")
-_CONTROL = "".join(map(chr, range(0x20)))
 SESSION = {"spark.sql.variant.allowDuplicateKeys": "true", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
 """What decoding relies on: of a repeated member the last one counts."""
 _OBJECT = "__object"
@@ -142,8 +139,8 @@ class JsonFormat(Format):
 
     @property
     def reader(self) -> str | None:
-        """Spark's own JSON source reads files, except where it cannot tell a missing field from a NULL."""
-        return None if self.fail_on_missing else "json"
+        """Spark's own JSON source reads files, except where it does not say enough: whether a field is missing, and what is in a record that it cannot read in full."""
+        return None if self.fail_on_missing or self.ignore_errors else "json"
 
     def reader_options(self) -> dict[str, str]:
         """Options for Spark's reader."""
@@ -170,64 +167,50 @@ class JsonFormat(Format):
         text = f"CAST({raw} AS STRING)"
         clean = without_mark(text)
         whole = [f"is_valid_utf8({text})", f"startswith(ltrim({_SPACE}, {clean}), '{{')"]
-        parsed = f"from_json({clean}, {quoted(self.reader_schema(columns))}, {_OPTIONS})"
-        # The barrier keeps Catalyst from parsing once more for every filter above.
-        frame = frame.selectExpr("*", f"{parsed} AS __record", "spark_partition_id() AS __barrier")
+        kept = [identifier(name) for name in frame.columns]
+        # The barriers keep Catalyst from parsing once more for every column and filter above.
+        frame = frame.selectExpr("*", f"{self._parse(clean, columns)} AS __record", "spark_partition_id() AS __barrier")
+        frame = frame.where("__barrier >= 0").selectExpr(
+            *kept, "__record", f"{self._parse_exactly(clean, columns)} AS __exact", "spark_partition_id() AS __barrier"
+        )
         missing = ""
         if self.fail_on_missing:
             keys = ", ".join(quoted(column.name) for column in columns)
             missing = f" OR size(array_except(array({keys}), json_object_keys({clean}))) > 0"
         bad = f"IF(__record.{BAD} IS NOT NULL OR NOT ({' AND '.join(whole)}){missing}, {text}, NULL)"
-        names = [column.name for column in columns] or ["__none"]
-        kept = [name for name in frame.columns if name not in ("__record", "__barrier")]
-        exact = [
-            f"{self._field(f'__record.{identifier(column.name)}', column, clean, f'__record.{BAD}')} AS {identifier(column.name)}"
-            for column in columns
-        ] or ["__record.__none"]
-        assert len(exact) == len(names)
+        fields = [f"{self._field(column, clean)} AS {identifier(column.name)}" for column in columns]
         some = f"coalesce(ltrim({_SPACE}, {clean}), '') <> ''"
         if keep_empty:
             bad = f"IF({some}, {bad}, NULL)"
         frame = frame.where("__barrier >= 0" if keep_empty else f"__barrier >= 0 AND {some}").selectExpr(
-            *(identifier(name) for name in kept), *exact, f"{bad} AS {BAD}", "spark_partition_id() AS __barrier"
+            *kept, *(fields or ["__record.__none"]), f"{bad} AS {BAD}", "spark_partition_id() AS __barrier"
         )
         return frame.where("__barrier >= 0").drop("__barrier")
 
-    def mend(self, frame: DataFrame, columns: Sequence[RecordColumn]) -> DataFrame:
-        """Restore the sound elements of collections in records that Spark's reader could not read in full."""
-        fields = {
-            name: self._field(identifier(name), column, without_mark(BAD), BAD)
-            for column in columns
-            if (name := column.name) and self._is_mended(column.type)
-        }
-        return frame.selectExpr(
-            *(f"{fields.get(name, identifier(name))} AS {identifier(name)}" for name in frame.columns)
-        )
+    def _parse(self, text: str, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: the fields of an object, all as texts."""
+        return f"from_json({text}, {quoted(self.reader_schema(columns))}, {_OPTIONS})"
 
-    def _field(self, field: str, column: RecordColumn, raw: str, bad: str) -> str:
-        """Spark SQL: a field as it is in the record `raw`. bad: Spark SQL for the record itself where it could not be read in full."""
-        path = quoted(member(column.name))
-        if not self._is_mended(column.type):
-            return self.exact(field, column.type, raw, path)
-        variant = f"try_variant_get(try_parse_json({raw}), concat('$', {path}), 'variant')"
-        return f"IF({bad} IS NULL, {field}, {_text_of_variant(variant, column.type)})"
+    def _parse_exactly(self, text: str, columns: Sequence[RecordColumn]) -> str:
+        """Spark SQL: the same with quoted numbers, where that may make a difference, else NULL."""
+        fields = ((f"__record.{identifier(column.name)}", column.type) for column in columns)
+        tests = [test for field, of in fields if (test := may_differ(field, of, text))]
+        some = " OR ".join([f"contains({text}, {quoted(MARK)})", *tests])
+        return f"IF({some}, {self._parse(quote_numbers(text), columns)}, NULL)"
 
-    def _is_mended(self, of: DataType) -> bool:
-        return self.ignore_errors and _texts(of) != "STRING"
+    def _field(self, column: RecordColumn, record: str) -> str:
+        """Spark SQL: a field of a parsed record, as it is written; with `ignore-parse-errors` the sound elements of a collection, too."""
+        name = identifier(column.name)
+        field = f"IF(__exact IS NULL, __record.{name}, {unmark(f'__exact.{name}', column.type)})"
+        if not self.ignore_errors or _texts(column.type) == "STRING":
+            return field
+        path = quoted("$" + member(column.name))
+        variant = f"try_variant_get(try_parse_json({protect(quote_numbers(record))}), {path}, 'variant')"
+        return f"IF(__record.{BAD} IS NULL, {field}, {_text_of_variant(variant, column.type)})"
 
     def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
         """Nothing but spaces."""
         return f"trim(CAST({raw} AS STRING)) = ''"
-
-    @staticmethod
-    def exact(text: str, of: DataType, raw: str, path: str) -> str:
-        """Spark SQL: the text of a member as it was written. A long DECIMAL has been a double: its digits are taken from the record `raw`
-        once more, where `path` (Spark SQL for a path of JSON without its `$`) leads to it; where that fails, it cannot be read."""
-        if not _may_lose_digits(of):
-            return text
-        plain = f"translate({raw}, {quoted(_CONTROL)}, {quoted(' ' * len(_CONTROL))})"
-        again = f"coalesce(try_variant_get(try_parse_json({plain}), concat('$', {path}), 'string'), 'unknown')"
-        return f"IF(length({text}) > {_EXACT_DIGITS} AND (contains({text}, '.') OR contains({text}, 'E')), {again}, {text})"
 
     def value(self, column: RecordColumn, field: str, place: Place) -> str:
         """Spark SQL for the value of a column from its text(s) `field`."""
@@ -311,9 +294,11 @@ class JsonFormat(Format):
 
     # -- decoding in Python --------------------------------------------------------------------------------------------
 
-    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """From one record to its rows (one, unless it is an array)."""
-        fields = [(column.name, _reader(column.type, self.rules, column.name, self)) for column in columns]
+    def decoder(
+        self, columns: Sequence[RecordColumn], *, shape: bool = False
+    ) -> Callable[[bytes], Iterator[list[object]]]:
+        """From one record to its rows (one, unless it is an array). shape: with texts in place of all that is no ARRAY, MAP or ROW."""
+        readers, others = _readers(((column.name, column.type) for column in columns), self.rules, "", self, shape)
         plain = [column.name for column in columns if isinstance(column.type, StringType)]
         scan = _scanner()
 
@@ -332,16 +317,17 @@ class JsonFormat(Format):
             for row, written in _elements(text) if isinstance(value, list) else [(value, text)]:
                 if not isinstance(row, dict):
                     raise BadValue(f"it is {_kind(row)}, not an object")
+                _check_others(row, others)
                 if self.fail_on_missing:
-                    for name, _ in fields:
+                    for name in readers:
                         if name not in row:
                             raise BadValue(f"field `{name}` is missing", name)
                 if any(isinstance(row.get(name), list | dict) for name in plain):
                     row = {**row, **_members_as_written(written, plain)}
-                values = [row.get(name) for name, _ in fields]
+                values = [row.get(name) for name in readers]
                 if len(text) > _MOST_CHARACTERS:
                     _refuse_long_strings(values)
-                yield [read(value) for value, (_, read) in zip(values, fields, strict=True)]
+                yield [read(value) for value, read in zip(values, readers.values(), strict=True)]
 
         def decode_what_is_flat_enough(record: bytes) -> Iterator[list[object]]:
             try:
@@ -350,6 +336,13 @@ class JsonFormat(Format):
                 raise BadValue("it is nested too deeply") from None
 
         return decode_what_is_flat_enough
+
+    def reader_of_row(
+        self, columns: Sequence[RecordColumn], path: str
+    ) -> Callable[[Mapping[str, object]], list[object]]:
+        """From a parsed object, to which the path leads, to the values of a row. Raises BadValue."""
+        fields = [(column.name, _reader(column.type, self.rules, path + column.name, self)) for column in columns]
+        return lambda row: [read(row.get(name)) for name, read in fields]
 
 
 def without_mark(text: str) -> str:
@@ -377,13 +370,14 @@ def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
             made = f"IF(try_cast({item} AS MAP<STRING, VARIANT>) IS NULL, NULL, named_struct({parts}))"
             return f"get(transform(array({value}), {item} -> {made}), 0)"  # so that the value is written once
         case _:
-            return f"try_cast({value} AS STRING)"
+            return unmark(restore(f"try_cast({value} AS STRING)"), of)
 
 
 def _objects(text: str) -> str:
-    """Spark SQL: the objects of a record, as an array of texts; a record that is no array of objects is its only one."""
-    elements = f"transform(try_cast(try_parse_json({text}) AS ARRAY<VARIANT>), x -> to_json(x))"
-    objects = f"IF(forall({elements}, x -> startswith(x, '{{')), {elements}, NULL)"
+    """Spark SQL: the objects of a record, as an array of texts; a record that is no array of objects is its only one. Numbers in an array are quoted."""
+    parsed = f"try_parse_json({protect(quote_numbers(text))})"
+    elements = f"transform(try_cast({parsed} AS ARRAY<VARIANT>), x -> to_json(x))"
+    objects = f"IF(forall({elements}, x -> startswith(x, '{{')), transform({elements}, x -> {restore('x')}), NULL)"
     is_array = f"is_valid_utf8({text}) AND startswith(ltrim({_SPACE}, {text}), '[')"
     return f"coalesce(IF({is_array}, {objects}, NULL), array({text}))"
 
@@ -395,7 +389,13 @@ def member(name: str) -> str:
 
 def _scanner() -> json.JSONDecoder:
     """Reads JSON, numbers as they are written."""
-    return json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_no_constant, strict=False)
+    return json.JSONDecoder(
+        object_pairs_hook=_object_of,
+        parse_float=_Number,
+        parse_int=_Number,
+        parse_constant=_no_constant,
+        strict=False,
+    )
 
 
 def parse(record: bytes) -> Any:
@@ -529,6 +529,30 @@ class _Number(str):
     __slots__ = ()
 
 
+class _Repeating(dict[str, object]):
+    """An object with repeated members. `others` are those that do not count."""
+
+    __slots__ = ("others",)
+    others: list[tuple[str, object]]
+
+
+def _object_of(members: list[tuple[str, object]]) -> dict[str, object]:
+    last = dict(members)
+    if len(last) == len(members):
+        return last
+    made = _Repeating(last)
+    made.others = [(name, value) for name, value in members if value is not last[name]]
+    return made
+
+
+def _check_others(value: object, readers: Mapping[str, Callable[[object], object]]) -> None:
+    """Raise BadValue for a repeated member that does not count, but is no ARRAY, MAP or ROW and should be, as Spark does. readers: for shapes, by member."""
+    if isinstance(value, _Repeating):
+        for name, other in value.others:
+            if name in readers:
+                readers[name](other)
+
+
 def _no_constant(text: str) -> object:
     raise ValueError(f"{text} is no number of JSON")
 
@@ -555,9 +579,12 @@ def _kind(value: object) -> str:
             return "an object"
 
 
-def _reader(of: DataType, rules: TextRules, path: str, form: JsonFormat) -> Callable[[object], object]:
-    """The function from a parsed value to the value that Arrow takes; BadValue when it is none of the type, or None if errors are ignored."""
-    inner = _strict_reader(of, rules, path, form)
+def _reader(
+    of: DataType, rules: TextRules, path: str, form: JsonFormat, *, shape: bool = False
+) -> Callable[[object], object]:
+    """The function from a parsed value to the value that Arrow takes; BadValue when it is none of the type, or None if errors are ignored. shape: look no further than whether what
+    should be is an ARRAY, MAP or ROW, and return texts of the rest."""
+    inner = _strict_reader(of, rules, path, form, shape)
 
     def read(value: object) -> object:
         if value is None:
@@ -577,10 +604,26 @@ def _reader(of: DataType, rules: TextRules, path: str, form: JsonFormat) -> Call
     return read
 
 
-def _strict_reader(of: DataType, rules: TextRules, path: str, form: JsonFormat) -> Callable[[object], object]:
+_Readers = dict[str, Callable[[object], object]]
+
+
+def _readers(
+    fields: Iterable[tuple[str, DataType]], rules: TextRules, path: str, form: JsonFormat, shape: bool
+) -> tuple[_Readers, _Readers]:
+    """Readers of the members of an object, and of those that do not count, as they are repeated: only the shape of these matters."""
+    fields = list(fields)
+    readers = {name: _reader(of, rules, path + name, form, shape=shape) for name, of in fields}
+    if shape:
+        return readers, readers
+    return readers, {name: _reader(of, rules, path + name, form, shape=True) for name, of in fields}
+
+
+def _strict_reader(
+    of: DataType, rules: TextRules, path: str, form: JsonFormat, shape: bool
+) -> Callable[[object], object]:
     match of:
         case ArrayType():
-            element = _reader(of.element, rules, path + "[]", form)
+            element = _reader(of.element, rules, path + "[]", form, shape=shape)
 
             def array(value: object) -> object:
                 if not isinstance(value, list):
@@ -589,23 +632,28 @@ def _strict_reader(of: DataType, rules: TextRules, path: str, form: JsonFormat) 
 
             return array
         case MapType():
-            entry = _reader(of.value, rules, path + "{}", form)
+            entries, others = _readers([("{}", of.value)], rules, path, form, shape)
 
             def mapping(value: object) -> object:
                 if not isinstance(value, dict):
                     raise ValueError
-                return [(key, entry(each)) for key, each in value.items()]
+                if isinstance(value, _Repeating):
+                    _check_others(value, dict.fromkeys(value, others["{}"]))
+                return [(key, entries["{}"](each)) for key, each in value.items()]
 
             return mapping
         case RowType():
-            parts = [(part.name, _reader(part.type, rules, f"{path}.{part.name}", form)) for part in of.fields]
+            parts, others = _readers(((each.name, each.type) for each in of.fields), rules, path + ".", form, shape)
 
             def row(value: object) -> object:
                 if not isinstance(value, dict):
                     raise ValueError
-                return {name: read(value.get(name)) for name, read in parts}
+                _check_others(value, others)
+                return {name: read(value.get(name)) for name, read in parts.items()}
 
             return row
+        case _ if shape and not isinstance(of, StringType):
+            return _text
         case StringType():
             return lambda value: _SURROGATE.sub("?", _text(value))  # half a character, as Java writes it
         case _:
@@ -641,7 +689,7 @@ def _dump(value: object) -> str:
         case dict():
             return "{" + ",".join(f"{_dump(key)}:{_dump(each)}" for key, each in value.items()) + "}"
         case _:
-            return json.dumps(value, ensure_ascii=False)
+            return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04X}", json.dumps(value, ensure_ascii=False))
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -671,10 +719,6 @@ def _walk(of: DataType) -> Iterator[DataType]:
         case RowType():
             for part in of.fields:
                 yield from _walk(part.type)
-
-
-def _may_lose_digits(of: DataType) -> bool:
-    return isinstance(of, DecimalType) and of.precision > _EXACT_DIGITS
 
 
 def _bad(text: str, of: DataType, rules: TextRules, depth: int = 0) -> str | None:
