@@ -104,7 +104,14 @@ def test_nothing_of_a_job_holds_a_secret(kafka_broker: KafkaBroker, database: Da
     def everfold(*arguments: str, code: int = 0) -> None:
         command = [sys.executable, "-m", "everfold", *arguments]
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            umask=0,
+            check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
         said[" ".join(arguments)] = done.stdout + done.stderr
@@ -112,14 +119,13 @@ def test_nothing_of_a_job_holds_a_secret(kafka_broker: KafkaBroker, database: Da
     old, new = script("old.sql"), script("new.sql", ", n BIGINT", ", COUNT(*)")
     # All that Spark can be brought to say of itself.
     loud = (
-        "--conf",
         "spark.log.level=INFO",
-        "--conf",
         "spark.logConf=true",
-        "--conf",
+        "spark.scheduler.listenerbus.logSlowEvent.threshold=1ms",
         f"spark.hadoop.fs.s3a.secret.key={CANARY}",
+        f"spark.hadoop.fs.azure.account.key.x={CANARY}",
     )
-    started = ("--state", "job", "--var", f"SECRET={CANARY}", *loud)
+    started = ("--state", "job", "--var", f"SECRET={CANARY}", *(f"--conf={each}" for each in loud))
     everfold("run", old, *started)
     assert sorted(database.run("SELECT k, s FROM totals")) == [("a", 1), ("b", 2)]
     for what in (["explain", old, "--var", "SECRET=x"], ["history", "job"], ["history", "job", "--format", "json"]):
@@ -132,16 +138,14 @@ def test_nothing_of_a_job_holds_a_secret(kafka_broker: KafkaBroker, database: Da
     everfold("state", "job")
     # A failure in a worker, and one of the database.
     kafka_broker.produce(topic, [(None, BAD_RECORD)])
-    everfold("run", new, *started, code=1)
+    everfold("run", new, "--state", "broken", *started[2:], code=1)
     database.run(f"ALTER ROLE {user} NOLOGIN")
     everfold("run", new, *started, code=1)
-    for name, text in said.items():
-        print("=====", name, "\n", text)
-    log = (tmp_path / "job" / "job.log").read_text()
-    Path("/tmp/canary-job.log").write_text(log)
-    assert "INFO" in log
-    found = [
-        *(name for name, text in said.items() if CANARY in text),
-        *(name for name, content in contents(tmp_path) if CANARY.encode() in content),
-    ]
-    assert found == []
+    log = "".join((tmp_path / name / "job.log").read_text() for name in ("job", "broken"))
+    for line in ("fs.azure.account.key.x=*********(redacted)", "terminated with error"):
+        assert line in log
+    private = ("", "manifest.json", "lock", "job.log", "job.log4j2.properties", "control")
+    assert [name for name in private if (tmp_path / "job" / name).stat().st_mode & 0o077] == []
+    told = [name for name, text in said.items() if CANARY in text]
+    left = [name for name, content in contents(tmp_path) if CANARY.encode() in content]
+    assert (told, left) == ([], [])
