@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from everfold.cli.main import everfold
-from everfold.compat import shape_of
+from everfold.compat import judge, shape_of
+from everfold.compat.rules import Change
 from everfold.errors import EverfoldError, SqlError
 from everfold.limits import (
     MAX_CHARACTERS,
@@ -168,6 +169,39 @@ def test_limits_leave_room_for_what_is_large() -> None:
     assert answer(f"{TABLE}SELECT b, {', '.join(f'SUM(a + {at})' for at in range(300))} FROM t GROUP BY b") == "ok"
 
 
+def test_a_judgement_looks_at_each_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is new is found once for an operator, not once for each column: 2,000 columns took more than a minute."""
+    asked: list[Change] = []
+    added = Change.added.fget
+    assert added is not None
+    monkeypatch.setattr(Change, "added", property(lambda change: (asked.append(change), added(change))[1]))
+    old, new = (
+        f"{TABLE}SELECT b, {', '.join(f'SUM(a + {at}) AS c{at}' for at in range(most))} FROM t GROUP BY b"
+        for most in (50, 60)
+    )
+    shapes = [
+        shape_of(root)
+        for sql in (old, new)
+        for action in Session().run(sql)
+        if isinstance(action, Submit)
+        for root in action.roots
+    ]
+    judged = judge(shapes[:1], shapes[1:])
+    assert [each.status.value for each in judged.columns if each.name in ("c49", "c50")] == [
+        "kept",
+        "starts at the restart",
+    ]
+    assert len(asked) < 5
+
+
+def test_windows_of_over_are_counted_before_they_are_bound() -> None:
+    def query(count: int) -> str:
+        return f"{TABLE}SELECT {', '.join(f'SUM(a) OVER (PARTITION BY b + {at} ORDER BY ts) AS c{at}' for at in range(count))} FROM t"
+
+    assert answer(query(MAX_HEIGHT - 50)) == "ok"
+    assert answer(query(MAX_HEIGHT + 1)) == "too-complex"
+
+
 def test_mistakes_are_reported_up_to_a_number() -> None:
     with pytest.raises(SqlError) as caught:
         list(Session().run(f"{TABLE}SELECT {', '.join(f'nope{at}' for at in range(1_000))} FROM t"))
@@ -191,14 +225,34 @@ def limit_processor_time() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 
 
+LARGE = {
+    "SUM": "SELECT b, " + ", ".join(f"SUM(a + {at}) AS s{at}" for at in range(1_900)) + " FROM t GROUP BY b",
+    "OVER": "SELECT "
+    + ", ".join(f"SUM(a) OVER (PARTITION BY b + {at} ORDER BY ts) AS c{at}" for at in range(1_900))
+    + " FROM t",
+    "WITH": chain(1_000, "SELECT a + b AS a, b FROM {below}").removeprefix(TABLE),
+}
+"""Scripts below the limits that took minutes, or were refused."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", LARGE)
+def test_check_answers_in_a_limited_time_below_the_limits(what: str, tmp_path: Path) -> None:
+    check_in_limited_time(TABLE + LARGE[what], tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", LONG)
 @pytest.mark.parametrize("size", [1, 10])
 def test_check_answers_in_a_limited_time(what: str, size: int, tmp_path: Path) -> None:
+    text = TABLE + LONG[what]
+    check_in_limited_time(text[: len(text) // size], tmp_path)
+
+
+def check_in_limited_time(text: str, tmp_path: Path) -> None:
     """`check` reads two scripts: each has five seconds of a processor, and a start its own."""
     script = tmp_path / "q.sql"
-    text = TABLE + LONG[what]
-    script.write_text(text[: len(text) // size])
+    script.write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "everfold", "check", str(script), str(script)],
         capture_output=True,
