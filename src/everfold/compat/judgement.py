@@ -136,7 +136,7 @@ class _Pair:
                 if is_complete(self._new, at, self._kept):
                     continue
                 return Status.STARTS, f"{self._new.operators[at].label} is new"
-            label = self._added[at].get(call)
+            label = None if call is None else self._added[at].get(call)
             if label is not None:
                 return Status.STARTS, f"{label} is new"
         came = [each for each in self._all_came if reads(column.text, each)]
