@@ -19,7 +19,7 @@ from everfold.connectors.kafka.jars import CONNECTOR_VERSION
 
 CANARY = "cAnary7301"
 BAD_RECORD = '{"k": "a", "x": "bAdRecord"}'
-PATIENCE_S = 300.0
+PATIENCE_S = 900.0
 KAFKA = """
   'properties.bootstrap.servers' = '{servers}', 'format' = 'json',
   'properties.sasl.jaas.config' = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="cAnary7301";',

@@ -202,6 +202,16 @@ def test_windows_of_over_are_counted_before_they_are_bound() -> None:
     assert answer(query(MAX_HEIGHT + 1)) == "too-complex"
 
 
+def test_columns_of_like_are_counted() -> None:
+    def tables(count: int) -> str:
+        return "CREATE TABLE t0 (a INT);" + "".join(
+            f"CREATE TABLE t{at} (c{at} INT) LIKE t{at - 1};" for at in range(1, count)
+        )
+
+    assert answer(tables(300)) == "ok"
+    assert answer(tables(1_000)) == "too-complex"
+
+
 def test_mistakes_are_reported_up_to_a_number() -> None:
     with pytest.raises(SqlError) as caught:
         list(Session().run(f"{TABLE}SELECT {', '.join(f'nope{at}' for at in range(1_000))} FROM t"))
@@ -230,6 +240,8 @@ LARGE = {
     "OVER": "SELECT "
     + ", ".join(f"SUM(a) OVER (PARTITION BY b + {at} ORDER BY ts) AS c{at}" for at in range(1_900))
     + " FROM t",
+    "LIKE": "CREATE TABLE t0 (a INT);"
+    + "".join(f"CREATE TABLE t{at} (c{at} INT) LIKE t{at - 1};" for at in range(1, 1_900)),
     "WITH": chain(1_000, "SELECT a + b AS a, b FROM {below}").removeprefix(TABLE),
 }
 """Scripts below the limits that took minutes, or were refused."""
