@@ -252,10 +252,10 @@ class _Name:
             return True
         near = self.text[max(0, self.start - _FAR) : self.start]
         before = near.rstrip(" \t\r\n'\"`")
-        if not before or before[-1] in "(,;" or re.search(r"\bSET\Z", before, re.I):
+        if not before or before[-1] in "(,;" or re.search(r"\bSET\Z", before[-4:], re.I):
             return True
         line = near[near.rfind("\n") + 1 :]
-        if "--" in line or re.search(r"(?<!:)//", line):
+        if "--" in line or ("//" in line and re.search(r"(?<!:)//", line)):
             return True
         return near.rfind("/*") > near.rfind("*/")
 
