@@ -142,8 +142,7 @@ def test_nothing_of_a_job_holds_a_secret(kafka_broker: KafkaBroker, database: Da
     database.run(f"ALTER ROLE {user} NOLOGIN")
     everfold("run", new, *started, code=1)
     log = "".join((tmp_path / name / "job.log").read_text() for name in ("job", "broken"))
-    for line in ("fs.azure.account.key.x=*********(redacted)", "terminated with error"):
-        assert line in log
+    assert "fs.azure.account.key.x=*********(redacted)" in log
     private = ("", "manifest.json", "lock", "job.log", "job.log4j2.properties", "control")
     assert [name for name in private if (tmp_path / "job" / name).stat().st_mode & 0o077] == []
     told = [name for name, text in said.items() if CANARY in text]
