@@ -388,12 +388,12 @@ def test_hostile_partition_values(session: SparkSession, tmp_path: Path, sinks: 
         values = [(number, value) for number, value in enumerate(HOSTILE)]
         frame = session.createDataFrame(values, "c0 INT, c1 STRING").selectExpr("*", "CAST(0 AS TINYINT) AS __kind")
         sinks(of).write(frame.repartition(2), BatchId("job", "s1", 0, 0))
-        assert len(os.listdir(tmp_path / f"out{at}")) == len(values) + 1  # with the mark
+        assert len(os.listdir(tmp_path / f"out{at}")) == len(values)
         opened = Opened(session, of, tmp_path)
         expected = [{"c0": number, "c1": value} for number, value in values]
         assert sorted(opened.batch(), key=lambda row: row["c0"]) == expected
         assert sorted(opened.local(), key=lambda row: row["c0"]) == expected
-    assert sorted(os.listdir(tmp_path)) == [f"out{at}" for at in range(5)]
+    assert set(os.listdir(tmp_path)) - {"job"} == {f"out{at}" for at in range(5)}
     # Folders as others name them.
     of = table("t", ("k",), None, n=INT, k=STRING).with_("filesystem", path="other", format="json")
     for number, folder in enumerate(["k=100%", "k=%zz", "k=%C3%A4", "k=a+b", "k=x/k=y", "k=%2525"]):
