@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 
 
 def make_private_folder(folder: Path) -> None:
-    """Makes a folder that only its owner can enter, unless it is there: then its mode is somebody's choice. OSError."""
-    folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    """Create a folder, and those above it that are missing, so that only their owner can enter them. A folder that exists keeps its mode. OSError."""
+    for missing in [each for each in reversed(folder.parents) if not each.exists()]:
+        missing.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 def make_private_file(file: Path) -> None:
-    """Create an empty file that only its owner can read, unless it exists; later writes keep its mode. OSError."""
-    os.close(os.open(file, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE))
+    """Create an empty file that only its owner can read; of a file that exists, take the rights of others away. Later writes keep its mode. OSError."""
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISREG(mode) and stat.S_IMODE(mode) & ~PRIVATE_FOLDER:
+            with suppress(PermissionError):  # it belongs to another user
+                os.fchmod(handle, stat.S_IMODE(mode) & PRIVATE_FOLDER)
+    finally:
+        os.close(handle)
 
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:

@@ -28,6 +28,8 @@ MAX_VIEWS = 64
 """Views that are made of each other. Binding recurses so deep."""
 MAX_HEIGHT = 200
 """Nodes of a plan between the result and a table. What walks over plans recurses so deep."""
+MAX_MERGED = 100
+"""Calls in each other in an expression that is made of those of several projections."""
 MAX_NODES = 2_000
 """Nodes of a plan, those of a view or of a name of WITH counted as often as it is used: engines read them so."""
 MAX_CELLS = 100_000

@@ -21,6 +21,14 @@ _NAMES = (
 )  # fmt: skip
 """Parts of names; a dot is any separator, or none."""
 _NAME = re.compile("|".join(name.replace(".", "[._-]?") for name in _NAMES), re.I)
+NAME_PATTERN = f"(?i){_NAME.pattern}"
+"""What Spark is to look for in names of options: a regular expression of Java's, as the next one is."""
+TEXT_PATTERN = "|".join((
+    rf"""(?i)(?:{_NAME.pattern})[\w.$-]*['"`]?\s*(?:=>|:=|=|:)\s*(?:'[^']*'?|"[^"]*"?|`[^`]*`?|[^\s,;&)\]}}]+)""",
+    r"""(?<=://)[^\s/'"`<>@]*(?=@)""",
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z ]{0,40}PRIVATE KEY-----|[\s\S]*)",
+))  # fmt: skip
+"""What Spark is to hide in its plans: names of secrets with what follows, who logs in at a URL, private keys."""
 _LONGEST_NAME = 200
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$")
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -244,10 +252,10 @@ class _Name:
             return True
         near = self.text[max(0, self.start - _FAR) : self.start]
         before = near.rstrip(" \t\r\n'\"`")
-        if not before or before[-1] in "(,;" or re.search(r"\bSET\Z", before, re.I):
+        if not before or before[-1] in "(,;" or re.search(r"\bSET\Z", before[-4:], re.I):
             return True
         line = near[near.rfind("\n") + 1 :]
-        if "--" in line or re.search(r"(?<!:)//", line):
+        if "--" in line or ("//" in line and re.search(r"(?<!:)//", line)):
             return True
         return near.rfind("/*") > near.rfind("*/")
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from everfold.cli.main import everfold
-from everfold.errors import Diagnostic, EverfoldError, Span
+from everfold.errors import Diagnostic, EverfoldError, Span, SqlError
+from everfold.jobs.change import OnChange
+from everfold.jobs.folder import JobFolder
+from everfold.plan.explain import explain
 from everfold.secrets import (
     HIDDEN,
+    NAME_PATTERN,
+    TEXT_PATTERN,
     command_line,
     is_secret,
     shown_value,
     without_secrets,
     without_secrets_in_log,
 )
-from everfold.sql.planner import Session, Show
+from everfold.sql.planner import Session, Show, Submit
 from everfold.sql.script import parse_script
 
 CANARY = "cAnary7301"
@@ -156,6 +162,95 @@ def test_no_command_prints_a_secret(arguments: list[str], tmp_path: Path, monkey
             seen.append(spelling)
     assert seen == []
     assert not any(CANARY in file.read_text() for file in tmp_path.glob("cache/**/*") if file.is_file())
+
+
+JOB = """
+-- {spelling}
+SET 'defaults.topic.properties.sasl.password' = 'cAnary7301';
+CREATE TABLE t (a INT) WITH ('connector' = 'kafka', 'topic' = 'x', 'format' = 'json',
+'properties.bootstrap.servers' = 'h:1', {spelling});
+CREATE TABLE o (a INT, n BIGINT{column}, PRIMARY KEY (a) NOT ENFORCED)
+WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://h/d', 'table-name' = 'o', 'username' = 'u', 'password' = '${{CANARY}}');
+INSERT INTO o SELECT a, COUNT(*) /* {spelling} */ {more} FROM t -- {spelling}
+GROUP BY a /* password = cAnary7301 */;
+"""
+CARRIED = [
+    each for each in SPELLINGS if each.startswith("'") and each.endswith("'") and " = '" in each and "\n" not in each
+]
+"""Spellings that parse as options and stand in a comment of one line: those that a job can be started with."""
+
+
+def test_what_a_job_leaves_behind_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest of a job with two versions, and all that is printed of it. `tests/spark/test_canary.py` runs such a job."""
+    monkeypatch.setenv("CANARY", CANARY)
+    seen: list[str] = []
+    carried = 0
+    for at, spelling in enumerate(CARRIED):
+        folder, scripts = tmp_path / f"job{at}", []
+        try:
+            for number, (column, more) in enumerate([("", ""), (", s INT", ", SUM(a)")]):
+                sql = JOB.format(spelling=spelling, column=column, more=more)
+                (*_, submit) = Session(variables={"CANARY": CANARY}, environment={"CANARY": CANARY}).run(sql)
+                assert isinstance(submit, Submit)
+                job = JobFolder(folder)
+                plan = "\n".join(map(explain, submit.roots))
+                job.settle(
+                    job.open(
+                        submit.roots,
+                        "UTC",
+                        plan,
+                        buckets=8,
+                        partitions=2,
+                        sql=submit.text,
+                        decide=lambda _: OnChange.ACCEPT,
+                    )[0]
+                )
+                scripts.append(tmp_path / f"{at}-{number}.sql")
+                scripts[-1].write_text(sql)
+        except SqlError:
+            continue
+        carried += 1
+        state = ["--state", str(folder)]
+        for command in (
+            ["history", str(folder)],
+            ["history", str(folder), "--format", "json"],
+            ["diff", str(folder), "0", "1"],
+            *(["check", str(scripts[0]), *state, "--format", form] for form in ("text", "json", "github")),
+            ["check", *map(str, scripts)],
+            ["explain", str(scripts[1]), "--var", f"CANARY={CANARY}"],
+        ):
+            said = CliRunner().invoke(everfold, command)
+            assert said.output or isinstance(said.exception, EverfoldError), command
+            seen += [f"{command[0]}: {spelling}" for text in (said.output, str(said.exception)) if CANARY in text]
+        seen += [f"{file}: {spelling}" for file in folder.rglob("*") if file.is_file() and CANARY in file.read_text()]
+    assert seen == []
+    assert carried > len(CARRIED) // 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kafka.ssl.keystore.key=cAnary7301, kafka.sasl.jaas.config=cAnary7301, x -> y",
+        "[kafka.basic.auth.user.info = 'cAnary7301 and more', topic = x]",
+        'Map("sasl.password" -> x, "credential": "cAnary7301")',
+        "jdbc:postgresql://u:cAnary7301@h/d?password=cAnary7301&x=y",
+        "pem: -----BEGIN RSA PRIVATE KEY-----\ncAnary7301\n-----END RSA PRIVATE KEY----- and -----BEGIN PRIVATE KEY-----cAnary7301",
+    ],
+)
+def test_what_spark_hides(text: str) -> None:
+    """The patterns mean the same in Java: `tests/spark/test_canary.py`."""
+    shown = re.sub(TEXT_PATTERN, "***", text)
+    assert CANARY not in shown
+    assert (
+        re.sub(TEXT_PATTERN, "***", "Project [token#1, x#2 AS password#3], (secret#4 > 5)")
+        == "Project [token#1, x#2 AS password#3], (secret#4 > 5)"
+    )
+    assert [
+        name
+        for name in ("spark.hadoop.fs.azure.account.key.x", "kafka.ssl.keystore.key")
+        if not re.search(NAME_PATTERN, name)
+    ] == []
+    assert re.search(NAME_PATTERN, "spark.sql.shuffle.partitions") is None
 
 
 def test_show_create_keeps_what_is_no_secret() -> None:

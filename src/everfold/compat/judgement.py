@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from everfold.compat.grafting import is_below_kept, is_blind, is_complete
 from everfold.compat.kept_types import changed_types
@@ -136,11 +137,10 @@ class _Pair:
                 if is_complete(self._new, at, self._kept):
                     continue
                 return Status.STARTS, f"{self._new.operators[at].label} is new"
-            change = self._change(twins[at], at)
-            label = next((each.label for each in change.added if each.text == call), None)
+            label = None if call is None else self._added[at].get(call)
             if label is not None:
                 return Status.STARTS, f"{label} is new"
-        came = [each for pair in self._matching.pairs for each in self._came(*pair) if reads(column.text, each)]
+        came = [each for each in self._all_came if reads(column.text, each)]
         if came:
             return Status.STARTS, f"`{came[0]}` is new"
         return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
@@ -160,10 +160,17 @@ class _Pair:
         new = self._new.operators[other]
         return Change(self._old.operators[one], new, self._terms, self._new.below(new))
 
-    def _came(self, one: int, other: int) -> tuple[str, ...]:
-        """Columns that have come to the rows of an operator."""
-        change = self._change(one, other)
-        return change.came if change.tolerant else ()
+    @cached_property
+    def _added(self) -> dict[int, dict[str, str]]:
+        """The labels of the calls for which an operator that goes on has no state, by operator and by their texts."""
+        pairs = self._matching.old.items()
+        return {at: {each.text: each.label for each in reversed(self._change(one, at).added)} for at, one in pairs}
+
+    @cached_property
+    def _all_came(self) -> list[str]:
+        """Columns that have come to the rows of operators."""
+        changes = [self._change(*pair) for pair in self._matching.pairs]
+        return [each for change in changes if change.tolerant for each in change.came]
 
     def _judged(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
         if new is None:

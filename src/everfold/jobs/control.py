@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from everfold.files import make_private_folder
 from everfold.jobs.failure import damaged
 from everfold.jobs.linking import link
 from everfold.jobs.soundness import is_sound, needed, newest, unfinished
@@ -40,7 +41,7 @@ class Control:
         self._drop(TICK)
 
     def _drop(self, what: str) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         name = f"{time.time_ns()}-{what}"
         hidden = self.folder / f".{name}"
         hidden.write_text(what + "\n")
@@ -52,7 +53,7 @@ class Control:
         A batch that a crash left planned runs again with the control files it was planned with; those stay. What Spark had begun to write into its logs goes: a job
         whose first batch was never planned would not start for it. Raises StateError `damaged-checkpoint`.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         for name in ("offsets", "commits"):
             for part in (self.checkpoint / name).glob(_HALF_WRITTEN):
                 part.unlink()
@@ -102,7 +103,7 @@ class Control:
     @staticmethod
     def again(past: Path, operators: Sequence[str]) -> None:
         """Lays beside the past that operators are to give their rows again."""
-        past.mkdir(parents=True, exist_ok=True)
+        make_private_folder(past)
         (past / "part-again").write_text("".join(f"{GIVE_AGAIN} {each}\n" for each in operators), encoding="utf-8")
 
     def _planned(self) -> set[str]:

@@ -15,6 +15,7 @@ from everfold.compat import Terms
 from everfold.connectors.checks import check_tables
 from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, OptionValues, Role, SinkContext
 from everfold.connectors.registry import connector_of
+from everfold.files import make_private_file
 from everfold.jobs import Finished
 from everfold.jobs.backfill import Backfill
 from everfold.jobs.batch_job import run_batch
@@ -65,8 +66,10 @@ def _announce(manifest: Manifest, consent: Consent) -> None:
 def _warn(folder: JobFolder, consent: Consent, text: str) -> None:
     """Tells the user something, and writes it into the job's log."""
     consent.note(text)
-    with suppress(OSError), open(folder.log_file, "a", encoding="utf-8") as log:
-        log.write(f"{now()} WARN everfold: {text}\n")
+    with suppress(OSError):
+        make_private_file(folder.log_file)
+        with open(folder.log_file, "a", encoding="utf-8") as log:
+            log.write(f"{now()} WARN everfold: {text}\n")
 
 
 def _say_what_stays(manifest: Manifest, roots: Sequence[Root], consent: Consent) -> None:

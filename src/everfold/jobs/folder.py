@@ -495,7 +495,7 @@ class JobFolder:
             version = _new_version(0, 0, mark, zone, sql, plan, roots)
             known = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
             with self._writing():
-                self.control.mkdir(parents=True, exist_ok=True)
+                make_private_folder(self.control)
             self.write_manifest(known)
         elif known.version.fingerprint != mark or (refresh and not self._begins(known.version)):
             return self._changed(known, roots, zone, sql, plan, mark, terms, decide, refresh)

@@ -76,10 +76,17 @@ def retyped(expr: Expr, type: DataType) -> Retyped:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """The expression and all below it, outermost first."""
-    yield expr
-    if isinstance(expr, Call):
-        for arg in expr.args:
-            yield from walk(arg)
+    waiting = [expr]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if isinstance(each, Call):
+            waiting += reversed(each.args)
+
+
+def depth(expr: Expr) -> int:
+    """How many calls stand in each other, at most."""
+    return 1 + max(map(depth, expr.args), default=0) if isinstance(expr, Call) else 0
 
 
 def transform(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
@@ -89,7 +96,8 @@ def transform(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
         return changed
     if isinstance(expr, Call):
         args = tuple(transform(arg, change) for arg in expr.args)
-        return expr if args == expr.args else replace(expr, args=args)
+        is_changed = any(new is not old for new, old in zip(args, expr.args, strict=True))
+        return replace(expr, args=args) if is_changed else expr
     return expr
 
 

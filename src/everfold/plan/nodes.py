@@ -656,9 +656,11 @@ def with_children(node: Plan, inputs: tuple[Plan, ...]) -> Plan:
 
 def walk_plan(node: Plan) -> Iterator[Plan]:
     """The node and all below it, topmost first."""
-    yield node
-    for child in children(node):
-        yield from walk_plan(child)
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        waiting += reversed(children(each))
 
 
 def streamed(node: Plan) -> Iterator[Plan]:

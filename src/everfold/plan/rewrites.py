@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import assert_never
 
-from everfold.plan.expressions import Expr, InputRef, PythonCall, inputs_of, substitute, transform, walk
+from everfold.limits import MAX_MERGED
+from everfold.plan.expressions import (
+    Expr,
+    InputRef,
+    PythonCall,
+    conjunction,
+    conjuncts,
+    depth,
+    inputs_of,
+    substitute,
+    transform,
+    walk,
+)
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
@@ -62,18 +75,33 @@ def merge_projects(node: Plan) -> Plan:
     A column that the upper one uses more than once is not written out twice, unless it is a mere reference or a constant.
     """
     node = with_children(node, tuple(merge_projects(child) for child in children(node)))
-    if not isinstance(node, Project):
-        return node
-    below = node.input
-    if isinstance(below, Project) and _cheap(node, below):
-        merged = replace(
-            node, input=below.input, expressions=tuple(substitute(each, below.expressions) for each in node.expressions)
-        )
-        return merge_projects(merged)
-    if node.names == below.schema.names and all(
-        isinstance(each, InputRef) and each.position == at for at, each in enumerate(node.expressions)
-    ):
-        return below
+    while isinstance(node, Project):
+        below = node.input
+        if isinstance(below, Project) and _cheap(node, below):
+            expressions = tuple(substitute(each, below.expressions) for each in node.expressions)
+            node = replace(node, input=below.input, expressions=expressions)
+        elif node.names == below.schema.names and all(
+            isinstance(each, InputRef) and each.position == at for at, each in enumerate(node.expressions)
+        ):
+            return below
+        else:
+            break
+    return node
+
+
+def shorten(node: Plan) -> Plan:
+    """Return the plan with fewer steps one above the other: projections, filters and unions that follow on each other are one."""
+    return _merge_filters(merge_projects(node))
+
+
+def _merge_filters(node: Plan) -> Plan:
+    node = with_children(node, tuple(map(_merge_filters, children(node))))
+    if isinstance(node, Filter) and isinstance(node.input, Filter):
+        conditions = [*conjuncts(node.input.condition), *conjuncts(node.condition)]
+        return replace(node, input=node.input.input, condition=conjunction(conditions))
+    if isinstance(node, Union) and any(isinstance(each, Union) for each in node.inputs):
+        inputs = (each.inputs if isinstance(each, Union) else (each,) for each in node.inputs)
+        return replace(node, inputs=tuple(chain.from_iterable(inputs)))
     return node
 
 
@@ -87,7 +115,12 @@ def _cheap(above: Project, below: Project) -> bool:
         for part in walk(expression):
             if isinstance(part, InputRef):
                 uses[part.position] = uses.get(part.position, 0) + 1
-    return all(count == 1 or _costs_nothing(below.expressions[at]) for at, count in uses.items())
+    if not all(count == 1 or _costs_nothing(below.expressions[at]) for at, count in uses.items()):
+        return False
+    return (
+        max(map(depth, above.expressions), default=0) + max((depth(below.expressions[at]) for at in uses), default=0)
+        <= MAX_MERGED
+    )
 
 
 def _what(expression: Expr, below: Project) -> list[Expr]:

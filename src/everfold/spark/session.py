@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from everfold.errors import UsageError
 from everfold.files import make_private_file, make_private_folder
+from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
 from everfold.spark.archive import archive_options
 from everfold.spark.home import without_zip
 from everfold.spark.java import require_java
@@ -51,11 +52,21 @@ QUERY_CONF: Mapping[str, str] = {
 }
 """What our queries rely on, from the first batch of a job for ever (docs/design/checkpoints.md)."""
 
+REDACTION_CONF: Mapping[str, str] = {
+    "spark.sql.redaction.options.regex": f"{NAME_PATTERN}|url",
+    "spark.sql.redaction.string.regex": TEXT_PATTERN,
+}
+"""What Spark hides in its plans, unless the conf of the JVM has a choice of its own."""
+
 LAUNCH_CONF: Mapping[str, str] = {
+    **REDACTION_CONF,
+    "spark.redaction.regex": NAME_PATTERN,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    # Such a message holds the whole conf, secrets included.
+    "spark.scheduler.listenerbus.logSlowEvent": "false",
     # Spark sets it for some kinds of functions only, and then starts a daemon for those and another one for the rest.
     "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
     "spark.sql.artifact.isolation.enabled": "false",
@@ -96,6 +107,10 @@ def own_session(spark: SparkSession, partitions: int) -> SparkSession:
     for key, value in QUERY_CONF.items():
         session.conf.set(key, value)
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    given = spark.sparkContext.getConf()
+    for key, value in REDACTION_CONF.items():
+        if not given.contains(key):
+            session.conf.set(key, value)
     return session
 
 

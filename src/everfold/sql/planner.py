@@ -252,6 +252,7 @@ class Session:
         if statement.if_not_exists and self.catalog.exists(statement.name, temporary=statement.temporary):
             return Done(message=f"Table {statement.name[-1]} exists already.")
         statement = complete_like(statement, self.catalog)
+        self.catalog.work.add(len(statement.columns), statement.span)
         if isinstance(statement, CreateTopic):
             self.catalog.add(bind_topic(statement, self.catalog))
         else:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from everfold.cache import cache_folder
 from everfold.connectors.registry import connected
 from everfold.errors import UnsupportedFeature, UsageError
+from everfold.files import make_private_folder
 from everfold.jobs.beside import Beside
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
@@ -256,7 +257,7 @@ class TableEnvironment:
     def _to_spark(self, action: Submit, root: Collect, *, kinds: bool = False) -> DataFrame:
         settings = action.settings
         self._engine.check(action.roots, streaming=settings.streaming)
-        log_file = Path(tempfile.gettempdir()) / "everfold.log"
+        log_file = cache_folder() / "spark.log"
         partitions = self._engine.partitions(settings)
         spark = own_session(self._engine.spark(log_file), partitions)
         frames = self._frames
@@ -275,8 +276,8 @@ class TableEnvironment:
             spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "false")
             spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "1")
         mark = hashlib.sha256(repr(root).encode()).hexdigest()
-        control = Path(tempfile.gettempdir()) / "everfold-control" / mark[:16]
-        control.mkdir(parents=True, exist_ok=True)
+        control = cache_folder() / "control" / mark[:16]
+        make_private_folder(control)
         lowering = StreamLowering(
             spark=spark,
             zone=zone,

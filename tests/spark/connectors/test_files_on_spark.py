@@ -12,6 +12,7 @@ import pytest
 from unit.connectors.samples import JSON_TEXTS, NESTED, TYPES
 from unit.connectors.tables import table
 from unit.connectors.test_bad_files import ARRAYS
+from unit.connectors.test_partition_folders import HOSTILE
 
 from everfold.connectors.contract import BatchId, SinkContext, Source, SourceContext
 from everfold.connectors.filesystem.sink import FileSink
@@ -381,6 +382,31 @@ def test_what_is_written_is_read_again(
     expected = sorted(frame.drop("__kind").toArrow().to_pylist(), key=str)
     assert sorted(opened.batch(), key=str) == expected
     assert sorted(opened.local(), key=str) == expected
+
+
+@pytest.mark.slow
+def test_hostile_partition_values(session: SparkSession, tmp_path: Path, sinks: Callable[[Table], FileSink]) -> None:
+    """Keys and values of any characters: each in a folder of its own below the table's, and Spark reads them as this process does."""
+    for at, key in enumerate(("k", ".k", "../k", "a/b=%25", "ä\n")):
+        of = table("t", (key,), None, **{"n": INT, key: STRING}).with_("filesystem", path=f"out{at}", format="json")
+        values = [(number, value) for number, value in enumerate(HOSTILE)]
+        frame = session.createDataFrame(values, "c0 INT, c1 STRING").selectExpr("*", "CAST(0 AS TINYINT) AS __kind")
+        sinks(of).write(frame.repartition(2), BatchId("job", "s1", 0, 0))
+        assert len(os.listdir(tmp_path / f"out{at}")) == len(values)
+        opened = Opened(session, of, tmp_path)
+        expected = [{"c0": number, "c1": value} for number, value in values]
+        assert sorted(opened.batch(), key=lambda row: row["c0"]) == expected
+        assert sorted(opened.local(), key=lambda row: row["c0"]) == expected
+    assert set(os.listdir(tmp_path)) - {"job"} == {f"out{at}" for at in range(5)}
+    # Folders as others name them.
+    of = table("t", ("k",), None, n=INT, k=STRING).with_("filesystem", path="other", format="json")
+    for number, folder in enumerate(["k=100%", "k=%zz", "k=%C3%A4", "k=a+b", "k=x/k=y", "k=%2525"]):
+        (tmp_path / "other" / folder).mkdir(parents=True)
+        (tmp_path / "other" / folder / "f.json").write_text(f'{{"n":{number}}}\n')
+    opened = Opened(session, of, tmp_path)
+    read = {row["c0"]: row["c1"] for row in opened.batch()}
+    assert read == {0: "100%", 1: "%zz", 2: "\xc3\xa4", 3: "a+b", 4: "y", 5: "%25"}
+    assert {row["c0"]: row["c1"] for row in opened.local()} == read
 
 
 def test_a_batch_is_written_once_wherever_it_is_cut(

@@ -14,8 +14,11 @@ from everfold.compat.keeping import from_json, to_json
 from everfold.compat.kept_types import changed_types
 from everfold.connectors.registry import connected
 from everfold.errors import StateError
+from everfold.files import make_private_file
 from everfold.jobs.change import OnChange, copied, joined, restored
+from everfold.jobs.engine import _warn
 from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.going_back import Consent
 from everfold.jobs.soundness import positions
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
@@ -408,18 +411,46 @@ def test_a_result_is_given_again_by_a_version_of_its_own(tmp_path: Path) -> None
     assert opened(tmp_path, QUERY, how=OnChange.RESET, refresh=True).version.again == ()
 
 
-def test_only_the_owner_can_read_a_job(tmp_path: Path) -> None:
-    before = os.umask(0o022)
+def modes(folder: Path) -> dict[str, int]:
+    """The modes of a folder and of all in it."""
+    return {str(each.relative_to(folder)): each.stat().st_mode & 0o777 for each in [folder, *folder.rglob("*")]}
+
+
+@pytest.mark.parametrize("umask", [0o022, 0])
+def test_only_the_owner_can_read_a_job(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
     try:
-        folder = JobFolder(tmp_path / "job")
+        folder = JobFolder(tmp_path / "missing" / "job")
         folder.lock()
-        opened(tmp_path / "job")
+        opened(folder.path)
+        _warn(folder, Consent(), "a file has changed")
         folder.release()
-        (tmp_path / "there").mkdir(mode=0o755)
-        opened(tmp_path / "there")
+        there = JobFolder(tmp_path / "there")
+        there.path.mkdir(mode=0o755)
+        there.path.chmod(0o755)
+        for name in ("job.log", "lock"):  # as an earlier version made them, or whatever rotates logs
+            (there.path / name).touch()
+            (there.path / name).chmod(0o666)
+        there.lock()
+        opened(there.path)
+        _warn(there, Consent(), "a file has changed")
+        there.release()
     finally:
         os.umask(before)
-    modes = {name: (tmp_path / "job" / name).stat().st_mode & 0o777 for name in (".", "manifest.json", "lock")}
-    assert modes == {".": 0o700, "manifest.json": 0o600, "lock": 0o600}
-    assert (tmp_path / "there").stat().st_mode & 0o777 == 0o755
-    assert (tmp_path / "there" / "manifest.json").stat().st_mode & 0o777 == 0o600
+    assert modes(tmp_path / "missing") == {
+        ".": 0o700, "job": 0o700, "job/control": 0o700, "job/manifest.json": 0o600, "job/lock": 0o600, "job/job.log": 0o600,
+    }  # fmt: skip
+    assert modes(tmp_path / "there") == {
+        ".": 0o755,
+        "control": 0o700,
+        "manifest.json": 0o600,
+        "lock": 0o600,
+        "job.log": 0o600,
+    }
+
+
+def test_a_log_that_is_no_plain_file_keeps_its_mode(tmp_path: Path) -> None:
+    mode = os.stat(os.devnull).st_mode
+    (tmp_path / "job.log").symlink_to(os.devnull)
+    make_private_file(tmp_path / "job.log")
+    assert os.stat(os.devnull).st_mode == mode

@@ -79,7 +79,8 @@ class Change:
         """Calls that only the new one has, and the old one's out of whose state they follow, where that counts."""
         if not self.terms.extended:
             return {}
-        found = ((call, derived(call, self.old.calls)) for call in self.new.calls if call not in self.old.calls)
+        known = {*self.old.calls}
+        found = ((call, derived(call, self.old.calls)) for call in self.new.calls if call not in known)
         return {call: source for call, source in found if source is not None}
 
     @property
@@ -98,13 +99,14 @@ class Change:
     @property
     def added(self) -> tuple[CallShape, ...]:
         """Calls of the new one for which there is none."""
-        kept = self.kept
+        kept = {*self.kept}
         return tuple(call for call in self.new.calls if call not in kept)
 
     @property
     def dropped(self) -> tuple[CallShape, ...]:
         """Calls that only the old one has."""
-        return tuple(call for call in self.old.calls if call not in self.new.calls)
+        known = {*self.new.calls}
+        return tuple(call for call in self.old.calls if call not in known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from everfold.connectors.contract import (
     refuse_metadata,
     wrong_option,
 )
-from everfold.connectors.filesystem.paths import check_path
+from everfold.connectors.filesystem.paths import check_path, escape
 from everfold.connectors.formats.contract import RecordColumn
 from everfold.connectors.formats.registry import (
     CHANGES,
@@ -181,6 +181,10 @@ def _check_partitions(table: Table, options: OptionValues) -> None:
                 f"table `{table.name}`: a folder cannot be named by the {_kind(column.type)} `{key}`",
                 table.place_of(key),
             )
+    null_name = options.text("partition.default-name")
+    if escape(null_name) != null_name:
+        message = "option `partition.default-name` holds a character that the name of a folder cannot hold"
+        raise wrong_option(table, "partition.default-name", message)
     if len(table.partition_keys) == len([column for column in table.columns if column.metadata_key is None]) > 0:
         raise SqlError.of(
             "no-column-left",

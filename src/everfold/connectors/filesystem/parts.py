@@ -77,11 +77,16 @@ class PartWriter:
     def _open(self, folder: str, partition: int) -> _Part:
         name = f"part-{self.stem}-{partition:05d}.{self.extension}"
         hidden = f".part-{self.stem}-{partition:05d}-{uuid.uuid4().hex[:12]}.{self.extension}.inprogress"
+        self._check_inside(folder)  # before anything is created
         os.makedirs(os.path.join(self.root, folder), exist_ok=True)
-        inside = os.path.realpath(os.path.join(self.root, folder))
-        if os.path.commonpath([inside, os.path.realpath(self.root)]) != os.path.realpath(self.root):
-            raise PermissionError(errno.EACCES, f"the folder leads out of the table's: {folder}")
+        self._check_inside(folder)
         return _Part(self, folder, os.path.join(folder, hidden), os.path.join(folder, name))
+
+    def _check_inside(self, folder: str) -> None:
+        """Refuse a folder that a link takes out of the table's. PermissionError."""
+        root = os.path.realpath(self.root)
+        if os.path.commonpath([os.path.realpath(os.path.join(root, folder)), root]) != root:
+            raise PermissionError(errno.EACCES, f"the folder leads out of the table's: {folder}")
 
 
 class _Part:

@@ -22,6 +22,7 @@ _CLOCK_STEP_NS = 2_000_000_000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(0x20)}
 """Characters that a folder's name of a partition does not hold as they are (those that Hive escapes)."""
+_HEX = "[0-9A-Fa-f]{2}"
 
 
 def check_path(table: Table, path: str) -> None:
@@ -176,9 +177,27 @@ def escape(value: str) -> str:
     return name.replace(".", "%2E") if name.strip(".") == "" else name
 
 
+def escape_key(name: str) -> str:
+    """Return a partition key as the name of a folder begins with it. No key makes a folder a hidden one."""
+    made = escape(name)
+    return f"%2E{made[1:]}" if made.startswith(".") else made
+
+
+def escape_anyway(name: str) -> str:
+    """Return the name of a folder with one more character escaped, so that it stands for the same value and is another name."""
+    return re.sub(r"[\x20-\x7e]", lambda found: f"%{ord(found[0]):02X}", name, count=1)
+
+
 def unescape(name: str) -> str:
     """The value that `escape` made the name from."""
-    return re.sub(r"%([0-9A-Fa-f]{2})", lambda found: chr(int(found.group(1), 16)), name)
+    return re.sub(rf"%({_HEX})", lambda found: chr(int(found.group(1), 16)), name)
+
+
+def unescape_in_spark(name: str) -> str:
+    """Return the same as Spark SQL."""
+    coded = "concat(char(CAST(conv(substring(piece, 2, 2), 16, 10) AS INT)), substring(piece, 4))"
+    pieces = f"transform(split({name}, '(?=%{_HEX})'), piece -> IF(rlike(piece, '^%{_HEX}'), {coded}, piece))"
+    return f"IF(instr({name}, '%') = 0, {name}, array_join({pieces}, ''))"
 
 
 def partition_values(path: Path, place: Path, keys: tuple[str, ...], null_name: str) -> list[str | None] | None:

@@ -41,7 +41,7 @@ from everfold.connectors.contract import (
 )
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.parts import FAILED, FOLDER, REPORT, PartWriter
-from everfold.connectors.filesystem.paths import escape, resolve
+from everfold.connectors.filesystem.paths import escape, escape_anyway, escape_key, resolve
 from everfold.connectors.formats.csv import MARK_WRITE, needs_quotes
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.values import quoted
@@ -234,10 +234,11 @@ class FileSink(ClusterSink):
             text = sql_plain(of, physical(at))
             for character in _escaped_characters():
                 text = f"replace({text}, char({ord(character)}), {quoted(escape(character))})"
-            null_name = quoted(self.options.text("partition.default-name"))
-            dots = f"rlike({text}, '^[.]+$')"
-            safe = f"IF({dots}, replace({text}, '.', '%2E'), {text})"
-            parts.append(f"concat({quoted(escape(key) + '=')}, coalesce(nullif({safe}, ''), {null_name}))")
+            null_name = self.options.text("partition.default-name")
+            dots = f"WHEN rlike({text}, '^[.]+$') THEN replace({text}, '.', '%2E')"
+            no_null = f"WHEN {text} = {quoted(null_name)} THEN {quoted(escape_anyway(null_name))}"
+            null = f"WHEN coalesce({text}, '') = '' THEN {quoted(null_name)}"
+            parts.append(f"concat({quoted(escape_key(key) + '=')}, CASE {null} {no_null} {dots} ELSE {text} END)")
         return f"concat_ws('/', {', '.join(parts)})"
 
     def _parquet_schema(self) -> pa.Schema:
@@ -319,6 +320,11 @@ class FileSink(ClusterSink):
     def _failed(self, wrong: OSError) -> ConnectorError:
         self._swept.clear()
         where = f"table `{self.table.name}`: cannot write to `{self.options.text('path')}`"
+        if wrong.errno == errno.ENAMETOOLONG:
+            long = "a value of PARTITIONED BY is too long for the name of a folder"
+            return trouble(
+                "file-system-error", f"{where}: {long}", self.table.span, "shorten the value: SUBSTRING, or MD5"
+            )
         nothing = "nothing of the batch is visible; start again and it is written"
         return os_trouble(wrong, where, f"make room: {nothing}" if wrong.errno == errno.ENOSPC else nothing)
 

@@ -22,12 +22,14 @@ from everfold.connectors.filesystem.paths import (
     Listed,
     check_names,
     colon_in_name,
+    escape_key,
     files,
     is_hidden,
     partition_values,
     require,
     resolve,
     shown_path,
+    unescape_in_spark,
 )
 from everfold.connectors.filesystem.source_log import files_read, move_files
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
@@ -283,10 +285,11 @@ class FileSource(Source):
         return f"CAST({plain} AS {column.type.spark})"
 
     def _partition(self, column: TableColumn, place: Path) -> str:
-        folder = f"/{re.escape(column.name)}=([^/]*)/"
+        keys = "|".join(map(re.escape, dict.fromkeys((escape_key(column.name), column.name))))
+        folder = f"(?s).*/(?:{keys})=([^/]*)/"
         within = f"substring(__path, {len(str(place)) + 1})"
         name = f"regexp_extract({within}, {quoted(folder)}, 1)"
-        text = f"url_decode(replace({name}, '+', '%2B'))"
+        text = unescape_in_spark(name)
         value = catalyst(text, column.type, _PARTITION_RULES)
         where = Place(self.table.name, (("path", "__path"),))
         return (

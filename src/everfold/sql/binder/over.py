@@ -18,6 +18,7 @@ from sqlglot import exp
 from everfold.aggregates.calls import entry_of
 from everfold.aggregates.registry import Aggregate
 from everfold.errors import SqlError, nearest_or_all
+from everfold.limits import MAX_HEIGHT, too_complex
 from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Expr, InputRef, Literal, transform
 from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind, time_attribute
@@ -75,6 +76,12 @@ class Overs:
 
         moved: writes an expression over the query's input over `plan` (over groups, say).
         """
+        if len(self._windows) > MAX_HEIGHT:
+            node = next(reversed(self._windows.values()))
+            what = (
+                f"a SELECT has {len(self._windows):,} different windows of OVER, each of which is a step of its query"
+            )
+            raise too_complex(what, MAX_HEIGHT, context.span(node))
         places: dict[int, int] = {}
         for window, (node, calls) in self._in_turn(plan, moved, context).items():
             width = len(plan.schema)
@@ -101,14 +108,16 @@ class Overs:
             order = tuple(replace(key, expression=moved(key.expression)) for key in window.order)
             timed[window] = context.streaming and _clock(plan, order) is not None
         windows = sorted(self._windows.items(), key=lambda each: not timed[each[0]])
+        calls: dict[OverWindow, list[tuple[int, AggCall]]] = {window: [] for window in self._windows}
+        for at, (window, call) in enumerate(self._calls):
+            calls[window].append((at, call))
         for window, node in windows:
-            for at, (of, call) in enumerate(self._calls):
-                if of == window:
-                    # By time LAG sees the rows of one time together, as in Flink; by any other order it counts rows, as in a batch.
-                    counted = call.python is None and entry_of(call).rows_in_batch
-                    by_rows = context.streaming and not timed[window] and counted
-                    placed = replace(window, frame=replace(window.frame, rows=True)) if by_rows else window
-                    found.setdefault(placed, (node, []))[1].append((at, call))
+            for at, call in calls[window]:
+                # By time LAG sees the rows of one time together, as in Flink; by any other order it counts rows, as in a batch.
+                counted = call.python is None and entry_of(call).rows_in_batch
+                by_rows = context.streaming and not timed[window] and counted
+                placed = replace(window, frame=replace(window.frame, rows=True)) if by_rows else window
+                found.setdefault(placed, (node, []))[1].append((at, call))
         return found
 
 

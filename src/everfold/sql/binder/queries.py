@@ -8,9 +8,11 @@ from dataclasses import replace
 from sqlglot import exp
 
 from everfold.errors import Span
+from everfold.limits import MAX_HEIGHT, MAX_NODES
 from everfold.plan.expressions import Expr, Literal, references
 from everfold.plan.nodes import Collect, Limit, Plan, Project, SetKind, SetOperation, Sort, SortKey, Union, Values
-from everfold.plan.size import check_size, own_cells
+from everfold.plan.rewrites import shorten
+from everfold.plan.size import check_size, height, nodes, own_cells
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.scope import Relation
@@ -66,6 +68,8 @@ def bind_body(node: exp.Expression, context: Context) -> Relation:
     """A query as a relation: its columns keep their names, doubles too. SqlError `too-complex` for what no engine could run."""
     relation = _body(node, context)
     span = context.span(node)
+    if height(relation.plan) > MAX_HEIGHT and nodes(relation.plan) <= MAX_NODES:
+        relation = relation.over(shorten(relation.plan))
     check_size(relation.plan, span)
     context.catalog.work.add(own_cells(relation.plan), span)
     return relation

@@ -1,0 +1,76 @@
+"""Values of PARTITIONED BY as names of folders: whatever they are, they lie in the table's folder and are read as they were written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.connectors.tables import table
+
+from everfold.connectors.contract import Role
+from everfold.connectors.filesystem.parts import FOLDER, PartWriter
+from everfold.connectors.filesystem.paths import escape, escape_anyway, escape_key, is_hidden, partition_values
+from everfold.connectors.registry import connector_of
+from everfold.errors import SqlError
+from everfold.types import INT, STRING
+
+HOSTILE = [
+    "../../etc", "..", ".", "...", ".hidden", "_SUCCESS", "/", "/etc/passwd", "a/b", "a=b", "=", "%", "%2F", "%252F", "%zz", "100%", "\0", "a\0b", "a\nb", "\r", "\x7f", "\\", "a:b",
+    "*", "?", "[a]", "{a}", "'", '"', "$(x)", "`x`", " ", "a b ", "+", "a+b", "ä€😀", "é", "\u202e", "\u2028", "__DEFAULT_PARTITION__", "_temporary", "k=v/k=w", "x" * 80,
+]  # fmt: skip
+TEXTS = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+
+
+@given(TEXTS, TEXTS)
+def test_every_value_has_a_folder_of_its_own(key: str, value: str) -> None:
+    name = f"{escape_key(key)}={escape(value)}"
+    assert os.path.normpath(name) == name
+    assert not {"/", "\0"} & set(name)
+    assert not is_hidden(name)
+    place = Path("/table")
+    assert partition_values(place / name / "part", place, (key,), "") == [value]
+
+
+@given(TEXTS)
+def test_a_value_that_is_the_name_for_null(name: str) -> None:
+    if escape(name) == name:
+        assert partition_values(Path(f"/t/k={escape_anyway(name)}/part"), Path("/t"), ("k",), "") == [name]
+    assert escape_anyway("__DEFAULT_PARTITION__") == "%5F_DEFAULT_PARTITION__"
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "a%b", "\0"])
+def test_the_name_for_null_is_a_name(name: str) -> None:
+    of = table("t", ("k",), a=INT, k=STRING).with_(
+        "filesystem", path="t", format="json", **{"partition.default-name": name}
+    )
+    with pytest.raises(SqlError, match=r"`partition.default-name` holds a character"):
+        connector_of(of).check(of, Role.SINK)
+
+
+def write(root: Path, *folders: str) -> None:
+    """What a task does with a row for each folder."""
+    batch = pa.record_batch({"line": ["{}\n"] * len(folders), FOLDER: list(folders)})
+    list(PartWriter(str(root), "stem", "json")(iter([batch])))
+
+
+def test_a_link_does_not_lead_out_of_the_table(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "t" / "k=a").symlink_to(tmp_path / "elsewhere")
+    for folder in ("k=a", "k=a/j=b", "../elsewhere", "k=b/../../elsewhere/x"):
+        with pytest.raises(RuntimeError, match="leads out of the table's"):
+            write(tmp_path / "t", folder)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    write(tmp_path / "t", "k=b")
+    assert len(list((tmp_path / "t" / "k=b").iterdir())) == 1
+
+
+def test_a_value_that_is_too_long_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=errno.errorcode[errno.ENAMETOOLONG]):
+        write(tmp_path, "k=a", f"k={'x' * 300}")
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
