@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from postgres import PASSWORD, Database
+from unit.connectors.jdbc.bench import Run, sink_of
+from unit.connectors.jdbc.test_left_over import anew
 from unit.connectors.tables import table
 
+from everfold.connectors.contract import Applied, SinkContext
 from everfold.connectors.registry import connector_of
 from everfold.errors import EverfoldError
-from everfold.types import STRING
+from everfold.types import BIGINT, STRING
 
 NAMES = [
     'a"b', "a'b", "a''b", "a;b", "a]b[c", "a)b(", "a`b", "a b", "a.b", "a,b", "a--b", "a/*b", "a\\b", "\\", "a%sb", "%(parts)s", "%", "a{}b{0}", "a\nb", "$1", "$$", ":a", "?",
@@ -28,6 +33,48 @@ def victim(database: Database) -> Database:
     """A database with a table that somebody wants to be gone."""
     database.run("CREATE TABLE victim (x int)")
     return database
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schemas_tables_and_columns(name: str, victim: Database) -> None:
+    """Batches by key, batches that are added, keys noted and pruned, bookkeeping, and reading in shares, in tables and columns of that name."""
+    other = f"n{name}"[:63]
+    columns = f"({identifier(name)} text, {identifier(other)} bigint"
+    victim.run(f"CREATE SCHEMA {identifier(name)}")
+    for at in ("keyed", "added"):
+        key = f", PRIMARY KEY ({identifier(name)})" if at == "keyed" else ""
+        full = f"{name}{at}"[-63:]
+        victim.run(f"CREATE TABLE {identifier(name)}.{identifier(full)} {columns}{key})")
+        declared = table("t", **{name: STRING, other: BIGINT})
+        where = f"{identifier(name)}.{identifier(full)}"
+        keys = (name,) if at == "keyed" else ()
+        sink = sink_of(declared, victim, *keys, name=where, sink__bookkeeping_schema=name)
+        with closing(Run(sink, job=at)) as run:
+            run.write(0, [("+I", "x'); DROP TABLE victim; --", 1), ("+I", "b", 2)])
+            run.write(1, [("-U", "b", 2), ("+U", "b", 3)] if keys else [("+I", "b", 3)])
+            assert (run.applied(1), sink.last_applied(at, "s")) == (True, Applied(0, 1, ""))
+        later = sink_of(declared, victim, *keys, name=where, sink__bookkeeping_schema=name)
+        later.look_back(replace(anew(1), job=at))
+        with closing(Run(later, job=at, epoch=1)) as run:
+            run.write(0, [("+I", "b", 4)])
+            said = later.left_over(prune=True)
+        assert (said is not None) == bool(keys)
+        made = declared.with_options(
+            victim.options(
+                where,
+                scan__partition__column=other,
+                scan__partition__num="2",
+                scan__partition__lower_bound="1",
+                scan__partition__upper_bound="9",
+            )
+        )
+        rows = [
+            tuple(row.values()) for piece in connector_of(made).source(made).local(Path()) for row in piece.to_pylist()
+        ]
+        assert sorted(rows) == (
+            [("b", 4)] if keys else [("b", 2), ("b", 3), ("b", 4), ("x'); DROP TABLE victim; --", 1)]
+        )
+    assert victim.run("SELECT count(*) FROM victim") == [(0,)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,8 +118,6 @@ def test_names_that_there_cannot_be(options: dict[str, str], victim: Database) -
     """An error that says what is wrong, without a trace and without the password."""
     victim.run("CREATE TABLE t (x text)")
     made = table("t", x=STRING).with_options({**victim.options("t"), **options})
-    from everfold.connectors.contract import SinkContext
-
     with pytest.raises(EverfoldError) as caught:
         connector_of(made).sink(SinkContext(name="s", base_folder=Path(), table=made)).prepare()
     assert PASSWORD not in str(caught.value)
