@@ -391,7 +391,7 @@ def test_hostile_partition_values(session: SparkSession, tmp_path: Path, sinks: 
         of = table("t", (key,), None, **{"n": INT, key: STRING}).with_("filesystem", path=f"out{at}", format="json")
         values = [(number, value) for number, value in enumerate(HOSTILE)]
         frame = session.createDataFrame(values, "c0 INT, c1 STRING").selectExpr("*", "CAST(0 AS TINYINT) AS __kind")
-        sinks(of).write(frame.repartition(2), BatchId("job", "s1", 0, 0))
+        sinks(of).write(frame.repartition(2), BatchId("job", "s1", 0, at))
         assert len(os.listdir(tmp_path / f"out{at}")) == len(values)
         opened = Opened(session, of, tmp_path)
         expected = [{"c0": number, "c1": value} for number, value in values]
