@@ -108,13 +108,14 @@ class Percentile(Aggregate):
 
     def spark_sql(self, of: Signature, over: Over) -> str:
         value, *frequency = over.texts
-        distinct = "DISTINCT " if over.distinct else ""
-        shares = ", ".join(f"{each!r}D" for each in _shares(of))
-        share = f"array({shares})" if isinstance(of.constants[0], tuple) else shares
-        if not frequency:
-            return f"percentile({distinct}CAST({value} AS DOUBLE), {share})"
-        counted = f"CASE WHEN {frequency[0]} > 0 THEN CAST({value} AS DOUBLE) END"
-        return f"percentile({distinct}{counted}, {share}, greatest(CAST({frequency[0]} AS BIGINT), 0L))"
+        entry = f"CAST({value} AS DOUBLE)"
+        if frequency:
+            known = f"{value} IS NOT NULL AND {frequency[0]} > 0"
+            entry = f"CASE WHEN {known} THEN struct({entry} AS v, CAST({frequency[0]} AS BIGINT) AS n) END"
+        found = [twins.spark_percentile("__s", share, counted=bool(frequency)) for share in _shares(of)]
+        result = f"array({', '.join(found)})" if isinstance(of.constants[0], tuple) else found[0]
+        ordered = f"array_sort(collect_list({'DISTINCT ' if over.distinct else ''}{entry}))"
+        return f"get(transform(array({ordered}), __s -> IF(size(__s) = 0, NULL, {result})), 0)"
 
     def duckdb_sql(self, of: Signature, over: Over) -> str:
         value, *frequency = over.texts

@@ -44,6 +44,24 @@ def duckdb_text(text: str) -> str:
     return f"'{escaped}'"
 
 
+def spark_percentile(ordered: str, share: object, *, counted: bool) -> str:
+    """Return the value below which such a share of a sorted array of DOUBLE lies, interpolated. counted: its elements are structs of a value `v` and how often it counts, `n`."""
+    count = f"aggregate({ordered}, 0L, (__a, __e) -> __a + __e.n)" if counted else f"size({ordered})"
+    position = f"(({count} - 1) * {share!r}D + 1)"
+    low, high = f"floor({position})", f"ceil({position})"
+    below, above = (_spark_value(ordered, at, counted) for at in (low, high))
+    return f"IF({low} = {high}, {below}, ({high} - {position}) * {below} + ({position} - {low}) * {above})"
+
+
+def _spark_value(ordered: str, position: str, counted: bool) -> str:
+    """Return the value at a position, from 1."""
+    if not counted:
+        return f"element_at({ordered}, CAST({position} AS INT))"
+    begin = "named_struct('n', 0L, 'v', CAST(NULL AS DOUBLE))"
+    step = f"named_struct('n', __a.n + __e.n, 'v', IF(__a.n < {position}, __e.v, __a.v))"
+    return f"aggregate({ordered}, {begin}, (__a, __e) -> {step}, __a -> __a.v)"
+
+
 def duckdb_percentile(values: str, share: object) -> str:
     """The value below which such a share of a list of DOUBLE lies, interpolated; NULL of no values."""
     ordered, position = f"list_sort({values})", f"((len({values}) - 1) * {share!r}::DOUBLE + 1)"
