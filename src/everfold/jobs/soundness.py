@@ -26,7 +26,7 @@ def unsound(job: Path) -> Path | None:
     for checkpoint in sorted((job / "checkpoints").glob("*")):
         for crc in sorted(checkpoint.rglob(".*.crc")):
             file = crc.with_name(crc.name[1 : -len(".crc")])
-            if not _has_checksum(file, crc):
+            if not _is_half_written(file) and not _has_checksum(file, crc):
                 return file
         for file in _texts(checkpoint):
             if not is_sound(file):
@@ -35,6 +35,11 @@ def unsound(job: Path) -> Path | None:
         if gap is not None:
             return gap
     return None
+
+
+def _is_half_written(file: Path) -> bool:
+    """Whether a kill left the file behind while Spark wrote it: Spark then writes it again under another name, and never reads this one."""
+    return file.name.startswith(".") and file.name.endswith(".tmp")
 
 
 def _gap(checkpoint: Path) -> Path | None:
