@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flink.process import FlinkAnswer
@@ -27,6 +27,16 @@ class Difference:
     def has(self, pattern: str) -> bool:
         """Whether the query matches."""
         return re.search(pattern, self.question.sql) is not None
+
+    @property
+    def partition(self) -> list[str]:
+        """The columns of the query's PARTITION BY."""
+        found = re.search(r"PARTITION BY ([\w, ]+?) ORDER BY", self.question.sql)
+        return [] if found is None else found[1].split(", ")
+
+    def shows(self, columns: Sequence[str]) -> bool:
+        """Whether the first SELECT names all of these columns."""
+        return all(self.has(rf"^SELECT [^\n]*\b{column}\b") for column in columns)
 
     def flink_says(self, words: str) -> bool:
         """Whether one of Flink's errors has these words."""
@@ -76,12 +86,12 @@ ON_PURPOSE = (
         ),
     ),
     OnPurpose(
-        "Top-1 by several columns that does not show its number, over rows that stay",
+        "Top-1 by several columns that does not show its number or its partition, over rows that stay",
         lambda it: (
             it.differs
             and it.mode == "stream"
             and it.has(r"rn <?= 1$")
-            and not it.has(r"^SELECT [^\n]*\brn\b")
+            and (not it.shows(["rn"]) or not it.shows(it.partition))
             and not any(table.changing for table in it.question.tables)
         ),
     ),
