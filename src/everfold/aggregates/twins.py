@@ -47,10 +47,11 @@ def duckdb_text(text: str) -> str:
 def spark_percentile(ordered: str, share: object, *, counted: bool) -> str:
     """Return the value below which such a share of a sorted array of DOUBLE lies, interpolated. counted: its elements are structs of a value `v` and how often it counts, `n`."""
     count = f"aggregate({ordered}, 0L, (__a, __e) -> __a + __e.n)" if counted else f"size({ordered})"
-    position = f"(({count} - 1) * {share!r}D + 1)"
-    low, high = f"floor({position})", f"ceil({position})"
+    low, high = "floor(__p)", "ceil(__p)"
     below, above = (_spark_value(ordered, at, counted) for at in (low, high))
-    return f"IF({low} = {high}, {below}, ({high} - {position}) * {below} + ({position} - {low}) * {above})"
+    value = f"IF({low} = {high}, {below}, ({high} - __p) * {below} + (__p - {low}) * {above})"
+    # The position is bound to a name: in the lambda of `aggregate` it would be computed again for each element.
+    return f"get(transform(array(({count} - 1) * {share!r}D + 1), __p -> {value}), 0)"
 
 
 def _spark_value(ordered: str, position: str, counted: bool) -> str:
