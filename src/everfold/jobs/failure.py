@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from everfold.connectors.timeless import find_timeless
 from everfold.connectors.troubles import os_trouble
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError, SqlError, StateError
-from everfold.jobs.soundness import unsound
+from everfold.jobs.soundness import finished_name, unsound
 from everfold.spark.crossing import crossed
 
 _RAISED = re.compile(r"USER_RAISED_EXCEPTION\] everfold\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
@@ -28,8 +28,6 @@ _WRAPPING = re.compile(
 )
 _STATE = re.compile(r"(?:\s*SQLSTATE: \w+)+\s*$")
 _MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|does not exist")
-_HALF_WRITTEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp")
-"""What Spark calls a file while it writes it."""
 _NO_WORKER = re.compile(r"Python worker failed to connect back|Timed out while waiting for the Python worker")
 _NO_MEMORY = re.compile(r"OutOfMemoryError|GC overhead limit exceeded")
 _NO_JVM = re.compile(r"Answer from Java side is empty|Error while (?:sending|receiving)")
@@ -156,8 +154,7 @@ def worker_died(log_file: Path) -> EverfoldError:
 
 def damaged(file: Path) -> StateError:
     """The error of a file in a job's folder that is not as it was written; a folder: of one of the files in it. A file that Spark was writing has the name that it was to get."""
-    half_written = _HALF_WRITTEN.fullmatch(file.name)
-    file = file if half_written is None else file.with_name(half_written["name"])
+    file = file.with_name(finished_name(file.name) or file.name)
     return StateError.of(
         "damaged-checkpoint",
         f"{'a file in ' if file.is_dir() else ''}`{file}` is damaged or missing",

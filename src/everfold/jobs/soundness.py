@@ -17,6 +17,8 @@ _VERSION = re.compile("\0?v\\d+")
 """The first line; that of Kafka's first offsets begins with a zero."""
 _NAMED = re.compile(r"\w+:(?=[{\d])")
 """What stands before the JSON of a source in the log of offsets: an object, or the number of a source that counts seconds."""
+_HALF_WRITTEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.TID\d+)?\.tmp")
+"""What Spark calls a file while it writes it; a task adds its number."""
 _MOST_BYTES = 64 << 20
 """Bigger files are not read to find the broken one."""
 
@@ -26,7 +28,7 @@ def unsound(job: Path) -> Path | None:
     for checkpoint in sorted((job / "checkpoints").glob("*")):
         for crc in sorted(checkpoint.rglob(".*.crc")):
             file = crc.with_name(crc.name[1 : -len(".crc")])
-            if not _is_half_written(file) and not _has_checksum(file, crc):
+            if finished_name(file.name) is None and not _has_checksum(file, crc):
                 return file
         for file in _texts(checkpoint):
             if not is_sound(file):
@@ -37,9 +39,11 @@ def unsound(job: Path) -> Path | None:
     return None
 
 
-def _is_half_written(file: Path) -> bool:
-    """Whether a kill left the file behind while Spark wrote it: Spark then writes it again under another name, and never reads this one."""
-    return file.name.startswith(".") and file.name.endswith(".tmp")
+def finished_name(name: str) -> str | None:
+    """Return the name that Spark gives a file when it has written it, None for a file that has its name. A kill leaves half-written files behind: Spark
+    writes them again under other names, and never reads these."""
+    half_written = _HALF_WRITTEN.fullmatch(name)
+    return None if half_written is None else half_written["name"]
 
 
 def _gap(checkpoint: Path) -> Path | None:

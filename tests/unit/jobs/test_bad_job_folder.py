@@ -220,8 +220,9 @@ def test_a_file_that_is_not_what_its_checksum_says_is_found(tmp_path: Path) -> N
     assert unsound(tmp_path) == file
 
 
-def test_a_file_that_a_kill_left_half_written_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
-    half = tmp_path / "checkpoints" / "0" / "sources" / "t_1" / ".2.0c266d02-2982-4814-81b9-7703e0f5932e.tmp"
+@pytest.mark.parametrize("task", ["", ".TID17"])
+def test_a_file_that_a_kill_left_half_written_is_not_taken_for_a_damaged_one(tmp_path: Path, task: str) -> None:
+    half = tmp_path / "checkpoints" / "0" / "sources" / "t_1" / f".2.0c266d02-2982-4814-81b9-7703e0f5932e{task}.tmp"
     half.parent.mkdir(parents=True)
     half.write_text("v1")
     half.with_name(f".{half.name}.crc").write_bytes(b"crc\0\0\0\2\0")
