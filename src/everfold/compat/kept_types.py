@@ -37,7 +37,7 @@ def changed_types(old: OperatorShape, new: OperatorShape) -> dict[str, tuple[str
     return {text: (was, type) for text, was, type in both if not _is_same(_type(was), _type(type))}
 
 
-def goes_on_with(text: str, old: OperatorShape, new: OperatorShape) -> bool:
+def can_keep_type(text: str, old: OperatorShape, new: OperatorShape) -> bool:
     """Whether the new operator can compute with the old type."""
     return _REMAINDER in text and not _is_stacked(old) and not _is_stacked(new)
 
@@ -47,7 +47,7 @@ def keep_types(node: StatefulNode, old: OperatorShape, new: OperatorShape) -> Pl
 
     The inputs of `node` may differ from those that `new` was made of.
     """
-    changed = {text: _type(was) for text, (was, _) in changed_types(old, new).items() if goes_on_with(text, old, new)}
+    changed = {text: _type(was) for text, (was, _) in changed_types(old, new).items() if can_keep_type(text, old, new)}
     if not changed:
         return node
     if isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):

@@ -1,4 +1,4 @@
-"""A job whose state is from before the type of `MOD` of whole DECIMALs changed goes on with it: the results are those of a job that was never stopped."""
+"""A job whose state is older than the new type of `MOD` of whole DECIMALs resumes with it; its results equal those of a job that never stopped."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from everfold.compat.kept_types import changed_types, goes_on_with
+from everfold.compat.kept_types import can_keep_type, changed_types
 from everfold.compat.rules.rule import Change, Said, rule, sentence_of
 from everfold.compat.verdict import Verdict
 from everfold.plan.readable import readable
@@ -114,7 +114,7 @@ def other_types(change: Change) -> Iterator[Said]:
     To resolve this, declare the old type, or run the new query with a new `--state` folder.
     """
     for text, (was, is_now) in changed_types(change.old, change.new).items():
-        if not goes_on_with(text, change.old, change.new):
+        if not can_keep_type(text, change.old, change.new):
             yield Said(f"`{readable(text)}` was {was}, and is {is_now}", change.new.span)
 
 

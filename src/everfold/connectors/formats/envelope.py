@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn
 from everfold.connectors.formats.json import OPTIONS as JSON_OPTIONS
-from everfold.connectors.formats.json import JsonFormat, parse, without_mark
+from everfold.connectors.formats.json import JsonFormat, objects_of, refuse_deep_nesting, without_mark
 from everfold.connectors.formats.values import BadValue, identifier
 from everfold.connectors.options import OptionSet, OptionValues
 from everfold.plan.changelog import KIND, RowKind
@@ -164,25 +164,24 @@ class Envelope(Format):
         """From one record to its rows, each with its kind behind it."""
         envelope = self._envelope(columns)
         plain = [column for column in envelope if isinstance(column.type, StringType)]
-        texts_of = self.json.decoder(plain)
-        shapes_of = self.json.decoder(envelope, shape=True)
+        texts_of = self.json.object_reader(plain)
+        shapes_of = self.json.object_reader(envelope, shape=True)
         values_of = cache(lambda path: self.json.reader_of_row(columns, path))
 
         def decode(record: bytes) -> Iterator[list[object]]:
             if record.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
                 raise BadValue("it is an array, not an object")
-            for texts in texts_of(record):
+            for written, text in objects_of(record):
+                texts = texts_of(written, text)
                 members: dict[str, Any] = dict(zip((column.name for column in plain), texts, strict=True))
                 if self.is_skipped(members):
                     return
-                [shapes] = shapes_of(record)
-                written = parse(record)
-                for column, shape in zip(envelope, shapes, strict=True):
+                for column, shape in zip(envelope, shapes_of(written, text), strict=True):
                     members.setdefault(column.name, _without_wrong_shapes(written.get(column.name), shape))
                 for kind, path, row in self.rows_of(members):
                     yield [*values_of(path)(row), kind.value]
 
-        return decode
+        return refuse_deep_nesting(decode)
 
 
 def _without_wrong_shapes(written: Any, shape: object) -> Any:

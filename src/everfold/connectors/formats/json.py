@@ -17,10 +17,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING
 
 from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
 from everfold.connectors.formats.json_exact import MARK, may_differ, protect, quote_numbers, restore, unmark
+from everfold.connectors.formats.nested import rewrite_scalars
 from everfold.connectors.formats.values import (
     BadValue,
     TextRules,
@@ -68,6 +70,7 @@ SESSION = {"spark.sql.variant.allowDuplicateKeys": "true", "spark.sql.mapKeyDedu
 """What decoding relies on: of a repeated member the last one counts."""
 _OBJECT = "__object"
 """Column of a frame that is being parsed: the text of an object."""
+ObjectReader = Callable[[Mapping[str, object], str], list[object]]
 
 OPTIONS = OptionSet(
     (
@@ -294,48 +297,35 @@ class JsonFormat(Format):
 
     # -- decoding in Python --------------------------------------------------------------------------------------------
 
-    def decoder(
-        self, columns: Sequence[RecordColumn], *, shape: bool = False
-    ) -> Callable[[bytes], Iterator[list[object]]]:
-        """From one record to its rows (one, unless it is an array). shape: with texts in place of all that is no ARRAY, MAP or ROW."""
-        readers, others = _readers(((column.name, column.type) for column in columns), self.rules, "", self, shape)
-        plain = [column.name for column in columns if isinstance(column.type, StringType)]
-        scan = _scanner()
+    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
+        """From one record to its rows: one, unless it is an array."""
+        read = self.object_reader(columns)
 
         def decode(record: bytes) -> Iterator[list[object]]:
-            try:
-                text = record.decode("utf-8")
-            except UnicodeDecodeError as wrong:
-                raise BadValue(f"it is not UTF-8: byte {wrong.start + 1} is 0x{record[wrong.start]:02x}") from None
-            text = text.removeprefix("\ufeff").strip(" \t\r\n")
-            if not text:
-                return
-            try:
-                value, _ = scan.raw_decode(text)
-            except ValueError as wrong:
-                raise BadValue(f"it is not JSON: {_sentence(wrong)}") from None
-            for row, written in _elements(text) if isinstance(value, list) else [(value, text)]:
-                if not isinstance(row, dict):
-                    raise BadValue(f"it is {_kind(row)}, not an object")
-                _check_others(row, others)
-                if self.fail_on_missing:
-                    for name in readers:
-                        if name not in row:
-                            raise BadValue(f"field `{name}` is missing", name)
-                if any(isinstance(row.get(name), list | dict) for name in plain):
-                    row = {**row, **_members_as_written(written, plain)}
-                values = [row.get(name) for name in readers]
-                if len(text) > _MOST_CHARACTERS:
-                    _refuse_long_strings(values)
-                yield [read(value) for value, read in zip(values, readers.values(), strict=True)]
+            for row, written in objects_of(record):
+                yield read(row, written)
 
-        def decode_what_is_flat_enough(record: bytes) -> Iterator[list[object]]:
-            try:
-                yield from decode(record)
-            except RecursionError:
-                raise BadValue("it is nested too deeply") from None
+        return refuse_deep_nesting(decode)
 
-        return decode_what_is_flat_enough
+    def object_reader(self, columns: Sequence[RecordColumn], *, shape: bool = False) -> ObjectReader:
+        """From an object, parsed and as it is written, to the values of its row. Raises BadValue. shape: with texts in place of all that is no ARRAY, MAP or ROW."""
+        readers, others = _readers(((column.name, column.type) for column in columns), self.rules, "", self, shape)
+        plain = [column.name for column in columns if isinstance(column.type, StringType)]
+
+        def read_object(row: Mapping[str, object], written: str) -> list[object]:
+            _check_others(row, others)
+            if self.fail_on_missing:
+                for name in readers:
+                    if name not in row:
+                        raise BadValue(f"field `{name}` is missing", name)
+            if any(isinstance(row.get(name), list | dict) for name in plain):
+                row = {**row, **_members_as_written(written, plain)}
+            values = [row.get(name) for name in readers]
+            if len(written) > _MOST_CHARACTERS:
+                _refuse_long_strings(values)
+            return [read(value) for value, read in zip(values, readers.values(), strict=True)]
+
+        return read_object
 
     def reader_of_row(
         self, columns: Sequence[RecordColumn], path: str
@@ -387,6 +377,7 @@ def member(name: str) -> str:
     return '["' + name.replace('"', '\\"') + '"]'
 
 
+@cache
 def _scanner() -> json.JSONDecoder:
     """Reads JSON, numbers as they are written."""
     return json.JSONDecoder(
@@ -398,10 +389,37 @@ def _scanner() -> json.JSONDecoder:
     )
 
 
-def parse(record: bytes) -> Any:
-    """Return what a record holds that is known to be JSON."""
-    value, _ = _scanner().raw_decode(record.decode().removeprefix("\ufeff").strip(" \t\r\n"))
-    return value
+def objects_of(record: bytes) -> Iterator[tuple[dict[str, object], str]]:
+    """Return the objects of a record, parsed and as they are written. Raises BadValue."""
+    try:
+        text = record.decode("utf-8")
+    except UnicodeDecodeError as wrong:
+        raise BadValue(f"it is not UTF-8: byte {wrong.start + 1} is 0x{record[wrong.start]:02x}") from None
+    text = text.removeprefix("\ufeff").strip(" \t\r\n")
+    if not text:
+        return
+    try:
+        value, _ = _scanner().raw_decode(text)
+    except ValueError as wrong:
+        raise BadValue(f"it is not JSON: {_sentence(wrong)}") from None
+    for row, written in _elements(text) if isinstance(value, list) else [(value, text)]:
+        if not isinstance(row, dict):
+            raise BadValue(f"it is {_kind(row)}, not an object")
+        yield row, written
+
+
+def refuse_deep_nesting(
+    decode: Callable[[bytes], Iterator[list[object]]],
+) -> Callable[[bytes], Iterator[list[object]]]:
+    """Return the function with BadValue for a record that is nested deeper than Python's stack."""
+
+    def decode_what_is_flat_enough(record: bytes) -> Iterator[list[object]]:
+        try:
+            yield from decode(record)
+        except RecursionError:
+            raise BadValue("it is nested too deeply") from None
+
+    return decode_what_is_flat_enough
 
 
 def _refuse_long_strings(value: object) -> None:
@@ -456,22 +474,9 @@ def _after(pattern: str, text: str, at: int) -> int:
 # --- encoding ---------------------------------------------------------------------------------------------------------
 
 
-def _sql(of: DataType, value: str, iso: bool, depth: int = 0) -> str:
+def _sql(of: DataType, value: str, iso: bool) -> str:
     """Spark SQL: a value as something that `to_json` writes as Flink does."""
-    item = f"x{depth}"
-    match of:
-        case ArrayType():
-            return f"transform({value}, {item} -> {_sql(of.element, item, iso, depth + 1)})"
-        case MapType():
-            return f"transform_values({value}, (k{depth}, {item}) -> {_sql(of.value, item, iso, depth + 1)})"
-        case RowType():
-            parts = ", ".join(
-                f"{quoted(part.name)}, {_sql(part.type, f'{value}.{identifier(part.name)}', iso, depth + 1)}"
-                for part in of.fields
-            )
-            return f"IF({value} IS NULL, NULL, named_struct({parts}))"
-        case _:
-            return sql_text(of, value, iso=iso) or value
+    return rewrite_scalars(value, of, lambda scalar, of: sql_text(of, scalar, iso=iso) or scalar)
 
 
 def _writer(of: DataType, form: JsonFormat) -> Callable[[object], str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from everfold.connectors.formats.nested import rewrite_scalars
 from everfold.connectors.formats.values import identifier, quoted
 from everfold.types import (
     ArrayType,
@@ -66,24 +67,15 @@ def restore(text: str) -> str:
     return rf"IF(rlike({text}, r'\A[{{\[]'), {half}, {_replace(back, _HALF_STAND_IN + '[0-9a-fA-F]{4}', '?')})"
 
 
-def unmark(field: str, of: DataType, depth: int = 0) -> str:
+def unmark(field: str, of: DataType) -> str:
     """Spark SQL: a field of a record whose numbers were quoted."""
-    item = f"u{depth}"
-    match of:
-        case ArrayType():
-            return f"transform({field}, {item} -> {unmark(item, of.element, depth + 1)})"
-        case MapType():
-            return f"transform_values({field}, (k{depth}, {item}) -> {unmark(item, of.value, depth + 1)})"
-        case RowType():
-            parts = ", ".join(
-                f"{quoted(part.name)}, {unmark(f'{field}.{identifier(part.name)}', part.type, depth)}"
-                for part in of.fields
-            )
-            return f"IF({field} IS NULL, NULL, named_struct({parts}))"
-        case StringType():
-            return _replace(field, rf'\A{MARK}({_NUMBER})\z|"{MARK}({_NUMBER})"', "$1$2")
-        case _:
-            return _replace(field, rf"\A{MARK}({_NUMBER})\z", "$1")
+
+    def unmark_scalar(text: str, of: DataType) -> str:
+        if isinstance(of, StringType):
+            return _replace(text, rf'\A{MARK}({_NUMBER})\z|"{MARK}({_NUMBER})"', "$1$2")
+        return _replace(text, rf"\A{MARK}({_NUMBER})\z", "$1")
+
+    return rewrite_scalars(field, of, unmark_scalar)
 
 
 def may_differ(field: str, of: DataType, record: str) -> str | None:

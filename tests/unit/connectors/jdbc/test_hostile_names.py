@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from postgres import PASSWORD, Database
 from unit.connectors.jdbc.bench import Run, sink_of
-from unit.connectors.jdbc.test_left_over import anew
+from unit.connectors.jdbc.test_left_over import past_from
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import Applied, SinkContext
@@ -54,7 +54,7 @@ def test_schemas_tables_and_columns(name: str, victim: Database) -> None:
             run.write(1, [("-U", "b", 2), ("+U", "b", 3)] if keys else [("+I", "b", 3)])
             assert (run.applied(1), sink.last_applied(at, "s")) == (True, Applied(0, 1, ""))
         later = sink_of(declared, victim, *keys, name=where, sink__bookkeeping_schema=name)
-        later.look_back(replace(anew(1), job=at))
+        later.look_back(replace(past_from(1), job=at))
         with closing(Run(later, job=at, epoch=1)) as run:
             run.write(0, [("+I", "b", 4)])
             said = later.left_over(prune=True)

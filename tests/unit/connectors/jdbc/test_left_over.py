@@ -17,8 +17,8 @@ TOTALS = table("totals", k=STRING, n=BIGINT)
 Start = Callable[..., Run]
 
 
-def anew(epoch: int, origin: int | None = None) -> Past:
-    """The past of a job that began anew in this epoch, or in an earlier one."""
+def past_from(epoch: int, origin: int | None = None) -> Past:
+    """Return the past of a job that started over in this epoch, or in the epoch `origin`."""
     first = epoch if origin is None else origin
     return Past(job="job", epoch=epoch, last={epoch: None, first: None}, back=first, left=None, sinks={})
 
@@ -67,31 +67,31 @@ def kept(database: Database) -> list[str]:
 
 
 def test_keys_that_do_not_come_again_are_counted_and_pruned(written: Start, database: Database) -> None:
-    run = written(anew(1))
+    run = written(past_from(1))
     run.write(0, [("+I", "k0", 10), ("+I", "new", 1)])
     said = "table `totals`: keys that did not come again: 7 (k1, k2, k3, k4, k5, …); --prune deletes their rows"
     assert run.sink.left_over(prune=False) == said
     assert content(database) == {**{f"k{at}": at for at in range(8)}, "k0": 10, "new": 1}
-    again = written(anew(1))  # after a stop: what has come stays struck off
+    again = written(past_from(1))  # after a stop: what has come stays struck off
     again.write(1, [("+U", "k1", 11), ("-D", "k2", 2)])
     assert again.sink.left_over(prune=True) == "table `totals`: keys that did not come again, now deleted: 5"
     assert content(database) == {"k0": 10, "k1": 11, "new": 1}
     assert again.sink.left_over(prune=True) is None
     again.write(2, [("+I", "k7", 7)])
     assert content(database)["k7"] == 7
-    written(anew(1))
+    written(past_from(1))
     assert kept(database) == []
 
 
 def test_nothing_is_left_over_when_all_come_again(written: Start) -> None:
-    run = written(anew(1))
+    run = written(past_from(1))
     run.write(0, [("+I", f"k{at}", at) for at in range(8)])
     assert run.sink.left_over(prune=False) is None
 
 
 def test_a_change_of_what_was_rebuilt_goes_on_with_it(written: Start, database: Database) -> None:
-    written(anew(1)).write(0, [("+I", "k0", 0)])
-    again = written(anew(2, origin=1))
+    written(past_from(1)).write(0, [("+I", "k0", 0)])
+    again = written(past_from(2, origin=1))
     again.write(1, [("+U", "k1", 1)])
     assert "6 (k2, k3" in str(again.sink.left_over(prune=False))
     assert len(kept(database)) == 1
@@ -100,16 +100,16 @@ def test_a_change_of_what_was_rebuilt_goes_on_with_it(written: Start, database: 
 def test_a_sink_that_has_another_name_since_does_not_take_rows_for_left_over(
     written: Start, database: Database
 ) -> None:
-    written(anew(1)).write(0, [("+I", f"k{at}", at) for at in range(8)])
+    written(past_from(1)).write(0, [("+I", f"k{at}", at) for at in range(8)])
     database.run("UPDATE everfold_commits SET sink = 'of another place'")
-    again = written(anew(2, origin=1))
+    again = written(past_from(2, origin=1))
     assert again.sink.left_over(prune=True) is None
     assert len(content(database)) == 8
 
 
 def test_a_second_rebuild_begins_with_what_is_there_then(written: Start, database: Database) -> None:
-    written(anew(1)).write(0, [("+I", "k0", 0), ("+I", "more", 0)])
-    run = written(anew(2))
+    written(past_from(1)).write(0, [("+I", "k0", 0), ("+I", "more", 0)])
+    run = written(past_from(2))
     run.write(0, [("+I", f"k{at}", at) for at in range(8)])
     assert "1 (more)" in str(run.sink.left_over(prune=False))
     assert len(kept(database)) == 1
@@ -149,7 +149,7 @@ def test_nothing_is_said_where_nothing_was_noted(written: Start, database: Datab
 
 
 def test_a_rollback_over_a_rebuild_keeps_what_was_there_before_it(written: Start, database: Database) -> None:
-    written(anew(1)).write(0, [("+I", "k0", 0), ("+I", "new", 0)])
+    written(past_from(1)).write(0, [("+I", "k0", 0), ("+I", "new", 0)])
     run = written(back(2, to=0))
     assert (
         run.sink.left_over(prune=True)
@@ -161,16 +161,16 @@ def test_a_rollback_over_a_rebuild_keeps_what_was_there_before_it(written: Start
 def test_two_sinks_of_one_table(start: Start, database: Database) -> None:
     database.run("CREATE TABLE t (k text PRIMARY KEY, n bigint)")
     start(None).write(0, [("+I", "a", 1), ("+I", "b", 1), ("+I", "c", 1)])
-    first = start(anew(1))
+    first = start(past_from(1))
     first.write(0, [("+I", "a", 2)])
-    second = start(anew(1), of=TOTALS, sink="another")
+    second = start(past_from(1), of=TOTALS, sink="another")
     second.write(0, [("+I", "b", 2)])
     for run in (first, second):
         assert "1 (c)" in str(run.sink.left_over(prune=False))
 
 
 def test_a_batch_that_failed_strikes_nothing_off(written: Start, database: Database) -> None:
-    run = written(anew(1))
+    run = written(past_from(1))
     reports = run.stage(0, [("+I", "k0", 0)])
     database.run("ALTER TABLE t ADD CHECK (n > 0) NOT VALID")
     with pytest.raises(Exception, match="check constraint"):
@@ -182,7 +182,7 @@ def test_keys_of_several_columns_in_any_order(start: Start, database: Database) 
     database.run('CREATE TABLE t (b int, "a%" int, c text, UNIQUE ("a%", b))')
     database.run("INSERT INTO t VALUES (1, 1, 'x'), (1, 2, 'x'), (2, 1, 'x')")
     of = table("t", **{"a%": INT, "b": INT, "c": STRING})
-    run = start(anew(1), of, "b", "a%")
+    run = start(past_from(1), of, "b", "a%")
     run.write(0, [("+I", 2, 1, "y")])
     assert "2 ((1, 1), (2, 1))" in str(run.sink.left_over(prune=False))
     assert run.sink.left_over(prune=True) == "table `t`: keys that did not come again, now deleted: 2"

@@ -1,0 +1,27 @@
+"""Spark SQL over values of nested types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from everfold.connectors.formats.values import identifier, quoted
+from everfold.types import ArrayType, DataType, MapType, RowType
+
+
+def rewrite_scalars(value: str, of: DataType, rewrite: Callable[[str, DataType], str], depth: int = 0) -> str:
+    """Spark SQL: a value of any type, each scalar in it replaced by what `rewrite` makes of it. Keys of a MAP stay as they are."""
+    item = f"x{depth}"
+    match of:
+        case ArrayType():
+            return f"transform({value}, {item} -> {rewrite_scalars(item, of.element, rewrite, depth + 1)})"
+        case MapType():
+            inner = rewrite_scalars(item, of.value, rewrite, depth + 1)
+            return f"transform_values({value}, (k{depth}, {item}) -> {inner})"
+        case RowType():
+            parts = ", ".join(
+                f"{quoted(part.name)}, {rewrite_scalars(f'{value}.{identifier(part.name)}', part.type, rewrite, depth)}"
+                for part in of.fields
+            )
+            return f"IF({value} IS NULL, NULL, named_struct({parts}))"
+        case _:
+            return rewrite(value, of)
