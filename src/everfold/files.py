@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -43,3 +44,13 @@ def write_atomically(path: Path, content: str | bytes, *, private: bool = False)
         out.flush()
         os.fsync(out.fileno())
     os.replace(part, path)
+
+
+def link(file: Path, target: Path) -> None:
+    """Gives a file a second name. On a file system without links it is copied, and its name appears when it is whole."""
+    try:
+        os.link(file, target)
+    except OSError:
+        hidden = target.with_name(f".{target.name}.new")
+        shutil.copy2(file, hidden)
+        os.rename(hidden, target)

@@ -31,7 +31,7 @@ INSERT INTO per_half SELECT window_end, COUNT(*)
 FROM TUMBLE(TABLE click, DESCRIPTOR(clicked), INTERVAL '30' SECOND) GROUP BY window_start, window_end;
 END;
 """
-ROUTER = "everfold.jobs.routing:Router.__call__"
+ROUTER = "everfold.jobs.foreach_batch:Router.__call__"
 BUCKET = "everfold.spark.processor:BucketProcessor.handleInputRows"
 PAGE = "everfold.spark.processor:MapStateStore.put"
 PARTS = "everfold.connectors.filesystem.parts:PartWriter.__call__"

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from everfold.operators.build import operator_of
-from everfold.operators.contract import ClockSpec, Meta, Operator
+from everfold.operators.factory import operator_of
+from everfold.operators.protocol import ClockSpec, Meta, Operator
 from everfold.plan.expressions import Call, Expr, InputRef
 from everfold.plan.nodes import AggCall, Plan, Scan, Table, TableColumn, TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Window

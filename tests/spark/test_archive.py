@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from everfold.spark.archive import archive_options, written
-from everfold.spark.home import spark_home
 from everfold.spark.java import Java, require_java
+from everfold.spark.pyspark_path import spark_home
 
 ROOT = Path(__file__).parents[2]
 FROM_ARCHIVE = "shared objects file (top)"

@@ -15,7 +15,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from everfold.errors import EverfoldError
-from everfold.jobs.cases import SparkEngine
 from everfold.plan.expressions import Call, Expr, PythonCall, walk
 from everfold.plan.nodes import (
     Filter,
@@ -29,6 +28,7 @@ from everfold.plan.nodes import (
 )
 from everfold.testing.casefile import Case, Mode, find, load
 from everfold.testing.runner import bound_query, run
+from everfold.testing.spark_engine import SparkEngine
 
 CASES = Path(__file__).parents[1] / "cases"
 LENSES = CASES / "lenses"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.jobs.control import Control
-from everfold.operators.contract import Operator
+from everfold.operators.protocol import Operator
 from everfold.plan.nodes import Table
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.exchange import FORWARDED, KEEP

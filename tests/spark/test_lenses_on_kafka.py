@@ -27,8 +27,8 @@ from everfold.connectors.registry import connected
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
-from everfold.jobs.going_back import Consent
 from everfold.jobs.progress import Progress
+from everfold.jobs.rewind import Consent
 from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:

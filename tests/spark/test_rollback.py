@@ -22,7 +22,7 @@ from everfold.connectors.filesystem.sink import FileSink
 from everfold.connectors.registry import connected
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
-from everfold.jobs.going_back import Consent
+from everfold.jobs.rewind import Consent
 from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from everfold.aggregates import (
     frequencies,
     ranking,
     sequences,
-    single,
+    single_value,
     variance,
 )
 
@@ -24,6 +24,6 @@ __all__ = [
     "frequencies",
     "ranking",
     "sequences",
-    "single",
+    "single_value",
     "variance",
 ]

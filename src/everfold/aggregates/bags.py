@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-from everfold.aggregates import lists, twins
+from everfold.aggregates import lists, sql_lists
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Aggregate, Over, Signature, Slot, aggregate
 from everfold.types import (
@@ -112,7 +112,7 @@ class Percentile(Aggregate):
         if frequency:
             known = f"{value} IS NOT NULL AND {frequency[0]} > 0"
             entry = f"CASE WHEN {known} THEN struct({entry} AS v, CAST({frequency[0]} AS BIGINT) AS n) END"
-        found = [twins.spark_percentile("__s", share, counted=bool(frequency)) for share in _shares(of)]
+        found = [sql_lists.spark_percentile("__s", share, counted=bool(frequency)) for share in _shares(of)]
         result = f"array({', '.join(found)})" if isinstance(of.constants[0], tuple) else found[0]
         ordered = f"array_sort(collect_list({'DISTINCT ' if over.distinct else ''}{entry}))"
         return f"get(transform(array({ordered}), __s -> IF(size(__s) = 0, NULL, {result})), 0)"
@@ -124,7 +124,7 @@ class Percentile(Aggregate):
         if frequency:
             repeated = f"list(list_transform(range(CAST({frequency[0]} AS BIGINT)), lambda i: {each}))"
             values = f"flatten({repeated} FILTER (WHERE {known} AND {frequency[0]} > 0))"
-        found = [twins.duckdb_percentile(values, share) for share in _shares(of)]
+        found = [sql_lists.duckdb_percentile(values, share) for share in _shares(of)]
         if not isinstance(of.constants[0], tuple):
             return found[0]
         return f"CASE WHEN COUNT({value}) > 0 THEN [{', '.join(found)}] END"

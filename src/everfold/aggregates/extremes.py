@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.aggregates import lists
+from everfold.aggregates.first_n import Several, unsigned
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Signature, Slot, aggregate
-from everfold.aggregates.several import Several, unsigned
 
 
 class _Extremes(Several):

@@ -9,10 +9,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
-from everfold.aggregates import lists, twins
+from everfold.aggregates import lists, sql_lists
+from everfold.aggregates.first_n import whole_number
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Aggregate, Distinct, Fault, Over, Signature, Slot, aggregate
-from everfold.aggregates.several import whole_number
 from everfold.types import (
     STRING,
     ArrayType,
@@ -90,10 +90,10 @@ class _OneOf(_Sequence):
         return values.list.last() if self.last else values.list.first()
 
     def spark_sql(self, of: Signature, over: Over) -> str:
-        return f"{twins.spark_list(over)}[0]" if not self.last else twins.spark_last(twins.spark_list(over))
+        return f"{sql_lists.spark_list(over)}[0]" if not self.last else sql_lists.spark_last(sql_lists.spark_list(over))
 
     def duckdb_sql(self, of: Signature, over: Over) -> str:
-        return f"({twins.duckdb_list(over)})[{-1 if self.last else 1}]"
+        return f"({sql_lists.duckdb_list(over)})[{-1 if self.last else 1}]"
 
     def _pick(self, column: pl.Expr) -> pl.Expr:
         return column.last() if self.last else column.first()
@@ -150,11 +150,11 @@ class ListAgg(_Sequence):
         return pl.when(values.list.len() > 0).then(values.list.join(self._separator(of)))
 
     def spark_sql(self, of: Signature, over: Over) -> str:
-        joined = f"array_join({twins.spark_list(over)}, {twins.spark_text(self._separator(of))})"
+        joined = f"array_join({sql_lists.spark_list(over)}, {sql_lists.spark_text(self._separator(of))})"
         return f"CASE WHEN COUNT({over.texts[0]}) > 0 THEN {joined} END"
 
     def duckdb_sql(self, of: Signature, over: Over) -> str:
-        return f"array_to_string({twins.duckdb_list(over)}, {twins.duckdb_text(self._separator(of))})"
+        return f"array_to_string({sql_lists.duckdb_list(over)}, {sql_lists.duckdb_text(self._separator(of))})"
 
     def _text(self, of: Signature, column: pl.Expr) -> pl.Expr:
         return pl.when(column.count() > 0).then(column.drop_nulls().str.join(self._separator(of)))
@@ -186,11 +186,11 @@ class ArrayAgg(_Sequence):
         return pl.when(values.list.len() > 0).then(values)
 
     def spark_sql(self, of: Signature, over: Over) -> str:
-        values = twins.spark_list(self._present(of, over), nulls=True)
+        values = sql_lists.spark_list(self._present(of, over), nulls=True)
         return f"CASE WHEN size({values}) > 0 THEN {values} END"
 
     def duckdb_sql(self, of: Signature, over: Over) -> str:
-        return twins.duckdb_list(self._present(of, over), nulls=True)
+        return sql_lists.duckdb_list(self._present(of, over), nulls=True)
 
     @staticmethod
     def _present(of: Signature, over: Over) -> Over:
@@ -228,11 +228,11 @@ class CollectList(_Sequence):
         return found.fill_null([])
 
     def spark_sql(self, of: Signature, over: Over) -> str:
-        values = twins.spark_list(replace(over, distinct=self.unique))
+        values = sql_lists.spark_list(replace(over, distinct=self.unique))
         return values if not of.constants else f"slice({values}, 1, {of.constants[0]})"
 
     def duckdb_sql(self, of: Signature, over: Over) -> str:
-        found = f"coalesce({twins.duckdb_list(replace(over, distinct=self.unique))}, [])"
+        found = f"coalesce({sql_lists.duckdb_list(replace(over, distinct=self.unique))}, [])"
         return found if not of.constants else f"({found})[1:{of.constants[0]}]"
 
     def _first(self, of: Signature, values: pl.Expr) -> pl.Expr:
@@ -288,10 +288,10 @@ class JsonArrayAgg(_Json):
         return pl.format("[{}]", values.list.join(",").fill_null(""))
 
     def spark_sql(self, of: Signature, over: Over) -> str:
-        return f"concat('[', array_join({twins.spark_list(self._elements(of, over), nulls=True)}, ','), ']')"
+        return f"concat('[', array_join({sql_lists.spark_list(self._elements(of, over), nulls=True)}, ','), ']')"
 
     def duckdb_sql(self, of: Signature, over: Over) -> str:
-        return f"concat('[', array_to_string({twins.duckdb_list(self._elements(of, over), nulls=True)}, ','), ']')"
+        return f"concat('[', array_to_string({sql_lists.duckdb_list(self._elements(of, over), nulls=True)}, ','), ']')"
 
     def _elements(self, of: Signature, over: Over) -> Over:
         (text,) = over.texts
@@ -333,7 +333,7 @@ class JsonObjectAgg(_Json):
         )
 
     def spark_sql(self, of: Signature, over: Over) -> str:
-        pairs = twins.spark_list(self._pairs(of, over, "struct({0} AS key, {1} AS value)"), nulls=True)
+        pairs = sql_lists.spark_list(self._pairs(of, over, "struct({0} AS key, {1} AS value)"), nulls=True)
         keys = f"transform({pairs}, __p -> __p.key)"
         sorted_ = f"array_sort({pairs}, (__a, __b) -> {_SPARK_ORDER})"
         texts = f"transform({sorted_}, __p -> concat(__p.key, ':', __p.value))"
@@ -344,7 +344,7 @@ class JsonObjectAgg(_Json):
         )
 
     def duckdb_sql(self, of: Signature, over: Over) -> str:
-        pairs = twins.duckdb_list(
+        pairs = sql_lists.duckdb_list(
             self._pairs(of, over, "{{'bare': trim({0}, '\"'), 'key': {0}, 'value': {1}}}"), nulls=True
         )
         keys = f"list_transform({pairs}, lambda p: p.key)"

@@ -30,7 +30,7 @@ def explain_rule(code: str) -> None:
 
 def explain(script: Script, options: RunOptions) -> None:
     """Prints the plan of each query and INSERT of a script."""
-    from everfold.connectors.checks import check_tables
+    from everfold.connectors.validate import check_tables
     from everfold.plan.explain import explain as explained
     from everfold.sql.planner import Submit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from everfold.cli import tableau
+from everfold.cli import table_format
 from everfold.cli.output import changes
 from everfold.plan.changelog import RowKind
 from everfold.types import Schema
@@ -58,7 +58,7 @@ class LiveTable:
         from rich.live import Live
 
         self._out, self._schema, self._zone = out, schema, zone
-        self._most = tableau.MAX_COLUMN_WIDTH if most is None else most
+        self._most = table_format.MAX_COLUMN_WIDTH if most is None else most
         self._current = Current()
         self._console = Console(file=out, highlight=False)
         self._live = Live(
@@ -73,18 +73,18 @@ class LiveTable:
 
     def write(self, rows: pa.Table) -> None:
         for kind, row in changes(rows, self._schema):
-            self._current.apply(kind, tuple(tableau.texts(row, self._schema, self._zone)))
+            self._current.apply(kind, tuple(table_format.texts(row, self._schema, self._zone)))
         from rich.text import Text
 
         room = max(1, self._console.size.height - _FRAME_LINES)
         found = self._current.rows()
-        lines = list(tableau.table(self._schema.names, found[:room], most=self._most))
+        lines = list(table_format.table(self._schema.names, found[:room], most=self._most))
         if len(found) > room:
             lines[-1] = f"{room} of {len(found):,} rows"
         self._live.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
 
     def finish(self) -> None:
         self._live.stop()
-        lines = tableau.table(self._schema.names, self._current.rows(), most=self._most)
+        lines = table_format.table(self._schema.names, self._current.rows(), most=self._most)
         self._out.write("".join(f"{line}\n" for line in lines))
         self._out.flush()

@@ -454,7 +454,7 @@ def main() -> None:
         _say(explained(error, (), Path(_keep(error))))
         sys.exit(EXIT_FAILED)
     except OSError as error:
-        from everfold.connectors.troubles import os_trouble
+        from everfold.connectors.connector_errors import os_trouble
 
         what = f"`{error.filename}`" if error.filename else "a file"
         _say(os_trouble(error, f"{what} cannot be read or written", f"details are in {_keep(error)}"))

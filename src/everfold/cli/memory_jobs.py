@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from everfold.cli.jobs_api import Finished, JobRequest
+from everfold.cli.runner import Finished, JobRequest
 from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, Source
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature, UsageError

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
-from everfold.cli import tableau
+from everfold.cli import table_format
 from everfold.testing import cells
 from everfold.testing.tables import row_kinds
 from everfold.types import FloatingType, Schema, physical
@@ -52,30 +52,35 @@ class TableOutput:
         most: int | None = None,
     ) -> None:
         self._out, self._schema, self._zone, self._kinds = out, schema, zone, kinds
-        self._most = tableau.MAX_COLUMN_WIDTH if most is None else most
+        self._most = table_format.MAX_COLUMN_WIDTH if most is None else most
         self._names = [*(["op"] if kinds else []), *schema.names]
         self._rows: list[list[str | None]] = []
         self._count = 0
         self._widths: list[int] | None = None
         if live:
-            self._widths = [*([len("op")] if kinds else []), *tableau.widths_by_type(schema, self._most)]
-            self._say(tableau.rule(self._widths), tableau.line(self._names, self._widths), tableau.rule(self._widths))
+            self._widths = [*([len("op")] if kinds else []), *table_format.widths_by_type(schema, self._most)]
+            self._say(
+                table_format.rule(self._widths),
+                table_format.line(self._names, self._widths),
+                table_format.rule(self._widths),
+            )
 
     def write(self, rows: pa.Table) -> None:
         for kind, row in changes(rows, self._schema):
-            cells_of_row = [*([kind] if self._kinds else []), *tableau.texts(row, self._schema, self._zone)]
+            cells_of_row = [*([kind] if self._kinds else []), *table_format.texts(row, self._schema, self._zone)]
             self._count += 1
             if self._widths is None:
                 self._rows.append(cells_of_row)
             else:
-                self._say(tableau.line(cells_of_row, self._widths))
+                self._say(table_format.line(cells_of_row, self._widths))
 
     def finish(self) -> None:
         if self._widths is None:
-            self._say(*tableau.table(self._names, self._rows, most=self._most))
+            self._say(*table_format.table(self._names, self._rows, most=self._most))
         else:
             self._say(
-                tableau.rule(self._widths), f"Received a total of {self._count} row{'s' if self._count != 1 else ''}"
+                table_format.rule(self._widths),
+                f"Received a total of {self._count} row{'s' if self._count != 1 else ''}",
             )
 
     def _say(self, *lines: str) -> None:
@@ -147,7 +152,7 @@ def show(out: IO[str], columns: Sequence[str], rows: Sequence[Sequence[str | Non
         # A plan, or a CREATE statement: text of several lines, which a frame would spoil.
         out.writelines(f"{row[0]}\n" for row in rows)
     else:
-        out.writelines(f"{each}\n" for each in tableau.table(columns, rows, most=None, null=""))
+        out.writelines(f"{each}\n" for each in table_format.table(columns, rows, most=None, null=""))
     out.flush()
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import click
 
-from everfold.cli.jobs_api import EngineName, Finished, JobRequest, Jobs, jobs
 from everfold.cli.main import EXIT_INTERRUPTED
 from everfold.cli.output import Format, output, show
 from everfold.cli.progress import ProgressView, counted, view
+from everfold.cli.runner import EngineName, Finished, JobRequest, Jobs, jobs
 from everfold.errors import UsageError, nearest
 from everfold.jobs.change import OnChange
-from everfold.jobs.going_back import Consent, Moved
+from everfold.jobs.rewind import Consent, Moved
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import Collect, Sink
 from everfold.secrets import without_secrets, without_secrets_in_log
@@ -119,7 +119,7 @@ def note(text: str) -> None:
 
 def run(script: Script, options: RunOptions) -> None:
     """Runs a script. All its statements are understood and their tables checked before the first job starts."""
-    from everfold.connectors.checks import check_tables
+    from everfold.connectors.validate import check_tables
     from everfold.sql.planner import Done, Show, Submit
 
     engine = jobs(options.engine)

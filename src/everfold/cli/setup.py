@@ -63,7 +63,7 @@ def checks(folder: Path) -> Iterator[Check]:
 def fast_start(*, prepare: bool) -> Check:
     """Whether there is an archive of Spark's classes; `prepare` makes it. Asked when nothing is missing."""
     if prepare:
-        from everfold.jobs.rehearsal import rehearse
+        from everfold.jobs.class_archive_warmup import rehearse
 
         try:
             rehearse()

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from everfold.cli import tableau
+from everfold.cli import table_format
 from everfold.errors import UsageError
 from everfold.testing.pipetable import display_width
 from everfold.types import TimeType, physical
@@ -20,8 +20,8 @@ from everfold.types import TimeType, physical
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from everfold.jobs.inspection import JobState, OperatorState, Since
-    from everfold.operators.shown import StateTable
+    from everfold.inspection.job_state import JobState, OperatorState, Since
+    from everfold.inspection.tables import StateTable
 
 StateFormat: TypeAlias = Literal["table", "json", "parquet"]
 SHOWN_ROWS = 100
@@ -49,9 +49,9 @@ def state(folder: Path, options: StateOptions) -> None:
 
     UsageError `no-job`, `no-operator`, `wrong-condition`, `folder-of-job`; StateError `no-batch` and those of a damaged job.
     """
+    from everfold.inspection.filter import check_condition
+    from everfold.inspection.job_state import Inspection, log_file
     from everfold.jobs import engine_of
-    from everfold.jobs.inspection import Inspection, log_file
-    from everfold.memory.condition import check_condition
 
     inspection = Inspection(folder, options.operator)
     if options.where is not None:
@@ -79,7 +79,7 @@ def state(folder: Path, options: StateOptions) -> None:
 
 def _filtered(state: JobState, condition: str) -> JobState:
     """The state with the rows that meet a condition; tables that do not have its columns are left out. UsageError `wrong-condition` if none has them."""
-    from everfold.memory.condition import NoSuchColumn, matching
+    from everfold.inspection.filter import NoSuchColumn, matching
 
     misfits: list[tuple[NoSuchColumn, StateTable]] = []
     operators, fits = [], 0
@@ -133,9 +133,9 @@ def _lines(state: JobState, limit: int, *, sizes: bool) -> Iterator[str]:
 def _table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
     names = table.schema.names
     columns = [column.to_pylist() for column in _limited(table.rows, limit).columns]
-    cells = [tableau.texts(row, table.schema, zone) for row in zip(*columns, strict=True)]
-    most = max([tableau.MAX_COLUMN_WIDTH, *map(display_width, names)])
-    *lines, said = tableau.table(names, cells, most=most)
+    cells = [table_format.texts(row, table.schema, zone) for row in zip(*columns, strict=True)]
+    most = max([table_format.MAX_COLUMN_WIDTH, *map(display_width, names)])
+    *lines, said = table_format.table(names, cells, most=most)
     yield from lines
     there = table.rows.num_rows
     yield said if len(cells) == there else f"{len(cells)} of {_counted(there)} in set: --limit 0 shows all"
@@ -157,7 +157,7 @@ def _sizes(operator: OperatorState) -> Iterator[str]:
 
 
 def _without_count(names: Sequence[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
-    *lines, _ = tableau.table(names, [[*map(str, row)] for row in rows], most=None)
+    *lines, _ = table_format.table(names, [[*map(str, row)] for row in rows], most=None)
     yield from lines
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from everfold.compat.carry import Succession, succeeding
 from everfold.compat.judgement import Finding, Judgement, OperatorJudgement, judge
 from everfold.compat.rules import REFERENCE, Terms
 from everfold.compat.shape import QueryShape, shape_of
-from everfold.compat.succession import Succession, succeeding
 from everfold.compat.verdict import Verdict
 
 __all__ = [

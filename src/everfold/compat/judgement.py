@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from everfold.compat.grafting import is_below_kept, is_blind, is_complete
 from everfold.compat.kept_types import changed_types
 from everfold.compat.matching import NOTHING, matched, twins
+from everfold.compat.reuse import is_below_kept, is_blind, is_complete
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, Rule, Terms
 from everfold.compat.rules.rule import Said
 from everfold.compat.rules.topology import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import assert_never
 
-from everfold.compat.kept import KeptShape, kept_of
+from everfold.compat.state_schema import KeptShape, kept_of
 from everfold.errors import Span
 from everfold.plan.canonical import call_text, column_texts, expr_text, frame_text
 from everfold.plan.changelog import is_updating

@@ -17,9 +17,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from everfold.connectors.again import Again, Past
 from everfold.connectors.applied import Applied, BatchId
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option
+from everfold.connectors.replay import Again, Past
 from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature
 from everfold.plan.changelog import KIND, ChangelogMode
 from everfold.plan.nodes import Table, TableColumn

@@ -23,7 +23,7 @@ from everfold.connectors.contract import (
     refuse_metadata,
     wrong_option,
 )
-from everfold.connectors.formats.values import quoted
+from everfold.connectors.formats.text_decode import quoted
 from everfold.errors import SqlError, UnsupportedFeature, nearest
 from everfold.plan.nodes import Table, TableColumn
 from everfold.sql.settings import parse_duration

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from everfold.compat import Judgement
     from everfold.jobs.change import OnChange
     from everfold.jobs.engine import Engine
-    from everfold.jobs.going_back import Consent
     from everfold.jobs.progress import Progress
+    from everfold.jobs.rewind import Consent
     from everfold.plan.nodes import Root
     from everfold.sql.settings import Settings
 

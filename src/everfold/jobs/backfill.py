@@ -14,23 +14,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.timeless import PLACE
+from everfold.compat.operator_ids import SourceNote, named, operators_of
+from everfold.connectors.null_rowtime import PLACE
 from everfold.jobs.failure import explained
-from everfold.jobs.naming import SourceNote, named, operators_of
-from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import Sources
-from everfold.jobs.stored_pages import pages_of
+from everfold.jobs.spark_checkpoint import newest_batch
+from everfold.jobs.state_pages import pages_of
 from everfold.operators.backfill import Aggregating, Fillable, as_given, beginning, is_fillable
-from everfold.operators.build import clock_of, operator_of
-from everfold.operators.contract import NO_WATERMARK
+from everfold.operators.factory import clock_of, operator_of
+from everfold.operators.protocol import NO_WATERMARK
 from everfold.plan.explain import call_sql
 from everfold.plan.nodes import OverAggregate, Root, Scan, StatefulNode
+from everfold.spark.backfill_writer import Recall
 from everfold.spark.batch import BatchLowering
 from everfold.spark.exchange import HASH
-from everfold.spark.inputs import hash_text, input_texts
-from everfold.spark.recall import Recall
+from everfold.spark.operator_inputs import hash_text, input_texts
 from everfold.spark.scalar import Scalars
-from everfold.state.heads import HEAD
+from everfold.state.bucket_head import HEAD
 from everfold.state.pages import decode_head
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import KIND, BatchId, LocalSink
 from everfold.jobs import Finished
 from everfold.jobs.failure import explained
-from everfold.jobs.routing import Target
+from everfold.jobs.foreach_batch import Target
 from everfold.jobs.sources import Sources
 from everfold.plan.nodes import Root
 from everfold.spark.batch import BatchLowering
-from everfold.spark.observed import left_out
+from everfold.spark.batch_metrics import left_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from typing import Any
 from everfold.errors import StateError
 from everfold.files import write_atomically
 from everfold.jobs.failure import damaged
-from everfold.jobs.soundness import newest_batch, positions
+from everfold.jobs.spark_checkpoint import newest_batch, positions
 
 NAME = "last_batch.json"
 _OFFSET = "logOffset"

@@ -20,9 +20,8 @@ from everfold.compat import REFERENCE, Judgement, QueryShape, Terms, Verdict, ju
 from everfold.compat.matching import twins
 from everfold.compat.report import as_text
 from everfold.errors import StateError
-from everfold.files import write_atomically
-from everfold.jobs.linking import link
-from everfold.jobs.soundness import newest, positions, unfinished
+from everfold.files import link, write_atomically
+from everfold.jobs.spark_checkpoint import newest, positions, unfinished
 from everfold.operators.backfill import NEW_OPERATOR, beginning, unfillable
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import ChangelogNormalize, Root, StatefulNode

@@ -15,10 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everfold.files import make_private_folder
+from everfold.files import link, make_private_folder
 from everfold.jobs.failure import damaged
-from everfold.jobs.linking import link
-from everfold.jobs.soundness import is_sound, needed, newest, unfinished
+from everfold.jobs.spark_checkpoint import is_sound, needed, newest, unfinished
 from everfold.spark.exchange import FLUSH, GIVE_AGAIN, RECALL, TICK
 
 _HALF_WRITTEN = ".*.tmp*"

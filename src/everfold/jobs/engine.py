@@ -12,29 +12,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.compat import Terms
-from everfold.connectors.checks import check_tables
+from everfold.compat.operator_ids import operators_of
 from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, OptionValues, Role, SinkContext
 from everfold.connectors.registry import connector_of
+from everfold.connectors.validate import check_tables
 from everfold.files import make_private_file
 from everfold.jobs import Finished
 from everfold.jobs.backfill import Backfill
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.batch_log import last_batch
-from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.change import Decide, refuse
 from everfold.jobs.failure import spark_may_be_gone
 from everfold.jobs.folder import JobFolder, Manifest, fingerprint, now
-from everfold.jobs.going_back import Consent, check_duplicates, sink_name, told
+from everfold.jobs.foreach_batch import Target
 from everfold.jobs.locations import Locations
-from everfold.jobs.naming import operators_of
 from everfold.jobs.progress import Progress
-from everfold.jobs.routing import Target
+from everfold.jobs.rewind import Consent, check_duplicates, sink_name, told
+from everfold.jobs.rewind_progress import CatchingUp
 from everfold.jobs.sink_checks import check_not_behind, note_other_jobs, refuse_batch
-from everfold.jobs.soundness import newest_batch
 from everfold.jobs.sources import External, Sources
-from everfold.jobs.stored_pages import reading_session
+from everfold.jobs.spark_checkpoint import newest_batch
+from everfold.jobs.state_pages import reading_session
 from everfold.jobs.stream_job import StreamJob
-from everfold.operators.again import repeats
+from everfold.operators.reemit import repeats
 from everfold.plan.explain import explain
 from everfold.plan.nodes import Collect, Root, Sink, Table, last_operators
 from everfold.plan.rewrites import tables_read

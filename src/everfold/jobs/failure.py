@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote
 
-from everfold.connectors.timeless import find_timeless
-from everfold.connectors.troubles import os_trouble
+from everfold.connectors.connector_errors import os_trouble
+from everfold.connectors.null_rowtime import find_timeless
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError, SqlError, StateError
-from everfold.jobs.soundness import finished_name, unsound
-from everfold.spark.crossing import crossed
+from everfold.jobs.spark_checkpoint import finished_name, unsound
+from everfold.spark.error_transport import crossed
 
 _RAISED = re.compile(r"USER_RAISED_EXCEPTION\] everfold\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
 _PYTHON = re.compile(r"everfold\.errors\.(?P<family>\w+): error\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")

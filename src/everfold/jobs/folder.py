@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.compat import REFERENCE, QueryShape, Terms, shape_of
-from everfold.compat.keeping import from_json, note_positions, to_json
-from everfold.connectors.again import Past
-from everfold.connectors.troubles import os_trouble
+from everfold.compat.operator_ids import SourceNote, first_names, fresh_names, moves, operators_of, source_notes
+from everfold.compat.serde import from_json, note_positions, to_json
+from everfold.connectors.connector_errors import os_trouble
+from everfold.connectors.replay import Past
 from everfold.errors import StateError, UsageError
 from everfold.files import make_private_file, make_private_folder, write_atomically
 from everfold.jobs.batch_log import NAME as LAST_BATCH
@@ -52,11 +53,10 @@ from everfold.jobs.change import (
 )
 from everfold.jobs.control import Control
 from everfold.jobs.failure import spark_may_be_gone
-from everfold.jobs.going_back import SinkNote, sink_name, sink_notes
 from everfold.jobs.moving import finish_moving, move_checkpoints
-from everfold.jobs.naming import SourceNote, first_names, fresh_names, moves, operators_of, source_notes
-from everfold.jobs.soundness import unfinished
-from everfold.operators.again import repeating
+from everfold.jobs.rewind import SinkNote, sink_name, sink_notes
+from everfold.jobs.spark_checkpoint import unfinished
+from everfold.operators.reemit import repeating
 from everfold.plan.nodes import Root, Sink
 from everfold.secrets import without_secrets
 
@@ -84,7 +84,7 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
-    (`compat.keeping`), with what each aggregate counts since. operators: their names in the checkpoint, by place (`naming`). number: from 0. state_epoch: the number of the version in which its
+    (`compat.serde`), with what each aggregate counts since. operators: their names in the checkpoint, by place (`naming`). number: from 0. state_epoch: the number of the version in which its
     state began as a whole, 0 for one that began at the beginning of the input. history: the number under which lies what its first batch was told of the past, None for nothing. filled: whether
     that is the past of its new aggregates. again: the operators that gave their rows again then. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes,
     sources: what it reads, each in the order of the plan; None if that was not noted."""

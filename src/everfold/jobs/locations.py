@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
+from everfold.compat.operator_ids import SourceNote, scans_of
 from everfold.connectors.contract import Role, Source
 from everfold.connectors.registry import connector_of
 from everfold.errors import Diagnostic, EverfoldError, StateError
 from everfold.jobs.change import check_finished
 from everfold.jobs.folder import JobFolder, Manifest, Version
-from everfold.jobs.going_back import Moved
 from everfold.jobs.moving import Move, find_job_folder, read_log
-from everfold.jobs.naming import SourceNote, scans_of
-from everfold.jobs.soundness import newest, newest_batch, positions
+from everfold.jobs.rewind import Moved
 from everfold.jobs.sources import name_by_options
+from everfold.jobs.spark_checkpoint import newest, newest_batch, positions
 from everfold.plan.nodes import Root, Table
 
 

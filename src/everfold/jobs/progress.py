@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from everfold.operators.contract import NO_WATERMARK, Stats
+from everfold.operators.protocol import NO_WATERMARK, Stats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

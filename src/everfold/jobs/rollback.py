@@ -14,8 +14,8 @@ from pathlib import Path
 from everfold.errors import StateError
 from everfold.jobs.failure import damaged
 from everfold.jobs.folder import JobFolder, Manifest, Version, manifest_of, now
-from everfold.jobs.going_back import check_duplicates, told
-from everfold.jobs.soundness import is_sound, needed, newest_batch
+from everfold.jobs.rewind import check_duplicates, told
+from everfold.jobs.spark_checkpoint import is_sound, needed, newest_batch
 
 
 def roll_back(path: Path, number: int | None, *, duplicates: bool, say: Callable[[str], None]) -> Version:

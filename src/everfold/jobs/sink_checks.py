@@ -10,8 +10,8 @@ from everfold.errors import StateError
 from everfold.jobs.batch_log import digest_of
 from everfold.jobs.failure import damaged
 from everfold.jobs.folder import JobFolder, Manifest
-from everfold.jobs.routing import Target
-from everfold.jobs.soundness import newest_batch, unsound
+from everfold.jobs.foreach_batch import Target
+from everfold.jobs.spark_checkpoint import newest_batch, unsound
 
 
 def check_not_behind(folder: JobFolder, manifest: Manifest, targets: Iterable[Target]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import SPLIT, History, Position, Role, Source, SourceContext
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError, StateError
-from everfold.jobs.soundness import positions
+from everfold.jobs.spark_checkpoint import positions
 from everfold.plan.nodes import Scan, Table
 from everfold.spark.stream import SourceStream
 

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.left_out import add_left_out
+from everfold.compat.operator_ids import operators_of
+from everfold.connectors.skipped_rows import add_left_out
 from everfold.jobs.batch_log import BatchLog
-from everfold.jobs.beside import Beside
-from everfold.jobs.catching_up import CatchingUp
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explained, spark_may_be_gone
 from everfold.jobs.folder import JobFolder, Manifest
-from everfold.jobs.naming import operators_of
+from everfold.jobs.foreach_batch import Router, Target, tagged
+from everfold.jobs.lookup_tables import Beside
 from everfold.jobs.progress import Progress
-from everfold.jobs.routing import Router, Target, tagged
-from everfold.jobs.soundness import positions, unfinished
+from everfold.jobs.rewind_progress import CatchingUp
 from everfold.jobs.sources import Sources
+from everfold.jobs.spark_checkpoint import positions, unfinished
 from everfold.plan.nodes import (
     GroupAggregate,
     InWindow,

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everfold.compat import Terms, judge, shape_of, succeeding
-from everfold.compat.grafting import is_complete
+from everfold.compat.reuse import is_complete
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
-from everfold.operators.again import begun, parted, repeating
 from everfold.operators.backfill import NEW_OPERATOR, as_given, beginning, is_fillable, unfillable
-from everfold.operators.build import clock_of, operator_of
-from everfold.operators.contract import NO_WATERMARK, Meta, Operator, Stats
+from everfold.operators.factory import clock_of, operator_of
+from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, Stats
+from everfold.operators.reemit import begun, parted, repeating
 from everfold.plan.changelog import AGAIN, GONE, KIND, ORDER, RowKind, is_updating
 from everfold.plan.nodes import (
     Filter,
@@ -47,7 +47,7 @@ from everfold.plan.nodes import (
     tables_of,
 )
 from everfold.sql.settings import NULL_ROWTIME_HELP, Settings
-from everfold.state.heads import read_head
+from everfold.state.bucket_head import read_head
 from everfold.state.store import MemoryStore
 from everfold.types import physical
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class _Stage:
     """A stateful node at work. past: what its next batch begins with, by bucket (`operators.backfill`). repeat: whether it begins with its rows as they are
-    (`operators.again`)."""
+    (`operators.reemit`)."""
 
     node: StatefulNode
     operator: Operator

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 from everfold.errors import Span, StateError
-from everfold.operators.contract import NO_WATERMARK, Operator
+from everfold.operators.protocol import NO_WATERMARK, Operator
 from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, references
 from everfold.plan.nodes import (

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from everfold.operators.contract import NO_WATERMARK, TABLES, ClockSpec, Meta
+from everfold.operators.protocol import NO_WATERMARK, TABLES, ClockSpec, Meta
 
 
 @dataclass(slots=True)

@@ -16,18 +16,18 @@ from typing import Any
 import polars as pl
 
 from everfold.aggregates.folding import Fold, compacted, fold_rows, fold_slots, results, settle
-from everfold.operators.again import as_again
-from everfold.operators.changes import changes, no_changes, sign
+from everfold.operators.changelog import changes, no_changes, sign
 from everfold.operators.clock import Clock
-from everfold.operators.contract import NO_WATERMARK, ClockSpec, Meta, Stats, Step
-from everfold.operators.grouping import Count, ValueTable, group_layout
+from everfold.operators.group_layout import Count, ValueTable, group_layout
 from everfold.operators.layout import normalised, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
-from everfold.operators.partitions import low_place, place, ranges
-from everfold.operators.zones import closed_until
+from everfold.operators.protocol import NO_WATERMARK, ClockSpec, Meta, Stats, Step
+from everfold.operators.reemit import as_again
+from everfold.operators.time_zones import closed_until
 from everfold.plan.nodes import GroupAggregate, InWindow, TimeKind
-from everfold.state.heads import read_head, write_head
+from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
+from everfold.state.partition_rows import low_place, place, ranges
 from everfold.state.store import Store
 from everfold.types import physical
 

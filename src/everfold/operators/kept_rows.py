@@ -7,11 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from everfold.operators.arrival import NUMBER
 from everfold.operators.normalize import SWEPT_PAGES
-from everfold.operators.partitions import place, ranges
 from everfold.operators.ranking import RankedRows
 from everfold.state.keyed import KeyedTable
+from everfold.state.partition_rows import NUMBER, place, ranges
 from everfold.state.store import Store
 
 OLD, ALIVE, TURN = "old", "alive", "turn"

@@ -22,10 +22,10 @@ from everfold.aggregates.calls import (
     signature_of,
 )
 from everfold.aggregates.folding import Fold
-from everfold.aggregates.kin import stored_as
 from everfold.aggregates.registry import Slot
+from everfold.aggregates.shared_state import stored_as
 from everfold.errors import StateError, UnsupportedFeature
-from everfold.operators.contract import InputColumn
+from everfold.operators.protocol import InputColumn
 from everfold.plan.canonical import call_text, column_texts, expr_text
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import ROW_COUNT, AggCall, Plan, WindowAggregate, WindowTableFunction
@@ -73,7 +73,7 @@ class Layout:
         return frame.select(*kept, *columns)
 
     def from_page(self, page: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
-        """A page as this query's frames name it. A slot that it lacks is that of a relative, if it has one (`aggregates.kin`), else NULL."""
+        """A page as this query's frames name it. A slot that it lacks is that of a relative, if it has one (`aggregates.shared_state`), else NULL."""
         there = set(page.columns)
         columns: list[pl.Expr] = [pl.col(name) for name in kept]
         for name, known in self.page_names.items():

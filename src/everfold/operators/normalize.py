@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from everfold.operators.again import as_again
-from everfold.operators.changes import INPUT_KIND, changes, takes_back
+from everfold.operators.changelog import INPUT_KIND, changes, takes_back
 from everfold.operators.clock import Clock
-from everfold.operators.contract import ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.layout import column_names, normalised, page_columns
+from everfold.operators.protocol import ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.reemit import as_again
 from everfold.plan.expressions import references
 from everfold.plan.nodes import ChangelogNormalize
-from everfold.state.heads import read_head, write_head
+from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.store import Store
 from everfold.types import physical

@@ -25,20 +25,19 @@ import polars as pl
 
 from everfold.aggregates.folding import compacted, fold_slots, results, settle
 from everfold.aggregates.registry import Signature, lookup
-from everfold.operators.arrival import NUMBER, numbered
 from everfold.operators.clock import Clock
-from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, reach_ms, with_slots
 from everfold.operators.layout import Folds, Layout, column_names, distinct_texts, folds_of, normalised, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
-from everfold.operators.partitions import place, ranges
-from everfold.operators.runs import Runs
+from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.plan.canonical import expr_text
 from everfold.plan.changelog import ORDER
 from everfold.plan.expressions import references
 from everfold.plan.nodes import Frame, OverAggregate, TimeKind
-from everfold.state.heads import read_head, write_head
+from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
+from everfold.state.partition_rows import NUMBER, numbered, place, ranges
+from everfold.state.runs import Runs
 from everfold.state.store import Store
 from everfold.types import BIGINT, physical
 

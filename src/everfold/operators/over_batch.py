@@ -7,9 +7,9 @@ import polars as pl
 
 from everfold.aggregates.calls import looks_up_row
 from everfold.aggregates.folding import results, settle
-from everfold.operators.contract import InputColumn
 from everfold.operators.frames import PART, Places, frames_of, in_partitions, over_frames, with_slots
 from everfold.operators.layout import folds_of, normalised
+from everfold.operators.protocol import InputColumn
 from everfold.plan.expressions import references
 from everfold.plan.nodes import OverAggregate
 from everfold.types import BIGINT, DateType, DecimalType, FloatingType, TimestampType, physical

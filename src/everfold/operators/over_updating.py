@@ -19,18 +19,18 @@ from typing import Any
 import polars as pl
 
 from everfold.aggregates.folding import results, settle
-from everfold.operators.again import as_again
-from everfold.operators.arrival import NUMBER, numbered
-from everfold.operators.changes import changes, deletes_first, no_changes, sign
+from everfold.operators.changelog import changes, deletes_first, no_changes, sign
 from everfold.operators.clock import Clock
-from everfold.operators.contract import NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
 from everfold.operators.kept_rows import ALIVE, OLD, TURN, KeptRows
 from everfold.operators.layout import Layout, folds_of, page_columns
+from everfold.operators.protocol import NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
+from everfold.operators.reemit import as_again
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import OverAggregate
-from everfold.state.heads import read_head, write_head
+from everfold.state.bucket_head import read_head, write_head
+from everfold.state.partition_rows import NUMBER, numbered
 from everfold.state.store import Store
 from everfold.types import physical
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import polars as pl
 
-from everfold.operators.again import as_again
-from everfold.operators.arrival import NUMBER, numbered
-from everfold.operators.changes import INPUT_KIND, changes, deletes_first, no_changes, sign
+from everfold.operators.changelog import INPUT_KIND, changes, deletes_first, no_changes, sign
 from everfold.operators.clock import Clock
-from everfold.operators.contract import ClockSpec, Meta, Stats, Step
 from everfold.operators.frames import PART, in_partitions
 from everfold.operators.kept_rows import ALIVE, OLD, KeptRows
+from everfold.operators.protocol import ClockSpec, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
+from everfold.operators.reemit import as_again
 from everfold.plan.changelog import KIND, is_updating
 from everfold.plan.expressions import InputRef
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import Rank, time_attribute
-from everfold.state.heads import read_head, write_head
+from everfold.state.bucket_head import read_head, write_head
+from everfold.state.partition_rows import NUMBER, numbered
 from everfold.state.store import Store
 from everfold.types import physical
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from everfold.operators.arrival import NUMBER
-from everfold.operators.contract import InputColumn
 from everfold.operators.layout import column_names, distinct_texts, normalised, page_columns
+from everfold.operators.protocol import InputColumn
 from everfold.plan.canonical import expr_text
 from everfold.plan.expressions import Expr, InputRef, references
 from everfold.plan.nodes import OverAggregate, Rank, time_attribute
+from everfold.state.partition_rows import NUMBER
 from everfold.types import FloatingType
 
 

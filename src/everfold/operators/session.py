@@ -20,18 +20,18 @@ import polars as pl
 
 from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
 from everfold.operators.backfill import in_order
-from everfold.operators.changes import changes, sign
+from everfold.operators.changelog import changes, sign
 from everfold.operators.clock import Clock
-from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Stats, Step
 from everfold.operators.layout import column_names, layout_of, local_zone, normalised, time_input
-from everfold.operators.output import emitted, window_values
-from everfold.operators.runs import Runs
-from everfold.operators.zones import closed_until
+from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Stats, Step
+from everfold.operators.time_zones import closed_until
+from everfold.operators.window_output import emitted, window_values
 from everfold.plan.changelog import ORDER
 from everfold.plan.expressions import references
 from everfold.plan.nodes import TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session
-from everfold.state.heads import read_head, write_head
+from everfold.state.bucket_head import read_head, write_head
+from everfold.state.runs import Runs
 from everfold.state.store import Store
 from everfold.types import physical
 

@@ -20,18 +20,18 @@ from typing import Any
 import polars as pl
 
 from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
-from everfold.operators import expand
 from everfold.operators.backfill import in_order
-from everfold.operators.changes import sign
+from everfold.operators.changelog import sign
 from everfold.operators.clock import Clock
-from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, Meta, Stats, Step
 from everfold.operators.layout import layout_of, normalised
-from everfold.operators.output import emitted
-from everfold.operators.runs import Runs
-from everfold.operators.zones import closed_until
+from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, Meta, Stats, Step
+from everfold.operators.slices import cumulated, hopped
+from everfold.operators.time_zones import closed_until
+from everfold.operators.window_output import emitted
 from everfold.plan.nodes import TimeKind, WindowAggregate
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble, last_window_end, slice_end, window_start
-from everfold.state.heads import read_head, write_head
+from everfold.state.bucket_head import read_head, write_head
+from everfold.state.runs import Runs
 from everfold.state.store import Store
 
 _FEW_ROWS = 4096
@@ -237,7 +237,7 @@ class WindowOperator:
                 slices.drop(at)
         if not frames:
             return self._layout.empty({"end": pl.Int64()})
-        return expand.hopped(self._merge(frames), self._window, self._layout, since, upto)
+        return hopped(self._merge(frames), self._window, self._layout, since, upto)
 
     def _fire_cumulate(
         self, window: Cumulate, rows: pl.DataFrame, slices: Runs, totals: Runs, since: int, upto: int
@@ -255,7 +255,7 @@ class WindowOperator:
         frames += [rows] if rows.height else []
         if not frames:
             return self._layout.empty({"end": pl.Int64()})
-        results = expand.cumulated(self._merge(frames), window, self._layout, upto)
+        results = cumulated(self._merge(frames), window, self._layout, upto)
         results = settle(results, self._layout.folds, whole=True)
         for end in results["end"].unique().to_list():
             start = window_start(window, end)

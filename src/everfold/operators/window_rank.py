@@ -11,17 +11,17 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from everfold.operators.arrival import NUMBER, numbered
 from everfold.operators.clock import Clock
-from everfold.operators.contract import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.frames import PART, in_partitions
+from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
-from everfold.operators.runs import Runs
-from everfold.operators.zones import closed_until
+from everfold.operators.time_zones import closed_until
 from everfold.plan.changelog import ORDER
 from everfold.plan.expressions import references
 from everfold.plan.nodes import InWindow, Rank, TimeKind
-from everfold.state.heads import read_head, write_head
+from everfold.state.bucket_head import read_head, write_head
+from everfold.state.partition_rows import NUMBER, numbered
+from everfold.state.runs import Runs
 from everfold.state.store import Store
 from everfold.types import BIGINT, physical
 

@@ -1,6 +1,6 @@
 """The archive of Spark's classes: the JVM maps it at its start instead of finding, checking and linking each class anew.
 
-It is what Java calls class data sharing. An archive is made once, by a run that goes through it for its sake (`jobs.rehearsal`), and serves
+It is what Java calls class data sharing. An archive is made once, by a run that goes through it for its sake (`jobs.class_archive_warmup`), and serves
 every later start with the same Java and the same jars. The JVM compares them itself, and starts without an archive that is not its own.
 """
 
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from everfold.cache import cache_folder
-from everfold.spark.home import spark_home
 from everfold.spark.java import Java
+from everfold.spark.pyspark_path import spark_home
 
 _NAME = "spark-classes-"
 _KEPT = 3

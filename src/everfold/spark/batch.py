@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from everfold.aggregates.calls import spark_twin
-from everfold.connectors.left_out import count_timeless
+from everfold.connectors.skipped_rows import count_timeless
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,

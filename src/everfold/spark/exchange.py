@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.operators.again import parted
-from everfold.operators.contract import Meta, Operator
+from everfold.operators.protocol import Meta, Operator
+from everfold.operators.reemit import parted
 from everfold.plan.changelog import KIND, ORDER
-from everfold.spark.crossing import crossing
+from everfold.spark.error_transport import crossing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -140,7 +140,7 @@ class Pack:
         """What the rows say about time, and the reports of earlier operators among them."""
         import polars as pl
 
-        from everfold.operators.contract import NO_WATERMARK
+        from everfold.operators.protocol import NO_WATERMARK
 
         if SPLIT in rows.columns:
             moves = rows.group_by(SPLIT).agg(pl.col(WATERMARK).max()).drop_nulls(WATERMARK)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from everfold.operators.over_batch import ARRIVAL, OverBatch
 from everfold.plan.nodes import OverAggregate
-from everfold.spark.crossing import crossing
+from everfold.spark.error_transport import crossing
 from everfold.spark.exchange import HASH
-from everfold.spark.inputs import hash_text, input_texts
+from everfold.spark.operator_inputs import hash_text, input_texts
 from everfold.spark.scalar import Scalars
 from everfold.types import physical
 

@@ -37,7 +37,7 @@ class MapStateStore:
 
     def begin(self, epoch: int) -> None:
         """Gives up the pages of earlier epochs, when the first batch of this one comes."""
-        from everfold.state.heads import is_begun
+        from everfold.state.bucket_head import is_begun
 
         if not is_begun(self, epoch):
             for key in [key for key in self._state.keys() if key[0] < epoch]:  # noqa: SIM118
@@ -72,9 +72,9 @@ class BucketProcessor(StatefulProcessor):
             handle.deleteIfExists(f"pages_{name}")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        from everfold.operators.again import begun
-        from everfold.operators.contract import Meta
-        from everfold.spark.crossing import crossing
+        from everfold.operators.protocol import Meta
+        from everfold.operators.reemit import begun
+        from everfold.spark.error_transport import crossing
         from everfold.spark.exchange import GIVEN, META, PAST, REPEAT, ROWS, STATS, from_ipc, in_order_of_tasks, to_ipc
 
         if self._mark is not None:

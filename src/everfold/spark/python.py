@@ -9,11 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from everfold.operators.contract import Operator
+from everfold.operators.protocol import Operator
 from everfold.plan.expressions import PythonCall
 from everfold.plan.nodes import Plan
 from everfold.plan.python_aggregates import Aggregating
-from everfold.spark.crossing import crossing
+from everfold.spark.error_transport import crossing
 from everfold.types import DataType
 from everfold.udf.declared import origin_of
 from everfold.udf.function import PythonFunction

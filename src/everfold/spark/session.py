@@ -24,8 +24,8 @@ from everfold.errors import UsageError
 from everfold.files import make_private_file, make_private_folder
 from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
 from everfold.spark.archive import archive_options
-from everfold.spark.home import without_zip
 from everfold.spark.java import require_java
+from everfold.spark.pyspark_path import without_zip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from everfold.connectors.left_out import count_timeless
-from everfold.connectors.timeless import PLACE, raise_timeless
+from everfold.compat.operator_ids import source_name
+from everfold.connectors.null_rowtime import PLACE, raise_timeless
+from everfold.connectors.skipped_rows import count_timeless
 from everfold.errors import UnsupportedFeature
-from everfold.operators.build import clock_of, operator_of
-from everfold.operators.contract import TABLES, Operator
+from everfold.operators.factory import clock_of, operator_of
+from everfold.operators.protocol import TABLES, Operator
 from everfold.plan.changelog import AGAIN, GONE, KIND, ORDER, ChangelogMode, RowKind, changelog_of, is_updating
 from everfold.plan.expressions import inputs_of
 from everfold.plan.nodes import (
@@ -42,8 +43,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session
 from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
-from everfold.spark.inputs import hash_text, input_texts, input_type
-from everfold.spark.naming import source_name
+from everfold.spark.operator_inputs import hash_text, input_texts, input_type
 from everfold.spark.processor import PAYLOAD, BucketProcessor
 from everfold.spark.python import pickled
 from everfold.spark.scalar import Scalars

@@ -209,7 +209,7 @@ class Session:
 
     def _complete(self, statements: tuple[Statement, ...]) -> None:
         """Declares what a script uses and does not declare."""
-        from everfold.sql.completion import complete
+        from everfold.sql.undeclared import complete
 
         at_hand = [each.name[-1] for each in statements if isinstance(each, CreateFunction) and self._loads(each)]
         tables = (entry.name for entry in self.catalog.entries())

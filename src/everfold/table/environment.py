@@ -13,10 +13,10 @@ from everfold.cache import cache_folder
 from everfold.connectors.registry import connected
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.files import make_private_folder
-from everfold.jobs.beside import Beside
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
-from everfold.jobs.going_back import Consent, Moved
+from everfold.jobs.lookup_tables import Beside
+from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.sources import External, Sources
 from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.explain import explain

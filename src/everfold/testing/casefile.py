@@ -15,7 +15,7 @@ from typing import Any, Literal, cast, get_args
 import yaml
 
 from everfold.errors import Span, UsageError, nearest
-from everfold.memory.part import OnChange
+from everfold.testing.part import OnChange
 from everfold.testing.pipetable import PipeTable, PipeTableError, parse
 
 SUFFIX = ".case.yaml"

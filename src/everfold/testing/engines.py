@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from everfold.compat import Terms, Verdict, judge, shape_of
 from everfold.compat.report import as_text
 from everfold.errors import StateError, UsageError
-from everfold.memory.part import Part, Ran, Rows
+from everfold.testing.part import Part, Ran, Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +99,7 @@ def joined(batches: Sequence[Rows]) -> dict[str, pa.Table]:
     return {name: pa.concat_tables([rows[name] for rows in batches if name in rows]) for name in names}
 
 
-_SPARK_ENGINE = "everfold.jobs.cases"
+_SPARK_ENGINE = "everfold.testing.spark_engine"
 """The module whose `SparkEngine()` is the engine `spark`: only loaded when asked for, since it imports pyspark."""
 
 

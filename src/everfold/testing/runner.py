@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from everfold.errors import EverfoldError, UnsupportedFeature
-from everfold.memory.part import Part, Rows
 from everfold.plan.changelog import ChangelogMode, RowKind
 from everfold.plan.nodes import Collect, Plan, Table, read_as_batch, streamed, tables_of, walk_plan
 from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
 from everfold.testing.compare import Expectation, difference
 from everfold.testing.engines import Engine
+from everfold.testing.part import Part, Rows
 from everfold.testing.pipetable import PipeTable, PipeTableError
 from everfold.testing.tables import Answer, from_arrow, to_arrow
 

@@ -12,7 +12,7 @@ from unit.connectors.envelopes import GOOD, ROWS, SAMPLES, Sample
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, SinkContext, Source, SourceContext
 from everfold.connectors.registry import connector_of
 from everfold.plan.nodes import Table
-from everfold.spark.observed import left_out
+from everfold.spark.batch_metrics import left_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,11 +16,11 @@ from unit.connectors.test_partition_folders import HOSTILE
 
 from everfold.connectors.contract import BatchId, SinkContext, Source, SourceContext
 from everfold.connectors.filesystem.sink import FileSink
-from everfold.connectors.left_out import add_left_out
 from everfold.connectors.registry import connector_of
+from everfold.connectors.skipped_rows import add_left_out
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table
-from everfold.spark.observed import left_out
+from everfold.spark.batch_metrics import left_out
 from everfold.spark.session import own_session
 from everfold.types import (
     BIGINT,

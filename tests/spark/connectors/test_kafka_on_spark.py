@@ -19,7 +19,7 @@ from everfold.connectors.contract import BatchId, LocalSink, SinkContext, Source
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table, TableColumn
-from everfold.spark.observed import left_out
+from everfold.spark.batch_metrics import left_out
 from everfold.spark.session import own_session
 from everfold.types import BIGINT, BYTES, DOUBLE, FLOAT, INT, STRING, TIMESTAMP3, TIMESTAMP_LTZ3, DecimalType, MapType
 

@@ -13,10 +13,10 @@ import pytest
 from broker import KafkaBroker
 from unit.connectors.tables import table
 
-from everfold.connectors.again import Past
 from everfold.connectors.contract import KIND, BatchId, SinkContext
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.registry import connector_of
+from everfold.connectors.replay import Past
 from everfold.plan.changelog import RowKind
 from everfold.types import BIGINT, STRING
 

@@ -14,13 +14,13 @@ from unit.connectors import mutations
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role, SourceContext
-from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.json import SESSION, _elements
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.formats.values import BadValue, identifier
+from everfold.connectors.formats.text_decode import BadValue, identifier
 from everfold.connectors.registry import connector_of
 from everfold.plan.changelog import KIND
-from everfold.spark.observed import left_out
+from everfold.spark.batch_metrics import left_out
 from everfold.spark.session import own_session
 from everfold.types import STRING, ArrayType, DataType, FloatingType, MapType, RowType, StringType, physical
 

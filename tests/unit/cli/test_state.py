@@ -15,11 +15,11 @@ from property.queries import Query
 from everfold.cli import state as command
 from everfold.cli.main import main
 from everfold.compat import shape_of
+from everfold.inspection.job_state import Inspection, JobState, NamedOperator, OperatorState, Since
+from everfold.inspection.reader import stored_tables
+from everfold.inspection.sizes import sizes_of
+from everfold.inspection.tables import shown_table
 from everfold.jobs.folder import Version
-from everfold.jobs.inspection import Inspection, JobState, NamedOperator, OperatorState, Since
-from everfold.operators.shown import shown_table
-from everfold.operators.sizes import sizes_of
-from everfold.operators.stored import stored_tables
 
 SELECT = "CREATE TABLE e (k STRING, v INT, p DECIMAL(4, 2), t TIME); SELECT k, SUM(p), COUNT(DISTINCT v), MAX(t) FROM e GROUP BY k"
 Typed = Callable[..., tuple[int, str, str]]

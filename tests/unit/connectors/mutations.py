@@ -324,7 +324,7 @@ def _csv(random: Random) -> bytes:
 
 def _avro(random: Random) -> bytes:
     from everfold.connectors.formats.avro import AvroFormat
-    from everfold.connectors.formats.contract import RecordColumn
+    from everfold.connectors.formats.format import RecordColumn
 
     fields = fields_of("avro")
     columns = [RecordColumn(name, at, of) for at, (name, of) in enumerate(fields)]
@@ -338,7 +338,7 @@ def _avro(random: Random) -> bytes:
 def value_for(of: DataType, random: Random) -> object:
     """Return a value of the type as Arrow gives it to Python."""
     from everfold.connectors.formats.csv import RULES
-    from everfold.connectors.formats.values import converter
+    from everfold.connectors.formats.text_decode import converter
 
     match of:
         case ArrayType():

@@ -14,9 +14,9 @@ from fastavro import parse_schema, schemaless_reader
 from unit.connectors.tables import table
 
 from everfold.connectors.formats.avro import AvroFormat
-from everfold.connectors.formats.contract import RecordColumn
+from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.raw import RawFormat
-from everfold.connectors.formats.values import BadValue
+from everfold.connectors.formats.text_decode import BadValue
 from everfold.errors import UnsupportedFeature
 from everfold.types import (
     BIGINT,

@@ -14,7 +14,7 @@ from everfold.connectors.contract import Role
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.source import FileSource
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.formats.values import BadValue, excerpt
+from everfold.connectors.formats.text_decode import BadValue, excerpt
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError
 from everfold.types import INT, STRING

@@ -13,7 +13,7 @@ from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role
 from everfold.connectors.filesystem.connector import record_columns
-from everfold.connectors.formats.contract import Format
+from everfold.connectors.formats.format import Format
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.registry import connected, connector_of
 from everfold.errors import ConnectorError, SqlError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everfold.connectors.kafka.before import Note
+from everfold.connectors.kafka.key_snapshot import Note
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "keys-v1.arrow"
 NOTE = Note({0: 5, 11: 0}, frozenset({-(1 << 63), 7}))

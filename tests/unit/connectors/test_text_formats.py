@@ -15,9 +15,9 @@ from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role
 from everfold.connectors.filesystem.connector import record_columns
-from everfold.connectors.formats.contract import Format
+from everfold.connectors.formats.format import Format
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.formats.values import BadValue
+from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.printing import java_double, java_text
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from unit.connectors.tables import table
 
-from everfold.connectors.again import Past
 from everfold.connectors.contract import SinkContext
 from everfold.connectors.filesystem.sink import FileSink, _identity
 from everfold.connectors.registry import connector_of
+from everfold.connectors.replay import Past
 from everfold.types import STRING
 
 OWN, OTHERS = _identity("job", "0_bids"), _identity("another", "0_bids")

@@ -21,7 +21,7 @@ from everfold.jobs.control import Control
 from everfold.jobs.failure import explained
 from everfold.jobs.folder import JobFolder, Manifest, Version, checksum_of
 from everfold.jobs.rollback import roll_back
-from everfold.jobs.soundness import is_sound, unsound
+from everfold.jobs.spark_checkpoint import is_sound, unsound
 
 MANIFEST = Manifest(
     job="abc",

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from everfold.compat import Terms, shape_of
-from everfold.compat.keeping import from_json, to_json
 from everfold.compat.kept_types import changed_types
+from everfold.compat.serde import from_json, to_json
 from everfold.connectors.registry import connected
 from everfold.errors import StateError
 from everfold.files import make_private_file
 from everfold.jobs.change import OnChange, copied, joined, restored
 from everfold.jobs.engine import _warn
 from everfold.jobs.folder import JobFolder, Manifest
-from everfold.jobs.going_back import Consent
-from everfold.jobs.soundness import positions
+from everfold.jobs.rewind import Consent
+from everfold.jobs.spark_checkpoint import positions
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
 

@@ -13,8 +13,8 @@ from everfold.connectors.filesystem.source_log import files_logged, uri
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange
 from everfold.jobs.folder import JobFolder, Manifest
-from everfold.jobs.going_back import Moved
 from everfold.jobs.locations import Located, Locations, place_of
+from everfold.jobs.rewind import Moved
 from everfold.jobs.rollback import roll_back
 from everfold.jobs.sources import name_by_options
 from everfold.plan.nodes import Root, Table

@@ -15,7 +15,7 @@ from everfold.errors import ConnectorError, EverfoldError, StateError, UsageErro
 from everfold.jobs import change, folder
 from everfold.jobs.change import OnChange
 from everfold.jobs.folder import JobFolder, Manifest, Version
-from everfold.jobs.going_back import check_duplicates, sink_notes
+from everfold.jobs.rewind import check_duplicates, sink_notes
 from everfold.jobs.rollback import roll_back
 
 OTHER = QUERY.replace("SUM(n)", "MAX(n)")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from everfold.operators.clock import Clock
-from everfold.operators.contract import NO_WATERMARK, TABLES, ClockSpec, Meta
+from everfold.operators.protocol import NO_WATERMARK, TABLES, ClockSpec, Meta
 
 
 def advanced(clock: Clock, *batches: tuple[int, dict[str, int]]) -> list[int]:

@@ -11,9 +11,9 @@ import pytest
 from property.harness import SCAN, VALUE, Runner, aggregate_of, ms, plain, rows_of
 
 from everfold.errors import StateError, UnsupportedFeature
-from everfold.operators.build import operator_of
-from everfold.operators.contract import ClockSpec, Meta
+from everfold.operators.factory import operator_of
 from everfold.operators.layout import call_text
+from everfold.operators.protocol import ClockSpec, Meta
 from everfold.plan.expressions import Call, InputRef
 from everfold.plan.nodes import AggCall, TimeKind, WindowAggregate
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble

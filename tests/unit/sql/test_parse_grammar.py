@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from everfold.sql.dialects.cursor import Cursor
 from everfold.sql.dialects.grammar import Grammar
+from everfold.sql.dialects.token_stream import Cursor
 
 OPEN = {"expression", "binary", "query", "order_by", "window"}
 """What `Calls` needs from the layers above it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everfold.compat.rules import calls, group, inputs, over, rank, topology, window
+from everfold.compat.rules import aggregate_calls, group, inputs, over, rank, topology, window
 from everfold.compat.rules.rule import REFERENCE, Change, Rule, Said, Terms
 
 __all__ = ["OF_KIND", "REFERENCE", "Change", "Rule", "Said", "Terms", "all_rules", "named"]
@@ -24,8 +24,8 @@ def all_rules() -> tuple[Rule, ...]:
     found = (
         *topology.RULES,
         *inputs.RULES,
-        calls.python_functions,
-        *calls.CALLS,
+        aggregate_calls.python_functions,
+        *aggregate_calls.CALLS,
         *(each for of in OF_KIND.values() for each in of),
     )
     return tuple(sorted(dict.fromkeys(found), key=lambda each: each.code))

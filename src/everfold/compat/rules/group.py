@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from everfold.compat.rules.calls import CALLS, python_functions
+from everfold.compat.rules.aggregate_calls import CALLS, python_functions
 from everfold.compat.rules.inputs import RULES as INPUTS
 from everfold.compat.rules.rule import Change, Said, rule, sentence_of
 from everfold.compat.verdict import Verdict

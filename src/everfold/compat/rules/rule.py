@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from everfold.compat.derived import derived
-from everfold.compat.recounted import recountable
+from everfold.compat.reuse import derived, made_of_kept_slices, recountable
 from everfold.compat.shape import NO_CLOCK, CallShape, OperatorShape
-from everfold.compat.slices import made_of_kept_slices
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
 from everfold.plan.readable import readable

@@ -20,7 +20,7 @@ from everfold.connectors.contract import (
     wrong_option,
 )
 from everfold.connectors.filesystem.paths import check_path, escape
-from everfold.connectors.formats.contract import RecordColumn
+from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.registry import (
     CHANGES,
     changelog_of,

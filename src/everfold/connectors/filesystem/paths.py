@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from everfold.connectors.formats.values import excerpt
+from everfold.connectors.connector_errors import trouble
+from everfold.connectors.formats.text_decode import excerpt
 from everfold.connectors.options import wrong_option
-from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.applied import is_applied
+from everfold.connectors.connector_errors import os_trouble, trouble
 from everfold.connectors.contract import (
     Applied,
     BatchId,
@@ -44,9 +45,8 @@ from everfold.connectors.filesystem.parts import FAILED, FOLDER, REPORT, PartWri
 from everfold.connectors.filesystem.paths import escape, escape_anyway, escape_key, resolve
 from everfold.connectors.formats.csv import MARK_WRITE, needs_quotes
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.formats.values import quoted
-from everfold.connectors.formats.writing import sql_plain
-from everfold.connectors.troubles import os_trouble, trouble
+from everfold.connectors.formats.text_decode import quoted
+from everfold.connectors.formats.text_encode import sql_plain
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
 from everfold.types import DataType, TimeType, physical

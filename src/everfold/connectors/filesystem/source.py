@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
+from everfold.connectors.connector_errors import trouble
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.known_files import find_changed_files
@@ -32,13 +33,20 @@ from everfold.connectors.filesystem.paths import (
     unescape_in_spark,
 )
 from everfold.connectors.filesystem.source_log import files_read, move_files
-from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
 from everfold.connectors.formats.registry import changelog_of, format_of
-from everfold.connectors.formats.values import BadValue, TextRules, catalyst, converter, excerpt, identifier, quoted
-from everfold.connectors.left_out import count_bad
-from everfold.connectors.timeless import PLACE, Timeless, find_timeless
-from everfold.connectors.troubles import trouble
+from everfold.connectors.formats.text_decode import (
+    BadValue,
+    TextRules,
+    catalyst,
+    converter,
+    excerpt,
+    identifier,
+    quoted,
+)
+from everfold.connectors.null_rowtime import PLACE, Timeless, find_timeless
+from everfold.connectors.skipped_rows import count_bad
 from everfold.errors import ConnectorError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn

@@ -14,8 +14,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn
-from everfold.connectors.formats.values import BadValue, identifier
+from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn
+from everfold.connectors.formats.text_decode import BadValue, identifier
 from everfold.connectors.options import OptionSet
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from everfold.connectors.formats.contract import RecordColumn
 from everfold.connectors.formats.envelope import COMMON, TEXT, Envelope, Rows, change, json_of, wanted_metadata
-from everfold.connectors.formats.values import BadValue, identifier, quoted
+from everfold.connectors.formats.format import RecordColumn
+from everfold.connectors.formats.text_decode import BadValue, identifier, quoted
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Table

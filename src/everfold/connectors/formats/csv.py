@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
-from everfold.connectors.formats.values import (
+from everfold.connectors.connector_errors import trouble
+from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn, raise_bad
+from everfold.connectors.formats.text_decode import (
     BadValue,
     TextRules,
     catalyst,
@@ -23,9 +24,8 @@ from everfold.connectors.formats.values import (
     identifier,
     quoted,
 )
-from everfold.connectors.formats.writing import sql_plain, text_of
+from everfold.connectors.formats.text_encode import sql_plain, text_of
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
-from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (

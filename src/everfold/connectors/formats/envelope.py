@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn
+from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn
 from everfold.connectors.formats.json import OPTIONS as JSON_OPTIONS
 from everfold.connectors.formats.json import JsonFormat, objects_of, refuse_deep_nesting, without_mark
-from everfold.connectors.formats.values import BadValue, identifier
+from everfold.connectors.formats.text_decode import BadValue, identifier
 from everfold.connectors.options import OptionSet, OptionValues
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Table

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, raise_bad
+from everfold.connectors.connector_errors import trouble
+from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn, raise_bad
 from everfold.connectors.formats.json_exact import MARK, may_differ, protect, quote_numbers, restore, unmark
 from everfold.connectors.formats.nested import rewrite_scalars
-from everfold.connectors.formats.values import (
+from everfold.connectors.formats.text_decode import (
     BadValue,
     TextRules,
     catalyst,
@@ -32,9 +33,8 @@ from everfold.connectors.formats.values import (
     identifier,
     quoted,
 )
-from everfold.connectors.formats.writing import sql_text, text_of
+from everfold.connectors.formats.text_encode import sql_text, text_of
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
-from everfold.connectors.troubles import trouble
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (

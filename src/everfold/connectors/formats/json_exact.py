@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from everfold.connectors.formats.nested import rewrite_scalars
-from everfold.connectors.formats.values import identifier, quoted
+from everfold.connectors.formats.text_decode import identifier, quoted
 from everfold.types import (
     ArrayType,
     BytesType,

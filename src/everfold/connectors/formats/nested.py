@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from everfold.connectors.formats.values import identifier, quoted
+from everfold.connectors.formats.text_decode import identifier, quoted
 from everfold.types import ArrayType, DataType, MapType, RowType
 
 

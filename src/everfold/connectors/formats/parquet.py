@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.formats.contract import RecordColumn
-from everfold.connectors.formats.values import identifier
+from everfold.connectors.connector_errors import trouble
+from everfold.connectors.formats.format import RecordColumn
+from everfold.connectors.formats.text_decode import identifier
 from everfold.connectors.options import Option, OptionSet
-from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
 from everfold.types import (

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn
-from everfold.connectors.formats.values import BadValue, identifier, quoted
+from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn
+from everfold.connectors.formats.text_decode import BadValue, identifier, quoted
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table

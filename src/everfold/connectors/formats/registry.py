@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from everfold.connectors.formats.contract import Format
+from everfold.connectors.formats.format import Format
 from everfold.connectors.options import OptionSet, OptionValues
 from everfold.errors import SqlError, nearest
 from everfold.plan.changelog import ChangelogMode

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
+from everfold.connectors.connector_errors import trouble
 from everfold.connectors.jdbc.address import Address
-from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from everfold.connectors.applied import is_applied
+from everfold.connectors.connector_errors import trouble
 from everfold.connectors.contract import Applied, BatchId
-from everfold.connectors.jdbc.before import Before
 from everfold.connectors.jdbc.client import Connection
+from everfold.connectors.jdbc.key_snapshot import Before
 from everfold.connectors.jdbc.naming import hashed, lock_number, quoted
 from everfold.connectors.jdbc.shape import Target, TargetColumn
 from everfold.connectors.jdbc.staging import COLUMNS, Report
-from everfold.connectors.troubles import trouble
 from everfold.plan.changelog import RowKind
 from everfold.types import physical
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from everfold.connectors.connector_errors import trouble
 from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.jdbc.client import Connection
 from everfold.connectors.jdbc.connector import name_parts
-from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError, Diagnostic, nearest
 from everfold.plan.nodes import Table
 from everfold.types import (

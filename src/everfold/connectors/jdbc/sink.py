@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
+from everfold.connectors.connector_errors import trouble
 from everfold.connectors.contract import (
     Applied,
     BatchId,
@@ -26,13 +27,12 @@ from everfold.connectors.contract import (
     SinkContext,
     columns_of,
 )
-from everfold.connectors.jdbc.before import Before
 from everfold.connectors.jdbc.client import Connection, Link, explained
 from everfold.connectors.jdbc.connector import address_of
+from everfold.connectors.jdbc.key_snapshot import Before
 from everfold.connectors.jdbc.merge import Merge
 from everfold.connectors.jdbc.shape import Target, TargetColumn, check_fits, look
 from everfold.connectors.jdbc.staging import REPORT, Report, StageRows, failed
-from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
 from everfold.types import physical
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from everfold.connectors.connector_errors import trouble
 from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
-from everfold.connectors.formats.values import quoted
+from everfold.connectors.formats.text_decode import quoted
 from everfold.connectors.jdbc.client import Connection, Link, explained
 from everfold.connectors.jdbc.connector import address_of, name_parts
 from everfold.connectors.jdbc.reading import FAILED, ReadRows
 from everfold.connectors.jdbc.shape import Target, check_fits, look
 from everfold.connectors.jdbc.values import expression
-from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
 from everfold.types import physical

@@ -80,7 +80,7 @@ class StageRows:
         import pyarrow as pa
 
         from everfold.connectors.jdbc.client import Link, explained
-        from everfold.connectors.netting import last_by_key
+        from everfold.connectors.sink_changelog import last_by_key
 
         attempt = uuid.uuid4().int >> 65
         came = staged = back = 0

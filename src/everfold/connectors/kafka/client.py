@@ -9,9 +9,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from everfold.connectors.connector_errors import trouble
 from everfold.connectors.contract import OptionValues
 from everfold.connectors.kafka.connector import SERVERS, topics
-from everfold.connectors.troubles import trouble
 from everfold.errors import ConnectorError, nearest
 from everfold.plan.nodes import Table
 from everfold.secrets import is_secret

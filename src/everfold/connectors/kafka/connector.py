@@ -19,8 +19,8 @@ from everfold.connectors.contract import (
     refuse_metadata,
     wrong_option,
 )
-from everfold.connectors.formats.contract import Format, RecordColumn
 from everfold.connectors.formats.envelope import VALUE
+from everfold.connectors.formats.format import Format, RecordColumn
 from everfold.connectors.formats.registry import (
     CHANGES,
     changelog_of,

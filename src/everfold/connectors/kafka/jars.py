@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.cache import cache_folder
-from everfold.connectors.troubles import trouble
+from everfold.connectors.connector_errors import trouble
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
+from everfold.connectors.connector_errors import os_trouble, trouble
 from everfold.connectors.contract import (
     KIND,
     Applied,
@@ -21,9 +22,9 @@ from everfold.connectors.contract import (
     SinkContext,
     columns_of,
 )
-from everfold.connectors.kafka.before import Before
 from everfold.connectors.kafka.client import Client, group_of, kafka_error, own_settings
 from everfold.connectors.kafka.connector import SERVERS, key_columns, key_format, topics, value_columns, value_format
+from everfold.connectors.kafka.key_snapshot import Before
 from everfold.connectors.kafka.transaction import (
     OutgoingRecord,
     SinkFenced,
@@ -33,8 +34,7 @@ from everfold.connectors.kafka.transaction import (
     group_name,
     read_applied,
 )
-from everfold.connectors.netting import last_by_key
-from everfold.connectors.troubles import os_trouble, trouble
+from everfold.connectors.sink_changelog import last_by_key
 from everfold.errors import StateError
 from everfold.plan.changelog import RowKind
 from everfold.types import physical

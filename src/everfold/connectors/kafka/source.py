@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.connector_errors import trouble
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.source import bad_record
-from everfold.connectors.formats.contract import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn, find_bad, raise_bad
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
-from everfold.connectors.formats.values import BadValue, excerpt, identifier, quoted
+from everfold.connectors.formats.text_decode import BadValue, excerpt, identifier, quoted
 from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable
 from everfold.connectors.kafka.connector import (
     key_columns,
@@ -24,9 +25,8 @@ from everfold.connectors.kafka.connector import (
     value_format,
 )
 from everfold.connectors.kafka.jars import add_jars
-from everfold.connectors.left_out import count_bad
-from everfold.connectors.timeless import PLACE, find_timeless
-from everfold.connectors.troubles import trouble
+from everfold.connectors.null_rowtime import PLACE, find_timeless
+from everfold.connectors.skipped_rows import count_bad
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
 from everfold.plan.changelog import RowKind

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from everfold.connectors.connector_errors import trouble
 from everfold.connectors.contract import BatchId, OptionValues, SinkContext, SourceContext
 from everfold.connectors.kafka.client import TIMEOUT_S, kafka_error, log, own_settings
 from everfold.connectors.kafka.connector import topics
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.kafka.source import KafkaSource
 from everfold.connectors.kafka.topic import KEY, Spread
-from everfold.connectors.troubles import trouble
 from everfold.plan.nodes import Table
 
 if TYPE_CHECKING:

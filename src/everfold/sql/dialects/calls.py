@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlglot import exp
 
 from everfold.errors import nearest
-from everfold.sql.dialects.cursor import NAMED
+from everfold.sql.dialects.keywords import TIME_UNITS
 from everfold.sql.dialects.nodes import CallOption, FlinkCast, FunctionCall, QualifiedStar
 from everfold.sql.dialects.operators import RANGE
+from everfold.sql.dialects.token_stream import NAMED
 from everfold.sql.dialects.types import Types
-from everfold.sql.dialects.words import TIME_UNITS
 
 _BEHIND_A_QUERY = ("", ")", ";", "UNION", "INTERSECT", "EXCEPT", "ORDER", "LIMIT", "OFFSET", "FETCH")
 

@@ -8,8 +8,8 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import Span, SqlError, UnsupportedFeature
-from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.queries import Queries
+from everfold.sql.dialects.token_stream import NAMED
 from everfold.sql.statements import (
     AsQuery,
     ColumnDef,

@@ -11,12 +11,12 @@ from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.sql.dialects.calls import Calls
+from everfold.sql.dialects.keywords import NILADIC, NOT_A_FUNCTION, NOT_A_NAME, UNITS
 from everfold.sql.dialects.literals import WrongLiteral, interval_units, interval_value, temporal_text
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FunctionCall, IntervalLiteral, TemporalLiteral
 from everfold.sql.dialects.operators import CHAINS, COMPARE, DISTINCT_FROM, INFIX, IS, NOT, RANGE, SIGN, SUM, Infix
 from everfold.sql.dialects.tokens import half_a_character, whole_characters
 from everfold.sql.dialects.types import MAX_TIMESTAMP_PRECISION
-from everfold.sql.dialects.words import NILADIC, NOT_A_FUNCTION, NOT_A_NAME, UNITS
 
 
 class _Operand(NamedTuple):

@@ -91,7 +91,6 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import Token
 
 from everfold.errors import Span
-from everfold.sql.dialects.cursor import MAX_DEPTH, MAX_NESTING, too_deep
 from everfold.sql.dialects.grammar import Grammar
 from everfold.sql.dialects.literals import interval_value
 from everfold.sql.dialects.nodes import (
@@ -108,6 +107,7 @@ from everfold.sql.dialects.nodes import (
     WindowTvf,
 )
 from everfold.sql.dialects.render import render
+from everfold.sql.dialects.token_stream import MAX_DEPTH, MAX_NESTING, too_deep
 from everfold.sql.dialects.tokens import FlinkTokenizer, Part
 from everfold.sql.statements import Statement
 from everfold.types import DataType

@@ -8,8 +8,8 @@ from typing import Literal, TypedDict
 from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import EverfoldError, Span, nearest
-from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.ddl import Definitions
+from everfold.sql.dialects.token_stream import NAMED
 from everfold.sql.statements import (
     Describe,
     Explain,

@@ -20,10 +20,10 @@ from sqlglot.tokenizer_core import TokenType
 
 from everfold import types
 from everfold.errors import EverfoldError, Span, SqlError, nearest
-from everfold.sql.dialects.cursor import MAX_NESTING, too_deep
 from everfold.sql.dialects.lenses_names import Names
 from everfold.sql.dialects.lenses_nodes import Duration, GroupKey, Projection, TopicQuery, WindowBy
 from everfold.sql.dialects.nodes import ColumnPath
+from everfold.sql.dialects.token_stream import MAX_NESTING, too_deep
 from everfold.sql.dialects.tokens import Part
 from everfold.sql.statements import (
     ColumnDef,

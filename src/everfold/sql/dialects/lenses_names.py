@@ -9,9 +9,9 @@ from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import EverfoldError, Span, SqlError
 from everfold.sql.dialects.expressions import Expressions
+from everfold.sql.dialects.keywords import NOT_A_NAME
 from everfold.sql.dialects.lenses_nodes import Duration
 from everfold.sql.dialects.nodes import ColumnPath
-from everfold.sql.dialects.words import NOT_A_NAME
 
 _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _IN_A_NAME = (TokenType.VAR, TokenType.NUMBER, TokenType.INTERVAL, TokenType.DASH, TokenType.DOT)

@@ -6,10 +6,10 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import SqlError
-from everfold.sql.dialects.cursor import NAMED
+from everfold.sql.dialects.keywords import NOT_A_NAME, NOT_AN_ALIAS
 from everfold.sql.dialects.operators import SUM
 from everfold.sql.dialects.relations import Relations
-from everfold.sql.dialects.words import NOT_A_NAME, NOT_AN_ALIAS
+from everfold.sql.dialects.token_stream import NAMED
 
 MAX_COUNT = 2**31 - 1
 """The most rows that LIMIT and OFFSET count: Spark's limit."""

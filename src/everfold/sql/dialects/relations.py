@@ -6,10 +6,10 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature, nearest
-from everfold.sql.dialects.cursor import NAMED
 from everfold.sql.dialects.expressions import Expressions
+from everfold.sql.dialects.keywords import NOT_AN_ALIAS
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, TableFunction, TableHint, WindowTvf
-from everfold.sql.dialects.words import NOT_AN_ALIAS
+from everfold.sql.dialects.token_stream import NAMED
 
 WINDOW_ROLES = {
     "TUMBLE": ("SIZE", "OFFSET"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
+from everfold.sql.dialects.keywords import NILADIC
 from everfold.sql.dialects.nodes import (
     CallOption,
     ColumnPath,
@@ -21,7 +22,6 @@ from everfold.sql.dialects.nodes import (
 )
 from everfold.sql.dialects.operators import AND, COMPARE, DISTINCT_FROM, INFIX, IS, NOT, OR, RANGE, SIGN
 from everfold.sql.dialects.render_query import QUERY_WRITERS
-from everfold.sql.dialects.words import NILADIC
 
 ATOM = 100
 """How much names, literals and calls bind: they never need parentheses."""

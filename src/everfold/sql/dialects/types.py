@@ -8,9 +8,9 @@ from sqlglot.tokenizer_core import TokenType
 
 from everfold import types
 from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, nearest
-from everfold.sql.dialects.cursor import MAX_NESTING, Cursor, too_deep
+from everfold.sql.dialects.keywords import UNITS
 from everfold.sql.dialects.literals import interval_units
-from everfold.sql.dialects.words import UNITS
+from everfold.sql.dialects.token_stream import MAX_NESTING, Cursor, too_deep
 from everfold.types import DataType
 
 _PLAIN: dict[str, DataType] = {

@@ -10,7 +10,7 @@ from postgres import Database
 from unit.connectors.jdbc.bench import Run, sink_of
 from unit.connectors.tables import TableMaker, table
 
-from everfold.connectors.again import Past
+from everfold.connectors.replay import Past
 from everfold.types import BIGINT, INT, STRING
 
 TOTALS = table("totals", k=STRING, n=BIGINT)

@@ -1,0 +1,73 @@
+"""Shapes as JSON, as a job's manifest keeps them: nothing of options or rows is in them, and no places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from everfold.compat.shape import CallShape, ColumnShape, InputShape, OperatorShape, PositionShape, QueryShape
+from everfold.compat.state_schema import KeptShape, NamedShape, OrderShape
+
+
+def to_json(shape: QueryShape) -> dict[str, Any]:
+    """A shape as an object of texts, numbers and lists."""
+    made = _plain(shape)
+    assert isinstance(made, dict)
+    return made
+
+
+def from_json(found: Any) -> QueryShape:
+    """A shape out of such an object. Raises ValueError, TypeError or KeyError if it is none."""
+    operators = tuple(_operator(each) for each in found["operators"])
+    columns = tuple(
+        ColumnShape(each["name"], each["text"], tuple((at, call) for at, call in each["origins"]))
+        for each in found["columns"]
+    )
+    return QueryShape(found["sink"], operators, columns)
+
+
+def note_positions(stored: Sequence[dict[str, Any]], shapes: Sequence[QueryShape]) -> tuple[dict[str, Any], ...]:
+    """Add the positions of fields to stored shapes from before they were kept. shapes: those of the same queries."""
+    return tuple(
+        {**query, "operators": [_locate(*each) for each in zip(query["operators"], shape.operators, strict=True)]}
+        if len(query["operators"]) == len(shape.operators)
+        else query
+        for query, shape in zip(stored, shapes, strict=True)
+    )
+
+
+def _locate(operator: dict[str, Any], shape: OperatorShape) -> dict[str, Any]:
+    return operator if operator.get("positions") is not None else {**operator, "positions": _plain(shape.positions)}
+
+
+def _operator(found: dict[str, Any]) -> OperatorShape:
+    calls = tuple(CallShape(**_members(each)) for each in found["calls"])
+    apart = ("calls", "input", "kept", "positions")
+    plain = _members({name: value for name, value in found.items() if name not in apart})
+    # Manifests of before state could be shown lack what it is called.
+    kept = _kept(found["kept"]) if "kept" in found else KeptShape()
+    noted = found.get("positions")
+    positions = None if noted is None else tuple(PositionShape(**each) for each in noted)
+    below = InputShape(**_members(found["input"]))
+    return OperatorShape(**plain, calls=calls, input=below, positions=positions, kept=kept)
+
+
+def _kept(found: dict[str, Any]) -> KeptShape:
+    named = {name: tuple(NamedShape(**each) for each in found[name]) for name in ("columns", "expressions")}
+    order = tuple(OrderShape(**each) for each in found["order"])
+    return KeptShape(**{**_members(found), **named, "order": order})
+
+
+def _members(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: _tuples(value) for name, value in found.items()}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value) if each.name != "span"}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value

@@ -1,0 +1,85 @@
+"""A condition in SQL over a table in memory, as DuckDB evaluates it."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+from zoneinfo import ZoneInfo
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from everfold.errors import UsageError
+from everfold.operators.time_zones import zone_of
+from everfold.types import DataType, Schema, TimestampType, TimeType
+
+_NUMBER = "__number"
+
+
+class NoSuchColumn(Exception):
+    """The condition does not fit the table's columns; the text says how."""
+
+
+def check_condition(condition: str) -> None:
+    """UsageError `wrong-condition` if it is no condition of SQL, whatever it is about."""
+    try:
+        duckdb.extract_statements(_query(condition))
+    except duckdb.Error as error:
+        raise _wrong(condition, error) from error
+
+
+def matching(table: pa.Table, schema: Schema, condition: str, zone: str) -> pa.Table:
+    """The rows for which a condition over the columns, by their names, is TRUE. TIMESTAMP_LTZ is compared as the wall clock in `zone`.
+
+    Reads nothing but the table. Raises NoSuchColumn, UsageError `wrong-condition`.
+    """
+    columns = [_comparable(table.column(at), of.type, zone) for at, of in enumerate(schema)]
+    numbers = pa.array(np.arange(table.num_rows))
+    with duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": False}) as connection:
+        connection.register("state", pa.table([*columns, numbers], names=[*schema.names, _NUMBER]))
+        try:
+            found = connection.sql(_query(condition)).to_arrow_table()
+        except duckdb.BinderException as error:
+            raise NoSuchColumn(_said(error)) from error
+        except duckdb.Error as error:
+            raise _wrong(condition, error) from error
+    return table.take(found.column(0).combine_chunks().sort())
+
+
+def _query(condition: str) -> str:
+    # The condition may end in a comment.
+    return f"SELECT {_NUMBER} FROM state WHERE (\n{condition}\n)"
+
+
+def _wrong(condition: str, error: duckdb.Error) -> UsageError:
+    found = UsageError.of(
+        "wrong-condition",
+        f"the condition `{condition}` cannot be evaluated: {_said(error)}",
+        help='names that are no plain words stand in double quotes: "SUM(price)" > 10',
+    )
+    assert isinstance(found, UsageError)
+    return found
+
+
+def _comparable(column: pa.ChunkedArray, of: DataType, zone: str) -> pa.ChunkedArray:
+    """A column as conditions see it: times as they are shown."""
+    match of:
+        case TimeType():
+            return column.cast(pa.time32("ms"))
+        case TimestampType(local_zone=True):
+            return pa.chunked_array([_local(pl.Series(pl.from_arrow(column)), zone_of(zone)).to_arrow()])
+        case _:
+            return column
+
+
+def _local(instants: pl.Series, zone: tzinfo) -> pl.Series:
+    """The wall clock of instants."""
+    if isinstance(zone, ZoneInfo):
+        return instants.dt.convert_time_zone(zone.key).dt.replace_time_zone(None)
+    return instants.dt.replace_time_zone(None) + zone.utcoffset(None)
+
+
+def _said(error: duckdb.Error) -> str:
+    """The first line of what DuckDB says, without the kind of the error."""
+    return str(error).partition("\n")[0].partition(": ")[2]

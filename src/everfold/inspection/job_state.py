@@ -1,0 +1,185 @@
+"""What lies in the state of a job, as of its last finished batch: read out of its checkpoint by Spark, without the job's lock and without writing into its folder.
+
+A job that runs meanwhile goes on; its checkpoint keeps many batches, so what is read stays there for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everfold.cache import cache_folder
+from everfold.compat.shape import OperatorShape
+from everfold.errors import EverfoldError, StateError, UsageError
+from everfold.inspection.reader import stored_tables
+from everfold.inspection.sizes import StateSizes, sizes_of
+from everfold.inspection.tables import StateTable, shown_table
+from everfold.jobs.failure import damaged, explained
+from everfold.jobs.folder import JobFolder, Manifest, Version, manifest_of
+from everfold.jobs.spark_checkpoint import is_sound, needed, newest_batch
+from everfold.jobs.state_pages import pages_of, reading_session
+from everfold.state.store import MemoryStore, PageKey
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_UNKNOWN_FAILURE = "job-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """Since when an aggregate counts: the version of the job, when that began, and whether it was given what was before."""
+
+    aggregate: str
+    version: int
+    created: str
+    backfilled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOperator:
+    """An operator of a job. name: `w1`, … label: as `everfold history` shows it."""
+
+    name: str
+    label: str
+    shape: OperatorShape = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """The state of an operator."""
+
+    operator: NamedOperator
+    since: tuple[Since, ...]
+    tables: tuple[StateTable, ...]
+    sizes: StateSizes
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """The state of a job as of a batch. version: of its query. zone: of its session. operators: topmost first."""
+
+    version: Version
+    batch: int
+    operators: tuple[OperatorState, ...]
+
+    @property
+    def zone(self) -> str:
+        """The session's time zone."""
+        return self.version.zone
+
+
+def named_operators(version: Version) -> list[NamedOperator]:
+    """The operators of a job, topmost first, under the names that their state has."""
+    shapes = [each for shape in version.known for each in shape.operators]
+    return [NamedOperator(name, each.label, each) for name, each in zip(version.operators, shapes, strict=True)]
+
+
+def chosen(operators: Sequence[NamedOperator], wanted: str | None) -> list[NamedOperator]:
+    """The operators of that name or label, all for None. UsageError `no-operator`."""
+    found = [each for each in operators if wanted in (None, each.name, each.label)]
+    if wanted is not None and not found:
+        there = ", ".join(f"`{each.name}` ({each.label})" for each in operators)
+        raise UsageError.of(
+            "no-operator",
+            f"the job has no operator `{wanted}`",
+            help=f"there are {there}" if there else "no operator of its query keeps state",
+        )
+    return found
+
+
+@dataclass(slots=True)
+class Inspection:
+    """A look at the job in a folder, made before Spark is there.
+
+    Raises UsageError `no-job`, `no-operator`, StateError `damaged-manifest`, `newer-manifest`, `no-batch`, `damaged-checkpoint`.
+    """
+
+    folder: Path
+    wanted: str | None = None
+    manifest: Manifest = field(init=False)
+    operators: list[NamedOperator] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder = self.folder.absolute()
+        self.manifest = manifest_of(self.folder)
+        self.operators = chosen(named_operators(self.manifest.version), self.wanted)
+        if self.batch < 0:
+            raise StateError.of(
+                "no-batch",
+                f"the job in `{self.folder}` has not finished a batch yet: there is no state",
+                help="run it first",
+            )
+        for file in needed(self._checkpoint):
+            if not is_sound(file):
+                raise damaged(file)
+
+    @property
+    def batch(self) -> int:
+        """The last finished batch, -1 for none."""
+        return newest_batch(self._checkpoint / "commits")
+
+    @property
+    def _checkpoint(self) -> Path:
+        return JobFolder(self.folder).checkpoint(self.manifest.current)
+
+    def read(self, start: Callable[[], SparkSession]) -> JobState:
+        """The state. start: Spark, which is started if there is something to read.
+
+        StateError `damaged-page`, `damaged-checkpoint`, `unreadable-state`, `unknown-aggregate-state`.
+        """
+        batch = self.batch
+        if not self.operators:
+            return JobState(self.manifest.version, batch, ())
+        spark = start()
+        try:
+            return self._read(spark, batch)
+        except Exception as error:
+            # The job may have gone on, and have cleared that batch away.
+            if self.batch == batch:
+                raise self._explained(error) from error
+        try:
+            return self._read(spark, self.batch)
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def _read(self, spark: SparkSession, batch: int) -> JobState:
+        session = reading_session(spark, self.manifest.partitions)
+        found = [self._operator_state(each, self._stores(session, each, batch)) for each in self.operators]
+        return JobState(self.manifest.version, batch, tuple(found))
+
+    def _operator_state(self, operator: NamedOperator, stores: Sequence[MemoryStore]) -> OperatorState:
+        shape, epoch = operator.shape, self.manifest.version.state_epoch
+        versions = {each.number: each for each in self.manifest.versions}
+        begun = ((call.label, versions[call.since]) for call in shape.calls)
+        since = tuple(Since(label, each.number, each.created, each.backfilled) for label, each in begun)
+        tables = tuple(shown_table(shape, each) for each in stored_tables(shape, stores, epoch))
+        sizes = sizes_of(shape, (page for store in stores for page in store.pages.items()))
+        return OperatorState(operator, since, tables, sizes)
+
+    def _stores(self, session: SparkSession, operator: NamedOperator, batch: int) -> list[MemoryStore]:
+        """The pages of an operator by bucket. Those of an epoch that was given up are left out."""
+        epoch = self.manifest.version.state_epoch
+        pages = pages_of(session, self._checkpoint, operator.name, epoch, batch).toArrow()
+        stores: dict[int, MemoryStore] = {}
+        for bucket, table, at, part, blob in zip(*(column.to_pylist() for column in pages.columns), strict=True):
+            stores.setdefault(bucket, MemoryStore()).pages[PageKey(epoch, table, at, part)] = blob
+        return [stores[bucket] for bucket in sorted(stores)]
+
+    def _explained(self, error: Exception) -> EverfoldError:
+        """The error that a user is shown."""
+        found = explained(error, (), JobFolder(self.folder).log_file)
+        if found.code != _UNKNOWN_FAILURE:
+            return found
+        return StateError.of(
+            "unreadable-state",
+            f"the state of the job in `{self.folder}` cannot be read: {found.diagnostics[0].message}",
+            help=f"if the job runs, try again when it is stopped; Spark's words are in {log_file()}",
+        )
+
+
+def log_file() -> Path:
+    """Where the words of Spark go that reads a state: not into the job's folder."""
+    return cache_folder() / "state.log"

@@ -1,0 +1,171 @@
+"""What a batch brings, to where it goes: rows to their sinks, reports to the progress.
+
+A batch's frame is run exactly once: a second action would run the stateful operators again. Also a batch that was applied before is
+run in full, since Spark can commit it only then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink
+from everfold.jobs.batch_log import BatchLog
+from everfold.jobs.progress import Progress, Reports
+from everfold.operators.protocol import Stats
+from everfold.plan.changelog import AGAIN, GONE, ORDER, RowKind
+from everfold.spark.exchange import FORWARDED, STATS
+from everfold.spark.stream import Stream
+from everfold.types import physical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+TARGET = "__target"
+"""Column of a batch's rows: which of the job's sinks a row is for."""
+
+_KIND = f"CAST(CASE {KIND} WHEN {AGAIN} THEN {RowKind.UPDATE_AFTER.value} WHEN {GONE} THEN {RowKind.DELETE.value} ELSE {KIND} END AS TINYINT) AS {KIND}"
+"""What a sink is told of a row: of one that is given again, that it is so now; of one that is left out now, that it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A sink and its name within the job; `width` is the number of its columns."""
+
+    name: str
+    sink: LocalSink | ClusterSink
+    width: int
+
+
+def tagged(streams: Sequence[Stream]) -> DataFrame:
+    """The rows of all branches in one frame: `__target` says whose a row is, each branch has its columns beside the others'."""
+    first: DataFrame | None = None
+    for at, stream in enumerate(streams):
+        kind = _KIND if stream.changes else f"CAST(0 AS TINYINT) AS {KIND}"
+        columns = [f"{at} AS {TARGET}", kind, FORWARDED, ORDER]
+        for other, of in enumerate(streams):
+            for position, column in enumerate(of.schema):
+                own = physical(position) if other == at else f"CAST(NULL AS {column.type.spark})"
+                columns.append(f"{own} AS t{other}_{physical(position)}")
+        kept = f"{FORWARDED} IS NOT NULL OR __keep" if stream.guarded else "TRUE"
+        frame = stream.frame.where(kept).selectExpr(*columns)
+        first = frame if first is None else first.union(frame)
+    assert first is not None
+    return first
+
+
+@dataclass(slots=True)
+class Router:
+    """The `foreachBatch` of a job.
+
+    `job` and `log` name the batch for the sinks. `progress` is called after each batch. `failure` holds what a sink raised: Spark
+    would only keep its text.
+    """
+
+    job: str
+    log: BatchLog
+    targets: Sequence[Target]
+    has_operators: bool
+    progress: Callable[[Progress], None] | None = None
+    failure: BaseException | None = None
+    reports: Reports = field(default_factory=Reports)
+    rows: int = 0
+    rows_out: int = 0
+    batches: int = 0
+    seen_batch: int = -1
+    digest: str = ""
+    dropped: dict[str, int] = field(default_factory=dict)
+    last_batch_at: float = field(default_factory=time.monotonic)
+    idle: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        self.idle.clear()
+        try:
+            self.digest = self.log.begin(batch)
+            if all(isinstance(target.sink, LocalSink) for target in self.targets):
+                self._collected(frame, batch)
+            elif len(self.targets) == 1 and not self.has_operators:
+                self._cluster(frame, self.targets[0], 0, batch)
+            else:
+                self._cached(frame, batch)
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self.last_batch_at = time.monotonic()
+            self.batches += 1
+            self.idle.set()
+
+    def _collected(self, frame: DataFrame, batch: int) -> None:
+        """All sinks are on the driver: one collect."""
+        import pyarrow.compute as pc
+
+        table: pa.Table = frame.toArrow()
+        is_meta = pc.is_valid(table[FORWARDED])
+        self._report(table.filter(is_meta)[FORWARDED].to_pylist())
+        rows = table.filter(pc.invert(is_meta))
+        for at, target in enumerate(self.targets):
+            mine = rows if len(self.targets) == 1 else rows.filter(pc.equal(rows[TARGET], at))
+            self._local(mine, target, at, batch)
+
+    def _cached(self, frame: DataFrame, batch: int) -> None:
+        """Some sink's rows are written by tasks: the batch is kept while its parts go their ways."""
+        frame = frame.persist()
+        try:
+            forwarded = frame.where(f"{FORWARDED} IS NOT NULL").select(FORWARDED).collect()
+            self._report([bytes(row[0]) for row in forwarded])
+            for at, target in enumerate(self.targets):
+                mine = frame.where(f"{FORWARDED} IS NULL AND {TARGET} = {at}")
+                if isinstance(target.sink, LocalSink):
+                    self._local(mine.toArrow(), target, at, batch)
+                else:
+                    self._cluster(mine, target, at, batch)
+        finally:
+            frame.unpersist()
+
+    def _local(self, rows: pa.Table, target: Target, at: int, batch: int) -> None:
+        assert isinstance(target.sink, LocalSink)
+        if rows.num_rows:
+            rows = self._in_order(rows, target, at) if self.has_operators else rows
+        names = [f"t{at}_{physical(position)}" for position in range(target.width)]
+        columns = [*(rows[name] for name in names), rows[KIND]]
+        import pyarrow as pa
+
+        table = pa.Table.from_arrays(columns, names=[*(physical(position) for position in range(target.width)), KIND])
+        self.rows_out += table.num_rows
+        target.sink.write(table, self._id(target, batch))
+
+    @staticmethod
+    def _in_order(rows: pa.Table, target: Target, at: int) -> pa.Table:
+        """Rows as people read them; what is taken back comes before what takes its place."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        back = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
+        rows = rows.append_column("__new", pc.invert(pc.is_in(rows[KIND], back)))
+        ties = [(name, "ascending") for name in ("__new", *_sortable(rows, target, at))]
+        return rows.sort_by([(ORDER, "ascending"), *ties])
+
+    def _cluster(self, frame: DataFrame, target: Target, at: int, batch: int) -> None:
+        assert isinstance(target.sink, ClusterSink)
+        columns = [f"t{at}_{physical(position)} AS {physical(position)}" for position in range(target.width)]
+        written = target.sink.write(frame.selectExpr(*columns, KIND), self._id(target, batch))
+        self.rows_out += written or 0
+
+    def _id(self, target: Target, batch: int) -> BatchId:
+        return BatchId(self.job, target.name, self.log.epoch, batch, self.digest)
+
+    def _report(self, forwarded: Sequence[bytes]) -> None:
+        self.reports.take(Stats.decode(blob[1:]) for blob in forwarded if blob[:1] == STATS)
+
+
+def _sortable(rows: pa.Table, target: Target, at: int) -> list[str]:
+    """The columns that break ties of the emission order: all whose type can be compared."""
+    import pyarrow as pa
+
+    names = [f"t{at}_{physical(position)}" for position in range(target.width)]
+    return [name for name in names if not pa.types.is_nested(rows.schema.field(name).type)]

@@ -1,0 +1,55 @@
+"""The pages of operators in a checkpoint, read by Spark, which leaves no trace there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everfold.jobs.failure import damaged
+from everfold.jobs.spark_checkpoint import newest
+from everfold.spark.session import own_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def reading_session(spark: SparkSession, partitions: int) -> SparkSession:
+    """A session that reads state and writes nothing where it lies."""
+    session = own_session(spark, partitions)
+    # Else Spark begins a changelog of what nobody will write, in the folder that it reads.
+    session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
+    # A store that is loaded reports to a coordinator, which Spark starts with its first manager of streams.
+    session.streams.resetTerminated()
+    return session
+
+
+def pages_of(session: SparkSession, checkpoint: Path, operator: str, epoch: int, batch: int) -> DataFrame:
+    """The pages of an operator after a batch, those of the epoch of its state: `bucket` BIGINT, `tbl` STRING, `at` BIGINT, `part` INT, `blob` BINARY.
+
+    StateError `damaged-checkpoint`.
+    """
+    numbers = dict(_numbers(checkpoint))
+    if operator not in numbers:
+        raise damaged(checkpoint / "state")
+    reader = session.read.format("statestore").option("operatorId", numbers[operator]).option("batchId", batch)
+    pages = reader.option("stateVarName", f"pages_{operator}").load(str(checkpoint))
+    of_key = [f"user_map_key.{name}" for name in ("tbl", "at", "part")]
+    return pages.where(f"user_map_key.epoch = {epoch}").select("key.bucket", *of_key, "user_map_value.blob")
+
+
+def _numbers(checkpoint: Path) -> Iterator[tuple[str, int]]:
+    """The operators whose state lies in a checkpoint, and by which number Spark knows each. StateError `damaged-checkpoint`."""
+    for folder in (checkpoint / "state").glob("*/_metadata/v2"):
+        file = newest(folder)
+        if file is None:
+            continue
+        try:
+            _, facts = file.read_text(encoding="utf-8").split("\n")
+            found = json.loads(facts)
+            variables = json.loads(found["operatorPropertiesJson"])["stateVariables"]
+            number = int(found["operatorInfo"]["operatorId"])
+            yield from ((each["stateName"].removeprefix("pages_"), number) for each in variables)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise damaged(file) from error

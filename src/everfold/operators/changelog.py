@@ -1,0 +1,61 @@
+"""Changes of keyed rows: at most one row back and one new row a key and batch, and nothing where the row is the same as before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from everfold.operators.protocol import NO_WATERMARK
+from everfold.plan.changelog import KIND, ORDER, RowKind
+from everfold.types import Schema, physical
+
+INPUT_KIND = "kind"
+"""What `prepare` calls the kind of a row."""
+
+
+def takes_back() -> pl.Expr:
+    """Whether a row takes one back that has come before."""
+    return pl.col(INPUT_KIND).is_in([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value])
+
+
+def sign() -> pl.Expr:
+    """+1 for a row that comes, -1 for one that is taken back."""
+    return pl.when(takes_back()).then(pl.lit(-1, dtype=pl.Int64)).otherwise(pl.lit(1, dtype=pl.Int64))
+
+
+def changes(rows: pl.DataFrame, new: Sequence[str], old: Sequence[str], *, had: pl.Expr, has: pl.Expr) -> pl.DataFrame:
+    """The changes of keys from `old` to `new` columns, as the columns `new`, `__kind`, `__order`.
+
+    rows: one a key, with `seq`. had, has: whether the key had a row before, and whether it has one now.
+    """
+    differs = pl.any_horizontal(pl.col(now).ne_missing(pl.col(before)) for now, before in zip(new, old, strict=True))
+    changed = had & has & differs if new else pl.lit(False)
+    rows = rows.with_columns(changed.alias("__changed"), had.alias("__had"), has.alias("__has"))
+    order = pl.col("seq").alias(ORDER)
+    back = rows.filter(pl.col("__changed") | (pl.col("__had") & ~pl.col("__has")))
+    before = [pl.col(column).alias(name) for column, name in zip(old, new, strict=True)]
+    came = rows.filter(pl.col("__changed") | (pl.col("__has") & ~pl.col("__had")))
+    parts = [
+        back.select(*before, _kind(pl.col("__has"), RowKind.UPDATE_BEFORE, RowKind.DELETE), order),
+        came.select(*new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order),
+    ]
+    return pl.concat(parts).sort(ORDER, maintain_order=True)
+
+
+def deletes_first(found: pl.DataFrame) -> pl.DataFrame:
+    """Changes in which each -D comes before the other kinds: a key whose row goes to another bucket is deleted in the one before it is inserted in the other."""
+    deleted = pl.col(KIND) == RowKind.DELETE.value
+    order = pl.when(deleted).then(pl.lit(NO_WATERMARK, dtype=pl.Int64)).otherwise(pl.col(ORDER))
+    return found.with_columns(order.alias(ORDER)).sort(ORDER, maintain_order=True)
+
+
+def no_changes(schema: Schema) -> pl.DataFrame:
+    """No changes of rows of a schema."""
+    fields = {physical(at): of.type.polars for at, of in enumerate(schema)}
+    return pl.DataFrame(schema={**fields, KIND: pl.Int8(), ORDER: pl.Int64()})
+
+
+def _kind(when: pl.Expr, then: RowKind, otherwise: RowKind) -> pl.Expr:
+    kinds = pl.when(when).then(pl.lit(then.value, dtype=pl.Int8)).otherwise(pl.lit(otherwise.value, dtype=pl.Int8))
+    return kinds.alias(KIND)

@@ -1,0 +1,106 @@
+"""From a stateful plan node to the operator that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everfold.errors import UnsupportedFeature
+from everfold.operators.protocol import TABLES, ClockSpec, Operator
+from everfold.plan.nodes import (
+    ChangelogNormalize,
+    GroupAggregate,
+    InWindow,
+    OverAggregate,
+    Rank,
+    StatefulNode,
+    TimeKind,
+    WindowAggregate,
+    WindowEmit,
+    WindowTableFunction,
+    runs_on_arrival,
+)
+from everfold.plan.windows import Session
+
+
+def clock_of(
+    node: StatefulNode, splits: Sequence[str], idle_timeout_ms: int | None, inputs: tuple[str, ...] = (TABLES,)
+) -> ClockSpec:
+    """The clock of a stateful node. splits: of the rows that it takes. inputs: see `ClockSpec`."""
+    on_arrival = runs_on_arrival(node)
+    return ClockSpec(
+        splits=() if on_arrival else tuple(splits),
+        idle_timeout_ms=idle_timeout_ms,
+        processing_time=on_arrival,
+        inputs=inputs,
+    )
+
+
+def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0, updating: bool = False) -> Operator:
+    """The operator of a stateful node; UnsupportedFeature, before anything starts, for a node that no operator runs yet.
+
+    updating: whether the rows that it takes may be changes.
+    """
+    match node:
+        case WindowAggregate(window=Session()):
+            from everfold.operators.session import GrowingSessionOperator, SessionOperator
+
+            made = SessionOperator if node.lateness_ms is None else GrowingSessionOperator
+            return made(name, node, clock, epoch, updating)
+        case WindowAggregate():
+            from everfold.operators.window import WindowOperator
+
+            return WindowOperator(name, node, clock, epoch, updating)
+        case WindowTableFunction(window=Session()):
+            from everfold.operators.session import SessionRowsOperator
+
+            if updating:
+                raise UnsupportedFeature.of(
+                    "unsupported-in-stream",
+                    "the rows of sessions of a table whose rows change are not supported",
+                    node.span,
+                    help="aggregate them: GROUP BY window_start, window_end and the PARTITION BY columns",
+                )
+            return SessionRowsOperator(name, node, clock, epoch)
+        case GroupAggregate():
+            from everfold.operators.group import GroupOperator
+
+            return GroupOperator(name, node, clock, epoch, updating)
+        case WindowEmit():
+            from everfold.operators.window_emit import EmitOperator
+
+            return EmitOperator(name, node, clock, epoch)
+        case OverAggregate(time=TimeKind.BOUNDED):
+            from everfold.operators.over_updating import UpdatingOverOperator
+
+            return UpdatingOverOperator(name, node, clock, epoch, updating)
+        case OverAggregate():
+            from everfold.operators.over import OverOperator
+
+            return OverOperator(name, node, clock, epoch)
+        case Rank(window=InWindow() as window):
+            from everfold.operators.window_rank import WindowRankOperator
+
+            if updating:
+                raise UnsupportedFeature.of(
+                    "unsupported-in-stream",
+                    "the first rows of windows over a table whose rows change are not supported",
+                    node.span,
+                    help="aggregate first: GROUP BY window_start, window_end, … gives rows that stay",
+                )
+            return WindowRankOperator(name, node, window, clock, epoch)
+        case Rank():
+            from everfold.operators.rank import RankOperator
+
+            return RankOperator(name, node, clock, epoch, updating)
+        case ChangelogNormalize():
+            from everfold.operators.normalize import NormalizeOperator
+
+            return NormalizeOperator(name, node, clock, epoch)
+        case _:
+            what = type(node).__name__
+            raise UnsupportedFeature.of(
+                "unsupported-in-stream",
+                f"a stream cannot run {what} yet: only window aggregates and SESSION keep state",
+                node.span,
+                help="group by the window_start and window_end of a window function, or run the query in batch mode",
+            )

@@ -1,0 +1,176 @@
+"""The columns of a group aggregate: what it wants of its input, its slots, and the tables of values beside the groups.
+
+Some calls cannot follow changes with a few slots a group: DISTINCT has to know how often each value is there, MIN and MAX which value comes next when
+the extreme one is taken back. Their values lie in a table of their own for each argument, one row a group and value, with a count for every FILTER;
+DISTINCT calls get the values that appear and disappear, MIN and MAX look into the table when their extreme has gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from everfold.aggregates.calls import arguments_of, columns_of, entry_of, kept_condition
+from everfold.aggregates.folding import Fold
+from everfold.operators.layout import Layout, distinct_texts, fold_of, slot_name
+from everfold.operators.protocol import InputColumn
+from everfold.plan.canonical import call_text, expr_text
+from everfold.plan.expressions import Call, Expr, Literal
+from everfold.plan.nodes import AggCall, GroupAggregate
+from everfold.types import BIGINT, BOOLEAN
+
+EXTREMES = frozenset({"MIN", "MAX"})
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How often a value is there among the rows of a FILTER: column of the condition (None: all rows), column of the count, its name in
+    pages, the version in which it begins."""
+
+    condition: str | None
+    name: str
+    page_name: str
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ValueTable:
+    """The values of one argument list. columns: of the arguments, in frames; page_names: in pages; hashes: columns with their hashes.
+
+    distinct, extremes: the folds that live on it, each with the position of its count.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    page_names: tuple[str, ...]
+    hashes: tuple[str, ...]
+    counts: tuple[Count, ...]
+    distinct: tuple[tuple[int, int], ...]
+    extremes: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLayout:
+    """layout: keys, all folds and their names in pages. plain: positions of the folds that rows are folded with as they come."""
+
+    layout: Layout
+    plain: tuple[int, ...]
+    tables: tuple[ValueTable, ...]
+
+
+def group_layout(node: GroupAggregate, updating: bool) -> GroupLayout:
+    """The columns of a group aggregate; UnsupportedFeature for a function that cannot follow its input."""
+    return _Building(node, updating).built()
+
+
+class _Building:
+    def __init__(self, node: GroupAggregate, updating: bool) -> None:
+        self._node, self._updating = node, updating
+        self._inputs: list[InputColumn] = []
+        self._columns: dict[Expr, str] = {}
+        self._folds: list[Fold] = []
+        self._names: dict[str, str] = {}
+        self._slot_types: dict[str, pl.DataType] = {}
+        self._plain: list[int] = []
+        self._tables: dict[tuple[Expr, ...], _Values] = {}
+
+    def built(self) -> GroupLayout:
+        node = self._node
+        keys = tuple(f"k{at}" for at in range(len(node.keys)))
+        self._inputs += map(InputColumn.of, keys, node.keys)
+        texts = distinct_texts([expr_text(key, node.input) for key in node.keys])
+        self._names |= {name: f"key {text}" for name, text in zip(keys, texts, strict=True)}
+        known: dict[str, int] = {}
+        calls: list[int] = []
+        for call in node.calls:
+            text = call_text(call, node.input)
+            if text not in known:
+                known[text] = len(self._folds)
+                self._add(call, text)
+            calls.append(known[text])
+        layout = Layout(tuple(self._inputs), keys, tuple(self._folds), tuple(calls), self._names, self._slot_types)
+        return GroupLayout(layout, tuple(self._plain), tuple(each.built() for each in self._tables.values()))
+
+    def _add(self, call: AggCall, text: str) -> None:
+        entry = entry_of(call)
+        extreme = call.function in EXTREMES
+        distinct = call.distinct and not extreme and entry.distinct == "applies"
+        if not distinct and not (extreme and self._updating):
+            self._plain.append(len(self._folds))
+            self._fold(call, text, arguments_of(call), self._updating)
+            return
+        values = self._tables.setdefault(call.args, _Values(self, call))
+        at = len(self._folds)
+        # What appears and disappears is folded: without FILTER, which has been heeded by then.
+        self._fold(call, text, call.args, self._updating and distinct, filtered=False)
+        (values.distinct if distinct else values.extremes).append((at, values.count(call)))
+
+    def _fold(
+        self, call: AggCall, text: str, arguments: tuple[Expr, ...], retracting: bool, filtered: bool = True
+    ) -> None:
+        columns = columns_of(call, arguments, self.column, self.hash_of)
+        kept = self.column(condition) if filtered and (condition := kept_condition(call)) is not None else None
+        start = sum(len(fold.slots) for fold in self._folds)
+        fold, slots = fold_of(call, columns, kept, start, retracting)
+        for name, slot in zip(fold.slots, slots, strict=True):
+            self._names[name] = slot_name(text, slot, call)
+            self._slot_types[name] = slot.type.polars
+        self._folds.append(fold)
+
+    def column(self, expression: Expr) -> str:
+        """The input column of an expression."""
+        if expression not in self._columns:
+            self._columns[expression] = f"a{len(self._columns)}"
+            self._inputs.append(InputColumn.of(self._columns[expression], expression))
+        return self._columns[expression]
+
+    def hash_of(self, expression: Expr) -> str:
+        """The input column of an expression's hash."""
+        name = f"h_{self.column(expression)}"
+        if all(each.name != name for each in self._inputs):
+            self._inputs.append(InputColumn(name=name, expression=expression, type=BIGINT, as_hash=True))
+        return name
+
+    def text(self, expression: Expr) -> str:
+        return expr_text(expression, self._node.input)
+
+
+class _Values:
+    """A table of values while it is laid out."""
+
+    def __init__(self, building: _Building, call: AggCall) -> None:
+        self._building, self._args = building, call.args
+        self._texts = [building.text(arg) for arg in call.args]
+        self._columns = tuple(map(building.column, call.args))
+        self._hashes = tuple(map(building.hash_of, call.args))
+        self._counts: list[Count] = []
+        self.distinct: list[tuple[int, int]] = []
+        self.extremes: list[tuple[int, int]] = []
+
+    def count(self, call: AggCall) -> int:
+        """The position of the count for a call's FILTER, and for since when it counts."""
+        page_name = "count" if call.filter is None else f"count FILTER ({self._building.text(call.filter)})"
+        page_name += f" since {call.since}" if call.since else ""
+        for at, each in enumerate(self._counts):
+            if each.page_name == page_name:
+                return at
+        condition = None if call.filter is None else self._building.column(_is_true(call.filter))
+        self._counts.append(Count(condition, f"n{len(self._counts)}", page_name, call.since))
+        return len(self._counts) - 1
+
+    def built(self) -> ValueTable:
+        return ValueTable(
+            f"values {', '.join(self._texts)}",
+            self._columns,
+            tuple(f"value {text}" for text in distinct_texts(self._texts)),
+            self._hashes,
+            tuple(self._counts),
+            tuple(self.distinct),
+            tuple(self.extremes),
+        )
+
+
+def _is_true(condition: Expr) -> Expr:
+    false = Literal(type=BOOLEAN.as_nullable(False), value=False)
+    return Call(type=BOOLEAN.as_nullable(False), function="COALESCE", args=(condition, false))

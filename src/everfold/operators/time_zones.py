@@ -1,0 +1,78 @@
+"""Windows over TIMESTAMP_LTZ: they align on the wall clock of a zone, while the watermark is an instant.
+
+Units: milliseconds since 1970, of the wall clock ("local") or of UTC. A zone of None means that both are the same (TIMESTAMP).
+Source: flink 2.3 through the oracle. A wall clock time that occurs twice is over when it has occurred the second time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK
+
+_OFFSET = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
+_EPOCH = datetime(1970, 1, 1)
+_MS = timedelta(milliseconds=1)
+# What `datetime` can hold, a day away from its edges.
+_FIRST, _LAST = -62_135_510_400_000, 253_402_214_400_000
+
+
+@lru_cache(maxsize=16)
+def zone_of(name: str) -> tzinfo:
+    """The zone of a name: `Europe/Berlin`, `UTC`, or an offset as Flink spells it (`GMT+08:00`, `+02:00`)."""
+    offset = _OFFSET.fullmatch(name)
+    if offset is None:
+        return ZoneInfo(name)
+    sign, hours, minutes = offset.groups()
+    length = timedelta(hours=int(hours), minutes=int(minutes or 0))
+    return timezone(-length if sign == "-" else length)
+
+
+def closed_until(watermark: int, zone: str | None) -> int:
+    """The greatest local end of a window such that every window up to it is complete: no instant after the watermark lies in one."""
+    if watermark == NO_WATERMARK or watermark >= END_OF_TIME:
+        return watermark
+    at = watermark + 1
+    if zone is None or not _FIRST < at < _LAST:
+        return at
+    rules = zone_of(zone)
+    wall = _wall(at, rules)
+    again = wall.replace(fold=1)
+    if wall.fold == 0 and again.utcoffset() != wall.utcoffset():
+        # The hour is in its first round and will come again: what ends in it is still open.
+        low, high = at, _instant(again)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if _wall(middle, rules).utcoffset() == wall.utcoffset():
+                low = middle
+            else:
+                high = middle
+        wall = _wall(high, rules)
+    return (wall.replace(tzinfo=None) - _EPOCH) // _MS
+
+
+def to_utc(local_ms: Iterable[int], zone: str | None) -> dict[int, int]:
+    """The instant of each wall clock time: the earlier of two; one that a change of the clock skips is moved on by its length."""
+    if zone is None:
+        return {at: at for at in local_ms}
+    rules = zone_of(zone)
+    return {at: _instant((_EPOCH + at * _MS).replace(tzinfo=rules)) if _FIRST < at < _LAST else at for at in local_ms}
+
+
+def to_local(utc_ms: int, zone: str | None) -> int:
+    """The wall clock at an instant."""
+    if zone is None or not _FIRST < utc_ms < _LAST:
+        return utc_ms
+    return (_wall(utc_ms, zone_of(zone)).replace(tzinfo=None) - _EPOCH) // _MS
+
+
+def _wall(utc_ms: int, rules: tzinfo) -> datetime:
+    return (_EPOCH + utc_ms * _MS).replace(tzinfo=UTC).astimezone(rules)
+
+
+def _instant(wall: datetime) -> int:
+    return (wall.astimezone(UTC).replace(tzinfo=None) - _EPOCH) // _MS

@@ -1,0 +1,149 @@
+"""Emit control: changes of windows' results that wait until it is time to give them.
+
+State: `waiting`, the changes by the end of their window, a run a batch; the head knows since when those of a window wait. What is given of a key is the
+net change since it was given last: what was before the first change, and what is after the last. Source: Flink's options `table.exec.emit.*`; flink 2.3
+through `tests/cases/window/emit.case.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from everfold.operators.changelog import INPUT_KIND, changes, takes_back
+from everfold.operators.clock import Clock
+from everfold.operators.layout import column_names, page_columns
+from everfold.operators.protocol import END_OF_TIME, ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.time_zones import closed_until
+from everfold.plan.expressions import references
+from everfold.plan.nodes import WindowEmit
+from everfold.state.bucket_head import read_head, write_head
+from everfold.state.partition_rows import NUMBER, numbered
+from everfold.state.runs import Runs
+from everfold.state.store import Store
+from everfold.types import BIGINT, physical
+
+_END = "end"
+
+
+class EmitOperator:
+    """The operator of a WindowEmit."""
+
+    updating = True
+    ordered = True
+
+    def __init__(self, name: str, node: WindowEmit, clock: ClockSpec, epoch: int = 0) -> None:
+        self.name, self._node, self._clock, self._epoch = name, node, clock, epoch
+        below = node.input.schema
+        self.schema = node.schema
+        self._columns = [f"r{at}" for at in range(len(below))]
+        self.hash_columns = tuple(self._columns[at] for at in node.keys)
+        end = references(below)[node.window.end]
+        self.inputs = (
+            InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True),
+            *map(InputColumn.of, self._columns, references(below)),
+        )
+        names = dict(zip(self._columns, column_names(node.input), strict=True))
+        self._page_names = {name: name for name in (_END, INPUT_KIND, NUMBER)} | names
+
+    def __reduce__(self) -> tuple[type[EmitOperator], tuple[str, WindowEmit, ClockSpec, int]]:
+        return type(self), (self.name, self._node, self._clock, self._epoch)
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows as they are."""
+        return rows
+
+    def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
+        """Takes a batch's changes, moves the clock, gives those for which it is time."""
+        head = read_head(store, self._epoch)
+        clock = Clock.decode(self._clock, head.get("clock"))
+        waiting = Runs.decode(store, self._epoch, "waiting", head.get("waiting"))
+        waits_since: dict[int, int] = {int(end): at for end, at in head.get("since", {}).items()}
+        since = closed_until(clock.watermark, self._node.window.zone)
+        live = clock.advance(metas)
+        upto = END_OF_TIME if clock.flush else closed_until(clock.watermark, self._node.window.zone)
+
+        rows, arrived = self._arrived(prepared, head)
+        ends = set(rows[_END].unique().to_list())
+        due = {
+            end
+            for end in ends | waiting.index.keys()
+            if self._is_due(end, clock.now_ms - waits_since.get(end, clock.now_ms), since, upto)
+        }
+        given = [rows.filter(pl.col(_END).is_in(list(due)))]
+        for end in due & waiting.index.keys():
+            given += map(self._from_page, waiting.read(end))
+            waiting.drop(end)
+        for (end,), part in rows.filter(~pl.col(_END).is_in(list(due))).partition_by(_END, as_dict=True).items():
+            waiting.append(end, self._to_page(part))
+            waiting.compact(end, self._compacted)
+            waits_since.setdefault(end, clock.now_ms)
+
+        head = {
+            "clock": clock.encode(),
+            "waiting": waiting.encode(),
+            "since": {str(end): at for end, at in sorted(waits_since.items()) if end in waiting.index},
+            "arrived": arrived,
+        }
+        write_head(store, self._epoch, head)
+        stats = Stats(self.name, clock.watermark, 0, waiting.rows)
+        return Step(self._given(given), clock.forwarded(self.name, live, metas), stats)
+
+    def _arrived(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> tuple[pl.DataFrame, int]:
+        """A batch's changes, numbered on from those before."""
+        frames = [frame.drop("hash") for frame in prepared if frame.height]
+        first: int = head.get("arrived", 0)
+        if not frames:
+            return self._none(), first
+        rows = numbered(frames, first)
+        return rows.select(self._none().columns), first + rows.height
+
+    def _is_due(self, end: int, waited_ms: int, since: int, upto: int) -> bool:
+        """Whether it is time for the changes of a window. since, upto: the last end that time had passed before the batch, and now."""
+        node = self._node
+        if end > upto:
+            return node.early_ms is not None and waited_ms >= node.early_ms
+        late = end <= since and upto < end + node.window.lateness_ms
+        return not late or node.late_ms is None or waited_ms >= node.late_ms
+
+    def _given(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """The net change of each key."""
+        pairs = self._net(pl.concat(frames))
+        old = [f"old_{name}" for name in self._columns]
+        found = changes(pairs.rename({NUMBER: "seq"}), self._columns, old, had=pl.col("had"), has=pl.col("has"))
+        return found.rename({name: physical(at) for at, name in enumerate(self._columns)})
+
+    def _net(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """One row a key: what it was before its first change, as `old_…`, and after its last; `had` and `has` say whether there is such."""
+        rows, back = rows.sort(NUMBER), takes_back()
+        others = [name for name in self._columns if name not in self.hash_columns]
+        found = rows.group_by(_END, *self.hash_columns, maintain_order=True).agg(
+            *(pl.col(name).first().alias(f"old_{name}") for name in others),
+            *(pl.col(name).last() for name in others),
+            back.first().alias("had"),
+            (~back.last()).alias("has"),
+            pl.col(NUMBER).first(),
+        )
+        return found.with_columns(pl.col(name).alias(f"old_{name}") for name in self.hash_columns)
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
+        """Of each key its first change and its last."""
+        rows = pl.concat(map(self._from_page, pages)).sort(NUMBER)
+        nth = pl.int_range(pl.len()).over(_END, *self.hash_columns)
+        return self._to_page(rows.filter((nth == 0) | (nth == pl.len().over(_END, *self.hash_columns) - 1)))
+
+    def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.select(pl.col(name).alias(known) for name, known in self._page_names.items())
+
+    def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
+        return page.select(page_columns(page, self._page_names, self._none().schema))
+
+    def _none(self) -> pl.DataFrame:
+        fixed = {_END: pl.Int64(), INPUT_KIND: pl.Int8(), NUMBER: pl.Int64()}
+        return pl.DataFrame(
+            schema=fixed | {name: of.type.polars for name, of in zip(self._columns, self.schema, strict=True)}
+        )

@@ -1,0 +1,51 @@
+"""The final rows of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from everfold.aggregates.folding import results, settle
+from everfold.operators.layout import Layout, local_zone, window_columns
+from everfold.operators.time_zones import to_utc
+from everfold.types import Schema, physical
+
+
+def emitted(merged: pl.DataFrame, layout: Layout, schema: Schema, zone: str | None) -> pl.DataFrame:
+    """Keys, values and bounds of windows, given as merged slots with `start`, `end` and keys; sorted by window and keys. A window whose
+    rows have all been taken back gives none."""
+    if layout.rows is not None:
+        merged = merged.filter(pl.col(layout.rows) != 0)
+    merged = settle(ordered(merged, layout.keys), layout.folds, whole=True)
+    keys = [pl.col(key).alias(physical(at)) for at, key in enumerate(layout.keys)]
+    names = [physical(len(keys) + at) for at in range(len(layout.calls))]
+    values = results(merged, [layout.folds[fold] for fold in layout.calls], names)
+    return merged.select(*keys, *values, *window_values(merged["end"], schema, zone, local_zone(schema)))
+
+
+def ordered(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Rows sorted by `end`, `start` and keys: one column after the other, which is faster than all at once."""
+    if keys:
+        rows = rows.sort(keys, maintain_order=True)
+    for bound in ("start", "end"):
+        if not rows[bound].is_sorted():
+            rows = rows.sort(bound, maintain_order=True)
+    return rows
+
+
+def window_values(ends: pl.Series, schema: Schema, zone: str | None, local: bool) -> list[pl.Expr]:
+    """window_start, window_end and window_time out of `start` and `end`, local milliseconds. `ends`: the values of `end`."""
+    start_name, end_name, time_name = window_columns(schema)
+    time = pl.col("end") - 1
+    if local and zone is not None and len(ends):
+        time = time.replace_strict(to_utc([end - 1 for end in ends.unique().to_list()], zone), return_dtype=pl.Int64)
+    return [
+        _timestamp(pl.col("start")).alias(start_name),
+        _timestamp(pl.col("end")).alias(end_name),
+        _timestamp(time, "UTC" if local else None).alias(time_name),
+    ]
+
+
+def _timestamp(ms: pl.Expr, zone: str | None = None) -> pl.Expr:
+    return (ms * 1000).cast(pl.Datetime("us", zone))

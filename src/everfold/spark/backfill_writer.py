@@ -1,0 +1,47 @@
+"""Rows of the past on their way to control files, in Spark's workers: see `operators.backfill`."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from everfold.connectors.null_rowtime import PLACE
+from everfold.spark.error_transport import crossing
+from everfold.spark.exchange import HASH, RECALL, TASK_SHIFT, chunks, dealt, task, to_ipc
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from everfold.operators.backfill import Fillable
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Makes a task's rows of the past few, and control lines of them. since: see `Fillable.history`. order: see `connectors.contract.History`."""
+
+    operator: Fillable
+    bucket_ids: tuple[int, ...]
+    since: int
+    order: Mapping[str, int]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import polars as pl
+        import pyarrow as pa
+
+        count = 0
+        for chunk in chunks(batches):
+            place = pl.col(PLACE).replace_strict(self.order, default=task(), return_dtype=pl.Int64)
+            seq = place * (1 << TASK_SHIFT)
+            rows = chunk.with_columns((seq + pl.int_range(count, count + chunk.height)).alias("seq"))
+            count += chunk.height
+            wanted = [column.name for column in self.operator.inputs]
+            wanted += ["seq"] * self.operator.ordered
+            with crossing():
+                found = self.operator.history(rows.select(HASH, *wanted), self.since)
+            lines = [
+                f"{RECALL} {self.operator.name} {bucket} {b64encode(to_ipc(part)).decode()}"
+                for bucket, part in dealt(found, self.bucket_ids)
+            ]
+            yield pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=["line"])

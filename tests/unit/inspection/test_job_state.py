@@ -1,0 +1,166 @@
+"""A look at a job before Spark is there: which operators it has, and why there may be nothing to read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everfold.errors import EverfoldError, StateError, UsageError
+from everfold.inspection.job_state import Inspection, chosen, named_operators
+from everfold.jobs.folder import JobFolder
+from everfold.sql.planner import Session, Submit
+
+TABLE = "CREATE TABLE t (n INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'blackhole');"
+WINDOWS = "SELECT window_start, n, COUNT(*) AS c FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end, n"
+STACKED = f"SELECT c, SUM(n) FROM ({WINDOWS}) GROUP BY c"
+
+
+def job(folder: Path, *queries: str) -> JobFolder:
+    """A job that was made and has not run."""
+    submits = [each for each in Session().run(TABLE + ";".join(queries)) if isinstance(each, Submit)]
+    made = JobFolder(folder)
+    made.open([root for each in submits for root in each.roots], "UTC", "", buckets=2, partitions=2)
+    return made
+
+
+def ran(folder: Path, *queries: str) -> JobFolder:
+    """A job whose checkpoint has a finished batch, by its small files."""
+    made = job(folder, *queries)
+    files = {
+        "metadata": '{"id":"19c7a3bf-22bc-4de0-ba9f-96c0caea76a0"}',
+        "offsets/3": "v2\n{}",
+        "commits/3": "v1\n{}",
+    }
+    for name, text in files.items():
+        file = made.checkpoint(0) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return made
+
+
+def test_operators_have_the_names_of_their_state_topmost_first(tmp_path: Path) -> None:
+    manifest = job(tmp_path, STACKED, "SELECT DISTINCT n FROM t").manifest()
+    assert manifest is not None
+    found = [(each.name, each.label) for each in named_operators(manifest.version)]
+    assert found == [
+        ("w2", "GROUP BY c"),
+        ("w1", "TUMBLE(size=1 min), GROUP BY n"),
+        ("w3", "GROUP BY n"),
+    ]
+
+
+def test_one_is_chosen_by_name_or_label(tmp_path: Path) -> None:
+    manifest = job(tmp_path, STACKED).manifest()
+    assert manifest is not None
+    operators = named_operators(manifest.version)
+    assert [each.name for each in chosen(operators, None)] == ["w2", "w1"]
+    assert chosen(operators, "w1") == chosen(operators, "TUMBLE(size=1 min), GROUP BY n") == operators[1:]
+    with pytest.raises(UsageError, match="no-operator") as caught:
+        chosen(operators, "w7")
+    assert "there are `w2` (GROUP BY c), `w1` (TUMBLE(size=1 min), GROUP BY n)" in str(caught.value)
+    with pytest.raises(UsageError, match="no operator of its query keeps state"):
+        chosen([], "w1")
+
+
+def refused(folder: Path, **options: Any) -> EverfoldError:
+    with pytest.raises(EverfoldError) as caught:
+        Inspection(folder, **options)
+    return caught.value
+
+
+def test_a_folder_that_is_no_job(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        error = refused(folder)
+        assert (error.code, error.exit_code) == ("no-job", 2)
+    (tmp_path / "manifest.json").write_text("{")
+    assert refused(tmp_path).code == "damaged-manifest"
+
+
+def test_a_job_that_has_not_finished_a_batch(tmp_path: Path) -> None:
+    made = job(tmp_path, STACKED)
+    assert (refused(tmp_path).code, refused(tmp_path).exit_code) == ("no-batch", 1)
+    (made.checkpoint(0) / "commits").mkdir(parents=True)
+    assert refused(tmp_path).code == "no-batch"
+    assert refused(tmp_path, wanted="w9").code == "no-operator"
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/3", "commits/3"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+    file = ran(tmp_path, STACKED).checkpoint(0) / name
+    assert Inspection(tmp_path).batch == 3
+    file.write_text("v1\n{")
+    error = refused(tmp_path)
+    assert error.code == "damaged-checkpoint"
+    assert f"`{file}`" in str(error)
+
+
+def test_without_operators_nothing_is_started(tmp_path: Path) -> None:
+    ran(tmp_path, "SELECT n FROM t")
+
+    def start() -> Any:
+        raise AssertionError
+
+    found = Inspection(tmp_path).read(start)
+    assert (found.batch, found.version.number, found.operators) == (3, 0, ())
+
+
+def test_state_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ran(tmp_path, STACKED)
+    monkeypatch.setattr("everfold.inspection.job_state.reading_session", lambda *_: None)
+    with pytest.raises(StateError, match="damaged-checkpoint"):
+        Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
+    metadata = made.checkpoint(0) / "state" / "0" / "_metadata" / "v2" / "0"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("v2\n{}")
+    with pytest.raises(StateError, match="damaged-checkpoint") as caught:
+        Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
+    assert f"`{metadata}`" in str(caught.value)
+
+
+def test_a_batch_that_was_cleared_away_meanwhile_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ran(tmp_path, STACKED)
+    read: list[int] = []
+
+    def reading(self: Inspection, spark: object, batch: int) -> int:
+        read.append(batch)
+        if batch < 5:
+            (made.checkpoint(0) / "commits" / str(batch + 1)).write_text("v1\n{}")
+            raise RuntimeError("batch 3 doesn't exist")
+        return batch
+
+    monkeypatch.setattr(Inspection, "_read", reading)
+    with pytest.raises(StateError, match="damaged-checkpoint"):
+        Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
+    assert read == [3, 4]
+    assert Inspection(tmp_path).read(lambda: None) == 5  # type: ignore[arg-type, comparison-overlap, return-value]
+
+
+def test_what_nobody_knows_is_said_in_our_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(tmp_path, STACKED)
+
+    def reading(*_: object) -> None:
+        raise RuntimeError("something new")
+
+    monkeypatch.setattr(Inspection, "_read", reading)
+    with pytest.raises(StateError, match="unreadable-state") as caught:
+        Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
+    assert "something new" in str(caught.value)
+
+
+def test_manifests_of_before_can_be_read(tmp_path: Path) -> None:
+    made = job(tmp_path, STACKED)
+    found = json.loads(made.manifest_path.read_text())
+    for operator in found["versions"][0]["shapes"][0]["operators"]:
+        del operator["kept"]
+        for call in operator["calls"]:
+            for name in ("function", "args", "constants"):
+                del call[name]
+    del found["checksum"]
+    made.manifest_path.write_text(json.dumps({**found, "format": 3}))
+    manifest = made.manifest()
+    assert manifest is not None
+    (shape,) = manifest.version.known
+    assert [call.label for each in shape.operators for call in each.calls] == ["SUM(n)", "COUNT(*)"]

@@ -1,0 +1,57 @@
+"""Errors on their way through Spark: told in a text, and made again of it, whatever else stands there."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from everfold.errors import ConnectorError, Diagnostic, EverfoldError, FunctionError, Span, StateError
+from everfold.spark.error_transport import CrossingError, crossed, crossing
+
+SCRIPT = "CREATE TABLE t (a INT) WITH ('password' = 'geheim'); SELECT 1;\nSELECT a, f(a) FROM t"
+FOUND = Diagnostic("function-failed", "`f` raised", Span(73, 77, "q.sql", SCRIPT), "mend it", ("called as f(1)", "ü"))
+
+
+def text_of(error: EverfoldError) -> str:
+    with pytest.raises(CrossingError) as caught, crossing():
+        raise error
+    return f"Traceback (most recent call last):\n  File …\neverfold.spark.crossing.CrossingError: {caught.value}\n\tat org.apache.spark…"
+
+
+@pytest.mark.parametrize("family", [FunctionError, ConnectorError, StateError])
+def test_an_error_comes_back_as_it_was(family: type[EverfoldError]) -> None:
+    found = crossed(text_of(family(FOUND, Diagnostic("other", "more"))))
+    assert type(found) is family
+    first, second = found.diagnostics
+    assert (first.code, first.message, first.help, first.notes) == (FOUND.code, FOUND.message, FOUND.help, FOUND.notes)
+    assert first.span is not None
+    assert (first.span.source, first.span.line, first.span.column) == ("q.sql", 2, 11)
+    assert first.span.text[first.span.start : first.span.end] == "f(a)"
+    assert second == Diagnostic("other", "more")
+
+
+def test_people_who_read_the_log_are_told_too_but_no_secrets() -> None:
+    text = text_of(FunctionError(FOUND))
+    assert "error[function-failed]: `f` raised" in text
+    assert "called as f(1)" in text
+    assert "geheim" not in text + str(crossed(text))
+
+
+def test_other_errors_go_through_as_they_are() -> None:
+    with pytest.raises(ValueError, match="x"), crossing():
+        raise ValueError("x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing",
+        "everfold-error:",
+        "everfold-error:AAAA",
+        "everfold-error:" + pickle.dumps([1]).hex(),
+        "everfold-error:e30=",
+    ],
+)
+def test_what_a_record_says_is_no_error_of_ours(text: str) -> None:
+    assert crossed(text) is None
