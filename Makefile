@@ -13,7 +13,7 @@ BEGIN = mkdir -p $(@D) && touch $@.begun
 END = $(if $(PYTEST_ARGS),,mv $@.begun $@)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-cases test-spark test-servers test-kills test-properties test-flink bench docs lock clean
+.PHONY: help setup demo test test-all test-cases test-spark test-servers test-kills test-properties test-flink bench docs build release lock clean
 
 help: # list the recipes
 	@awk -F ':.*# ' '/^[a-z-]+:.*# / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -85,6 +85,14 @@ bench: $(READY) # compare everfold with Flink and with Spark's own aggregation, 
 
 docs: $(READY) # write the reference pages in docs/ out of the registries
 	@$(BIN)/python docs/generate.py
+
+build: $(READY) # build sdist and wheel in dist/
+	@rm -rf dist
+	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist
+
+release: $(READY) # fold changes/ into CHANGELOG.md under the version in src/everfold/__init__.py, build sdist and wheel in dist/
+	@$(BIN)/towncrier build --yes --version "$$($(BIN)/python -c 'import everfold; print(everfold.__version__)')"
+	@$(MAKE) --no-print-directory build
 
 lock: $(READY) # resolve the dependencies anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --group dev pyproject.toml -o requirements.lock

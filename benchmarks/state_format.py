@@ -81,7 +81,8 @@ def places(keys: Keys) -> Keys:
 
 def of_bucket(keys: Keys) -> Keys:
     """The keys that fall into the bucket that is run."""
-    return keys[places(keys) & (BUCKETS - 1) == 0]
+    chosen: Keys = keys[places(keys) & (BUCKETS - 1) == 0]
+    return chosen
 
 
 def rows_of(keys: Keys, batch: int) -> pl.DataFrame:

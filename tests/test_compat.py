@@ -61,7 +61,8 @@ def judged(old: str, new: str, dialect: str) -> tuple[Judgement, list[str]]:
         shapes.append([shape_of(root) for each in submits for root in each.roots])
         notes += [each.diagnostics[0].message for each in session.catalog.excused or ()]
         terms = Terms.of(session.settings)
-    return judge(*shapes, terms), notes
+    before, after = shapes
+    return judge(before, after, terms), notes
 
 
 @pytest.mark.parametrize("change", ALL, ids=str)

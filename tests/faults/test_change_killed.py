@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -137,7 +138,7 @@ def test_an_operator_that_comes_and_is_killed(stage: str, tmp_path: Path) -> Non
     assert all(row["n"] == expected[row["window_start"], row["page"]][0] for row in found)
     # What is new has counted the files that came after the change, and each once.
     fresh = shown(tmp_path, "fresh")
-    counts = {(row["window_start"], row["page"]): row["clicks"] for row in fresh}
+    counts: dict[tuple[Any, Any], Any] = {(row["window_start"], row["page"]): row["clicks"] for row in fresh}
     assert len(fresh) == len(counts) > 0
     later = since_the_change(tmp_path)
     assert counts == {key: later[key] for key in counts}
@@ -145,9 +146,9 @@ def test_an_operator_that_comes_and_is_killed(stage: str, tmp_path: Path) -> Non
     assert killed, "the job ended before it could be killed"
 
 
-def since_the_change(folder: Path) -> dict[tuple[object, object], int]:
+def since_the_change(folder: Path) -> dict[tuple[Any, Any], int]:
     """Clicks by minute and page, of the files that the old query has not read."""
-    rows = duckdb.sql(
+    rows = duckdb.execute(
         f"""
         SELECT strftime(date_trunc('minute', CAST(clicked AS TIMESTAMP)), '%Y-%m-%d %H:%M:%S'), page, COUNT(*)
         FROM read_json('{folder}/in/*.json', filename = true)
@@ -164,7 +165,7 @@ def shown(folder: Path, table: str = "out") -> list[dict[str, object]]:
 
 
 def reference(folder: Path) -> dict[tuple[object, object], tuple[int, int, int]]:
-    rows = duckdb.sql(
+    rows = duckdb.execute(
         f"""
         WITH click AS (SELECT CAST(clicked AS TIMESTAMP) AS clicked, page, n FROM read_json('{folder}/in/*.json')),
         hopped AS (

@@ -56,7 +56,7 @@ def visible_rows(folder: Path) -> list[tuple[object, ...]]:
 
 def reference(folder: Path) -> list[tuple[object, ...]]:
     """The same, computed by DuckDB from the raw files."""
-    rows = duckdb.sql(
+    rows = duckdb.execute(
         f"""
         WITH click AS (SELECT CAST(clicked AS TIMESTAMP) AS clicked, page, n FROM read_json('{folder}/in/*.json')),
         hopped AS (

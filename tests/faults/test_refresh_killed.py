@@ -77,7 +77,7 @@ def test_a_refresh_that_is_killed(stage: str, tmp_path: Path, database: Database
     os.killpg(job.pid, signal.SIGKILL) if killed else None
     job.wait()
     ended(start(tmp_path))
-    expected = duckdb.sql(
+    expected = duckdb.execute(
         f"""
         WITH groups AS (SELECT page, SUM(n)::BIGINT AS most FROM read_json('{tmp_path}/in/*.json') GROUP BY page)
         SELECT most % 7, COUNT(*), MIN(page), SUM(most)::BIGINT FROM groups GROUP BY most % 7 HAVING COUNT(*) < 8

@@ -52,7 +52,7 @@ def test_a_load_within_a_limit_of_memory(name: str, tmp_path: Path) -> None:
     columns = f"TIMESTAMP '2020-01-01' + to_seconds({load.seconds}) AS ts, {load.key} AS k, i AS v"
     for file in range(FILES):
         start, end = (load.rows * each // FILES for each in (file, file + 1))
-        duckdb.sql(f"COPY (SELECT {columns} FROM range({start}, {end}) AS r(i)) TO '{tmp_path}/in/{file}.parquet'")
+        duckdb.execute(f"COPY (SELECT {columns} FROM range({start}, {end}) AS r(i)) TO '{tmp_path}/in/{file}.parquet'")
     number, unit = load.window.split()
     window = f"TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '{number}' {unit})"
     query = f"SELECT k, COUNT(*), SUM(v) FROM {window} GROUP BY window_start, window_end, k HAVING {load.having}"
@@ -67,7 +67,7 @@ def test_a_load_within_a_limit_of_memory(name: str, tmp_path: Path) -> None:
     assert code == 0, (tmp_path / "log.txt").read_text()
     print(f"{name}: at most {sampler.peak_mb:,.0f} MB")
     having = load.having.replace("CHAR_LENGTH", "length").replace("MOD(SUM(v), 100000)", "SUM(v) % 100000")
-    expected = duckdb.sql(
+    expected = duckdb.execute(
         f"""SELECT md5(k), COUNT(*), SUM(v)::BIGINT FROM '{tmp_path}/in/*.parquet'
         GROUP BY k, time_bucket(INTERVAL {load.window}, ts) HAVING {having} ORDER BY ALL"""
     ).fetchall()

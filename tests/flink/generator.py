@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -203,7 +203,7 @@ class Maker:
 
     def call(self, *, ordered: bool) -> Node:
         """An aggregate call. ordered: it may depend on the order of rows; then the query runs as a stream only."""
-        forms = AGGREGATES
+        forms: Sequence[tuple[str, tuple[str, ...]]] = AGGREGATES
         if ordered and self.changing is None and self.random.random() < 0.2:
             forms = ORDERED_AGGREGATES
             self.modes = STREAM

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import get_args
 
@@ -50,7 +50,7 @@ def test_both_answer_alike(
     flink: Flink,
     ours: Engine,
     answers: dict[tuple[Mode, int], Future[FlinkAnswer]],
-    record_property: pytest.RecordProperty,
+    record_property: Callable[[str, object], None],
 ) -> None:
     asked, answer = QUESTIONS[number], answers[mode, number].result()
     found = compare(asked, mode, answer, ours)

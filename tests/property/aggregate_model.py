@@ -85,7 +85,7 @@ def _avg(of: DataType, values: list[Any]) -> Any:
     if isinstance(of, IntegerType):
         return _wrapped(_truncated(Fraction(_wrapped(sum(values), BIGINT.bits), len(values))), of.bits)
     assert isinstance(of, DecimalType)
-    return _rounded(sum(map(Fraction, values)) / len(values), max(of.scale, 6))
+    return _rounded(sum(map(Fraction, values), Fraction()) / len(values), max(of.scale, 6))
 
 
 def _extreme(pick: Callable[[list[Any]], Any]) -> Callable[[DataType, list[Any]], Any]:
@@ -107,8 +107,8 @@ def _variance(sample: bool, root: bool) -> Callable[[DataType, list[Any]], Any]:
         if any(isinstance(each, float) and not math.isfinite(each) for each in values):
             return math.nan
         exact = [Fraction(each) for each in values]
-        mean = sum(exact) / len(exact)
-        found = sum((each - mean) ** 2 for each in exact) / count
+        mean = sum(exact, Fraction()) / len(exact)
+        found = sum(((each - mean) ** 2 for each in exact), Fraction()) / count
         if isinstance(of, IntegerType):
             whole = _truncated(found) if not root else math.isqrt(math.floor(found))
             return _wrapped(min(whole, 2**31 - 1), of.bits)

@@ -168,7 +168,9 @@ def hold(before: Root, after: Root, given: list[dict[str, Any]], terms: Terms = 
         # What starts may be over rows of an operator below that go on: half of the rows alone do not say what it is then.
         return judgement
     # A row is not given again as long as the new columns are what they are of no rows at all.
-    nothing = {name: 0 if name.startswith("COUNT") else [] if name.startswith("LIST") else None for name in started}
+    nothing: dict[str, object] = {
+        name: 0 if name.startswith("COUNT") else [] if name.startswith("LIST") else None for name in started
+    }
     for key, values in half.by_key.items():
         if key not in whole.by_key and in_sessions(after):
             continue  # it was open, and began earlier
@@ -219,4 +221,5 @@ def _is_over(values: Mapping[str, Any], root: Root, now_us: int) -> bool:
     lateness = [node.window.lateness_ms for node in walk_plan(root.input) if isinstance(node, WindowEmit)]
     if window is None or not lateness:
         return False
-    return (window["end"] - datetime(1970, 1, 1)) / timedelta(microseconds=1) + 1000 * lateness[0] <= now_us
+    end_us = (window["end"] - datetime(1970, 1, 1)) / timedelta(microseconds=1)
+    return bool(end_us + 1000 * lateness[0] <= now_us)

@@ -11,7 +11,17 @@ import polars as pl
 from everfold.operators.factory import operator_of
 from everfold.operators.protocol import ClockSpec, Meta, Operator
 from everfold.plan.expressions import Call, Expr, InputRef
-from everfold.plan.nodes import AggCall, Plan, Scan, Table, TableColumn, TimeKind, WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import (
+    AggCall,
+    Plan,
+    Scan,
+    Table,
+    TableColumn,
+    TimeKind,
+    WindowAggregate,
+    WindowTableFunction,
+    is_stateful,
+)
 from everfold.plan.windows import Window
 from everfold.state.store import MemoryStore
 from everfold.types import BIGINT, STRING, TIMESTAMP3, DataType
@@ -83,6 +93,7 @@ class Runner:
         self.meta: Meta | None = None
 
     def _made(self) -> Operator:
+        assert is_stateful(self.node)
         return operator_of(self.node, "w1", self.clock, updating=self.updating)
 
     def batch(

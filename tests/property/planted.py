@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from everfold.memory import pipeline
-from everfold.operators import clock, group, window
+from everfold.operators import changelog, clock, group, protocol, window
 from everfold.plan.changelog import KIND, RowKind
 
 
@@ -24,7 +24,7 @@ def lose_a_row_per_batch(patch: pytest.MonkeyPatch) -> None:
 
 
 def retract_the_new_row(patch: pytest.MonkeyPatch) -> None:
-    changes = group.changes
+    changes = changelog.changes
 
     def retract_wrongly(*arguments: Any, **named: Any) -> pl.DataFrame:
         rows = changes(*arguments, **named)
@@ -44,7 +44,7 @@ def take_late_rows(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_watermark(patch: pytest.MonkeyPatch) -> None:
     encode = clock.Clock.encode
-    lost = {"watermark": clock.NO_WATERMARK, "splits": {}}
+    lost = {"watermark": protocol.NO_WATERMARK, "splits": {}}
     patch.setattr(clock.Clock, "encode", lambda self: encode(self) | lost)
 
 

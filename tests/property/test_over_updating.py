@@ -136,9 +136,9 @@ def test_values_in_many_rows() -> None:
         partitions.setdefault(key, []).append(value or 0)
     found: dict[tuple[Any, ...], float] = {row[:2]: row[2] for row in folded.rows}
     assert folded.rows.total() == len(changes)
-    for key, values in partitions.items():
+    for partition, values in partitions.items():
         for value in set(values):
-            assert found[key, value] == pytest.approx(sum(each for each in values if each <= value) / 10)
+            assert found[partition, value] == pytest.approx(sum(each for each in values if each <= value) / 10)
 
 
 @LAW

@@ -237,7 +237,7 @@ FROM = {
     "cumulate": ("CUMULATE(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '{n}' SECOND)", "window_start, window_end"),
     "session": ("SESSION(TABLE MyTable PARTITION BY a, DESCRIPTOR(ts), INTERVAL '{n}' SECOND)", "window_start, window_end"),
 }  # fmt: skip
-FRAMES = (
+RANDOM_FRAMES = (
     "",
     "ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
     "RANGE BETWEEN INTERVAL '9' SECOND PRECEDING AND CURRENT ROW",
@@ -276,11 +276,11 @@ def pairs(draw: st.DrawFn) -> tuple[str, str]:
     """A query, and one that differs from it in a few things or none."""
     if draw(st.integers(0, 3)) == 0:
         calls = draw(st.lists(st.sampled_from(OVER_CALLS), min_size=1, max_size=3, unique=True))
-        parts = [["a"], calls, draw(st.sampled_from(FRAMES)), ["a", "b", "c", "ts"]]
+        parts = [["a"], calls, draw(st.sampled_from(RANDOM_FRAMES)), ["a", "b", "c", "ts"]]
         changed = [
             draw(st.sampled_from([["a"], ["a"], ["a"], ["a", "d"]])),
             _edited(draw, calls, OVER_CALLS),
-            draw(st.sampled_from([parts[2]] * 4 + [*FRAMES])),
+            draw(st.sampled_from([parts[2]] * 4 + [*RANDOM_FRAMES])),
             draw(st.sampled_from([parts[3], parts[3], ["c", "ts", "b", "a"], [*parts[3], "d"]])),
         ]
         return over(*parts), over(*changed)  # type: ignore[arg-type]

@@ -97,7 +97,7 @@ def _query(part: Sequence[Case]) -> str:
 
 def _same(found: Any, expected: Any, multiset: bool) -> bool:
     if multiset:
-        return sorted(dict(found).items(), key=repr) == expected
+        return bool(sorted(dict(found).items(), key=repr) == expected)
     if isinstance(expected, list) and isinstance(found, Sequence):
         return len(found) == len(expected) and all(map(_close, found, expected))
     return _close(found, expected)

@@ -34,7 +34,7 @@ def archive(java: Java, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def run(java: Java, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """A small Java program out of Spark's jars."""
     (jar,) = (spark_home() / "jars").glob("scala-library-*.jar")
-    command = [java.program, *options, "-cp", jar, "scala.util.Properties"]
+    command: list[str] = [str(java.program), *options, "-cp", str(jar), "scala.util.Properties"]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=check)
 
 

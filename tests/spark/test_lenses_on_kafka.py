@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from broker import KafkaBroker, Received
 from click.testing import CliRunner
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from spark.running import Done, Run, runner
 
@@ -62,8 +62,8 @@ class Job:
         Path("job.sql").write_text(script)
         return self._run("--dialect", "lenses", *arguments)
 
-    def latest(self, name: str) -> dict[bytes | None, bytes | None]:
-        """The newest value of each key of a topic."""
+    def latest(self, name: str) -> dict[Any, Any]:
+        """Return the newest value of each key of a topic."""
         return {each.key: each.value for each in self.records(name)}
 
     def records(self, name: str) -> list[Received]:
@@ -269,7 +269,9 @@ class Going:
         self.job, self.folder, self._spark = job, folder, spark
         self.said: list[str] = []
 
-    def take(self, query: str, records: int, how: OnChange = OnChange.REFUSE, **consent: bool) -> None:
+    def take(
+        self, query: str, records: int, how: OnChange = OnChange.REFUSE, *, refresh: bool = False, prune: bool = False
+    ) -> None:
         """Runs the query until it has taken in so many records; what is said of its tables goes to `said`."""
         taken = [0]
 
@@ -294,7 +296,7 @@ class Going:
             progress=progress,
             stopping=lambda: taken[0] >= records or time.monotonic() > until,
             decide=lambda _: how,
-            consent=Consent(**consent, note=self.said.append),
+            consent=Consent(refresh=refresh, prune=prune, note=self.said.append),
         )
 
     def totals(self) -> dict[str, int]:

@@ -81,7 +81,7 @@ def written(project: Path) -> list[tuple[str, str, int]]:
 @pytest.fixture
 def job(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Job]:
+) -> Job:
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
@@ -109,7 +109,8 @@ def test_one_location_has_many_spellings(job: Job, tmp_path: Path, monkeypatch: 
     (tmp_path / "link").symlink_to(job.project / "in")
     (tmp_path / "elsewhere").mkdir()
     absolute = job.project / "in"
-    for at, path in enumerate(("in/", "./in", "../project/in", absolute, f"file://{absolute}", tmp_path / "link")):
+    paths: list[str | Path] = ["in/", "./in", "../project/in", absolute, f"file://{absolute}", tmp_path / "link"]
+    for at, path in enumerate(paths):
         job.put(2 << at)
         job.well(path)
     monkeypatch.chdir(tmp_path / "elsewhere")

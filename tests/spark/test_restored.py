@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +144,7 @@ def parts(folder: str) -> dict[str, bytes]:
 @pytest.fixture
 def run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Run]:
+) -> Run:
     """`everfold run job.sql` in the test's folder."""
     monkeypatch.chdir(tmp_path)
     return runner(spark, monkeypatch, capsys)
@@ -208,14 +208,14 @@ def test_a_backup_of_1_2_and_20_batches_ago_is_refused(
     assert job.content() == job.expected
     before = job.content()
     restore("20")
-    back = rollback()
+    rolled_back = rollback()
     if sink in (jdbc, kafka):
-        assert "error[sink-duplicates]" in str(back.exception)
+        assert "error[sink-duplicates]" in str(rolled_back.exception)
         assert rollback("--sink-duplicates", "accept").exception is None
         job.well()
         assert job.content() == sorted([*job.expected, *job.rows[6:46], *job.rows[46:]])
     else:
-        assert back.exception is None
+        assert rolled_back.exception is None
         job.well()
         assert job.content() == before == job.expected
 

@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +75,7 @@ def rollback(version: int, *options: str) -> str:
 @pytest.fixture
 def run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Run]:
+) -> Run:
     """`everfold run job.sql` in the test's folder."""
     monkeypatch.chdir(tmp_path)
     return runner(spark, monkeypatch, capsys)

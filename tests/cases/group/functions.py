@@ -228,7 +228,9 @@ arrow_sum = udaf(
 
 @udaf(input_types=["BIGINT"], result_type="DOUBLE", func_type="polars")
 def polars_median(values: pl.Series) -> float | None:
-    return values.median()
+    median = values.median()
+    assert median is None or isinstance(median, float)
+    return median
 
 
 @udaf(result_type="BIGINT", func_type="pandas")

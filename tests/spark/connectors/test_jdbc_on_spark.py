@@ -116,7 +116,7 @@ def test_a_frame_reads_the_table_whenever_it_is_run(spark: SparkSession, databas
     assert (source.read_anew(), source.bounded()) == (True, True)
     whole, _ = opened(spark, TOTALS, database, tmp_path, lookup__cache="FULL")
     assert not whole.read_anew()
-    assert PASSWORD not in (rows._jdf.queryExecution().toString())  # type: ignore[operator]
+    assert PASSWORD not in (rows._jdf.queryExecution().toString())
 
 
 @pytest.mark.slow

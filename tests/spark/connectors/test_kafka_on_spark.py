@@ -45,21 +45,21 @@ class Topic:
     def __init__(self, broker: KafkaBroker, name: str, session: SparkSession, folder: Path) -> None:
         self.broker, self.name, self.session, self.folder = broker, name, session, folder
 
-    def table(self, of: TableMaker = PLAIN, **options: str) -> Table:
+    def table(self, of: TableMaker = PLAIN, /, **options: str) -> Table:
         base = {
             "connector": "kafka", "topic": self.name, "properties.bootstrap.servers": self.broker.bootstrap_servers, "format": "json",
             "scan.startup.mode": "earliest-offset",
         }  # fmt: skip
         return of.with_options({**base, **options})
 
-    def source(self, of: TableMaker = PLAIN, **options: str) -> tuple[Source, SourceContext]:
+    def source(self, of: TableMaker = PLAIN, /, **options: str) -> tuple[Source, SourceContext]:
         made = self.table(of, **options)
         context = SourceContext(
             spark=self.session, name="k_1", base_folder=self.folder, table=made, job_folder=self.folder / "job"
         )
         return connector_of(made).source(made), context
 
-    def batch(self, of: TableMaker = PLAIN, **options: str) -> list[tuple[Any, ...]]:
+    def batch(self, of: TableMaker = PLAIN, /, **options: str) -> list[tuple[Any, ...]]:
         source, context = self.source(of, **options)
         return sorted((tuple(row) for row in source.batch(context).drop("__place").collect()), key=str)
 

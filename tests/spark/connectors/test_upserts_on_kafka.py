@@ -16,7 +16,7 @@ from unit.connectors.tables import TableMaker, table
 from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, Source, SourceContext
 from everfold.connectors.registry import connector_of
 from everfold.plan.nodes import Table
-from everfold.types import INT, STRING, TIMESTAMP_LTZ3, ArrayType, DecimalType, MapType
+from everfold.types import INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, DecimalType, MapType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ class Topic:
     def __init__(self, broker: KafkaBroker, name: str, session: SparkSession, folder: Path) -> None:
         self.broker, self.name, self.session, self.folder = broker, name, session, folder
 
-    def upserts(self, of: TableMaker = ROWS, *key: str, **options: str) -> Table:
+    def upserts(self, of: TableMaker = ROWS, /, *key: str, **options: str) -> Table:
         said = {
             "connector": "upsert-kafka", "topic": self.name, "properties.bootstrap.servers": self.broker.bootstrap_servers, "key.format": "json",
             "value.format": "json", **options,
@@ -193,7 +193,7 @@ def test_metadata_of_a_capture_tool(topic: Callable[..., Topic]) -> None:
         ),
         part="-schema",
     )
-    schema = {"g": (STRING, "value.schema")}
+    schema: dict[str, tuple[DataType, str]] = {"g": (STRING, "value.schema")}
     [row] = of.read(
         of.changes(table("t", (), schema, id=INT), "debezium-json", **{"debezium-json.schema-include": "true"})
     )

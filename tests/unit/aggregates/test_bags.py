@@ -116,8 +116,9 @@ def test_percentile_of_percentiles_of_integers() -> None:
     for args in ((INT,), (D10, BIGINT), (DOUBLE, TINYINT)):
         assert str(entry.result_type(Signature(args, (0.5,)))) == "DOUBLE"
     assert str(entry.result_type(Signature((INT,), ((0.5,),)))) == "ARRAY<DOUBLE>"
-    for args in ((STRING,), (INT, DOUBLE), (BooleanType(),)):
-        assert entry.result_type(Signature(args, (0.5,))) is None
+    refused: list[tuple[DataType, ...]] = [(STRING,), (INT, DOUBLE), (BooleanType(),)]
+    for each in refused:
+        assert entry.result_type(Signature(each, (0.5,))) is None
 
 
 @pytest.mark.parametrize("of", [INT, STRING, DOUBLE, D10])

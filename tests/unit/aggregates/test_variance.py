@@ -66,7 +66,7 @@ def _same(found: Any, wanted: Any, tolerance: float) -> bool:
     if isinstance(wanted, float):
         return bool(found == pytest.approx(wanted, rel=tolerance, nan_ok=True))
     if isinstance(wanted, D) and found is not None:
-        return abs(found - wanted) <= abs(wanted) * D("1e-15")
+        return bool(abs(found - wanted) <= abs(wanted) * D("1e-15"))
     return bool(found == wanted)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from everfold.cli import table_format
 from everfold.cli.output import Format, output, show
+from everfold.testing.pipetable import display_width
 from everfold.types import (
     BIGINT,
     BOOLEAN,
@@ -99,7 +100,7 @@ def test_long_cells_are_cut_and_wide_characters_take_two_columns() -> None:
     assert lines[3] == "| " + "x" * 27 + "... |"
     assert lines[4] == "|  " + "中文" * 6 + "中" + "... |"
     assert lines[5] == "| " + "é".rjust(30) + " |"
-    assert {table_format.display_width(line) for line in lines[:-1]} == {34}
+    assert {display_width(line) for line in lines[:-1]} == {34}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.connectors.tables import table
@@ -130,8 +131,9 @@ def test_a_damaged_mark_is_named(sink: FileSink, content: str) -> None:
 
 
 def test_a_mark_with_a_field_of_another_type_is_damaged(sink: FileSink) -> None:
-    for name, value in (("batch", "3"), ("epoch", None), ("digest", 5), ("batch", True)):
-        mark(sink, **{name: value})
+    fields: list[dict[str, Any]] = [{"batch": "3"}, {"epoch": None}, {"digest": 5}, {"batch": True}]
+    for field in fields:
+        mark(sink, **field)
         with pytest.raises(StateError, match="damaged-record"):
             sink.last_applied("job", "0_o")
 

@@ -201,7 +201,7 @@ def rows(record: str, **options: str) -> list[list[object]]:
     return list(form.decoder(record_columns(of.table, Role.SOURCE))(record.encode()))
 
 
-ARRAYS = [  # Flink 2.3 gives the same but for wrong elements, where it gives some of the other rows, by its parser
+ARRAYS: list[tuple[str, list[int | None]]] = [
     ('[{"n":1},{"n":2}]', [1, 2]),
     (' [ {"n":1} , {"n":2} ] ', [1, 2]),
     ("[]", []),
@@ -213,7 +213,10 @@ ARRAYS = [  # Flink 2.3 gives the same but for wrong elements, where it gives so
     ('["{\\"n\\":1}",{"n":2}]', []),
     ('[{"n":1},{"n":2}', []),
 ]
-"""Records that are arrays, and the rows that are read of them with `ignore-parse-errors`."""
+"""Records that are arrays, and the rows read from them with `ignore-parse-errors`.
+
+Flink 2.3 reads the same, except where elements are wrong: there it emits some of the other rows.
+"""
 
 
 def test_arrays_of_rows(folder: Path) -> None:

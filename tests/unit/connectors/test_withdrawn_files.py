@@ -111,7 +111,8 @@ def test_files_in_folders_of_partitions(sink: FileSink) -> None:
 @pytest.mark.parametrize("after", range(4))
 def test_a_withdrawal_that_is_cut_off_is_finished(sink: FileSink, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     put(sink, *(name(1, 0, part) for part in range(4)), name(0, 0))
-    real, moved = os.replace, []
+    moved: list[str] = []
+    real = os.replace
 
     def dies(source: str, target: str) -> None:
         if len(moved) == after:

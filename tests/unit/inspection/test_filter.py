@@ -31,7 +31,8 @@ ROWS = pa.table(
 
 
 def kept(condition: str, zone: str = "UTC") -> list[str | None]:
-    return matching(ROWS, SCHEMA, condition, zone)["k"].to_pylist()
+    found: list[str | None] = matching(ROWS, SCHEMA, condition, zone)["k"].to_pylist()
+    return found
 
 
 @pytest.mark.parametrize(

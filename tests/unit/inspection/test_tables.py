@@ -32,7 +32,7 @@ from everfold.sql.planner import Session, Submit
 FUNCTIONS = Path(__file__).parents[2] / "cases" / "group"
 TABLE = "CREATE TABLE e (ts TIMESTAMP(3), k STRING, v INT, WATERMARK FOR ts AS ts - INTERVAL '1' SECOND);"
 START = datetime(2020, 1, 1)
-ROWS = [
+ROWS: list[list[tuple[int, str, int | None]]] = [
     [(0, "a", 1), (3, "b", 5), (4, "a", 2)],
     [(30, "a", 7), (31, "c", None)],
     [(65, "a", 9), (5, "b", 1)],

@@ -219,7 +219,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Base
 
 STEPS = [(change, "link", 0), (change, "link", 5), (change, "_replace", 0), (os, "rename", 0), (folder, "write_atomically", 0), (os, "replace", 0), (os, "replace", 1)]  # fmt: skip
 OURS = pytest.mark.parametrize(("owner", "name", "after"), STEPS, ids=lambda each: getattr(each, "__name__", str(each)))
-WAYS = {
+WAYS: dict[str, Callable[[Path], object]] = {
     "rollback": lambda path: back(path, 0),
     "accept": lambda path: opened(path, MORE + " HAVING COUNT(*) > 0", how=OnChange.ACCEPT),
     "rebuild": lambda path: opened(path, OTHER, how=OnChange.REBUILD),

@@ -12,10 +12,10 @@ from property.harness import SCAN, VALUE, Runner, aggregate_of, ms, plain, rows_
 
 from everfold.errors import StateError, UnsupportedFeature
 from everfold.operators.factory import operator_of
-from everfold.operators.layout import call_text
 from everfold.operators.protocol import ClockSpec, Meta
+from everfold.plan.canonical import call_text
 from everfold.plan.expressions import Call, InputRef
-from everfold.plan.nodes import AggCall, TimeKind, WindowAggregate
+from everfold.plan.nodes import AggCall, TimeKind, WindowAggregate, is_stateful
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble
 from everfold.state.pages import decode, encode
 from everfold.state.store import PageKey
@@ -133,6 +133,7 @@ def test_a_batch_appends_and_many_runs_are_folded() -> None:
 def test_epochs_do_not_see_each_other() -> None:
     runner = Runner(aggregate_of(Tumble(size_ms=10)))
     runner.batch([[(3, "a", 1)]])
+    assert is_stateful(runner.node)
     again = operator_of(runner.node, "w1", runner.clock, epoch=1)
     step = again.step(runner.stores[0], [], [Meta(0, {}, flush=True)])
     assert step.rows.height == 0
@@ -277,7 +278,7 @@ def test_a_missing_or_damaged_page_stops_the_job() -> None:
 
 
 def test_large_runs_are_split_into_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    from everfold.operators import runs
+    from everfold.state import runs
 
     monkeypatch.setattr(runs, "MAX_PAGE_BYTES", 4096)
     monkeypatch.setattr(runs, "_PAGE_ROOM", 2048)

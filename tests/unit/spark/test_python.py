@@ -87,11 +87,13 @@ def in_a_worker(function: PythonFunction, method: str, args: str, elsewhere: Pat
     from pyspark import cloudpickle
 
     pickle_by_value([function])
-    pickled = cloudpickle.dumps(getattr(function.function, method))
+    pickled = cloudpickle.dumps(  # type: ignore[no-untyped-call]
+        getattr(function.function, method)
+    )
     done = subprocess.run(
         [sys.executable, "-c", WORKER, args], input=pickled, capture_output=True, check=True, timeout=60, cwd=elsewhere
     )
-    return done.stdout.decode().strip()
+    return str(done.stdout.decode().strip())
 
 
 @pytest.mark.parametrize(("attribute", "answer"), [("plain", "70"), ("partial", "71"), ("object_", "70")])

@@ -46,7 +46,7 @@ GROUP BY field1 AS keep_me;
     assert statement.query == query(
         "INSERT INTO target-topic SELECT COUNT(*) AS records FROM `input-topic` GROUP BY field1 AS keep_me"
     )
-    assert statement.query.kind is None
+    assert statement.query.args["kind"] is None
     assert statement.text.startswith("COUNT(*)")
 
 

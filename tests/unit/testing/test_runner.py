@@ -11,7 +11,8 @@ import pytest
 from everfold.errors import EverfoldError, SqlError
 from everfold.testing import report
 from everfold.testing.casefile import Case, loads
-from everfold.testing.engines import EngineName, Part, Ran, joined
+from everfold.testing.engines import EngineName, joined
+from everfold.testing.part import Part, Ran
 from everfold.testing.runner import run
 
 SUITE = """\

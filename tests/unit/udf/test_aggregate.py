@@ -67,11 +67,11 @@ class Merging(Retracting):
 
 
 class OfColumns(Merging):
-    def accumulate(self, accumulator: list[int], values: pa.Array) -> None:  # type: ignore[override]
+    def accumulate(self, accumulator: list[int], values: pa.Array) -> None:
         for value in values.to_pylist():
             super().accumulate(accumulator, value)
 
-    def retract(self, accumulator: list[int], values: pa.Array) -> None:  # type: ignore[override]
+    def retract(self, accumulator: list[int], values: pa.Array) -> None:
         for value in values.to_pylist():
             super().retract(accumulator, value)
 
@@ -239,8 +239,8 @@ def test_a_method_that_fails_is_named_with_its_arguments(method: str, retracting
 
 def test_results_of_another_type() -> None:
     class Text(Merging):
-        def get_value(self, accumulator: list[int]) -> object:
-            return "seven"
+        def get_value(self, accumulator: list[int]) -> int:
+            return "seven"  # type: ignore[return-value]
 
     fold = fold_of(function_of(udaf(Text())), retracting=False)
     with pytest.raises(FunctionError) as caught:

@@ -84,7 +84,7 @@ def types() -> dict[str, DataType]:
     """The columns' types."""
     columns = ", ".join(f"`{name}` {type_}" for name, (type_, _) in ROW.items())
     (statement,) = parse_script(f"CREATE TABLE t ({columns})")
-    return {column.name: column.type for column in statement.columns}  # type: ignore[attr-defined,union-attr]
+    return {column.name: column.type for column in statement.columns}  # type: ignore[union-attr]
 
 
 @cache
@@ -101,7 +101,7 @@ def bound(expression: str) -> Expr:
     table = Table(name="t", columns=tuple(TableColumn(name=name, type=type_) for name, type_ in types().items()))
     relation = Relation.of(Scan(table=table), "t")
     context = Context(catalog=Catalog({}), text=text, source="<test>")
-    return ExpressionBinder(relation, context, "SELECT").bind(statement.query.expressions[0])  # type: ignore[attr-defined,union-attr]
+    return ExpressionBinder(relation, context, "SELECT").bind(statement.query.expressions[0])  # type: ignore[union-attr]
 
 
 @cache
