@@ -148,6 +148,10 @@ class DatagenConnector(Connector):
         _fields(table, options)
         return options
 
+    def read_whole(self, table: Table) -> bool:
+        """Always: a sequence ends the table also if no query asks for its column, and a value depends on its column's position."""
+        return True
+
     def source(self, table: Table) -> Source:
         """Makes the rows."""
         return DatagenSource(table, self.check(table, Role.SOURCE))

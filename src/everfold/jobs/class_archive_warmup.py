@@ -59,12 +59,15 @@ def _run(folder: Path, log_file: Path, part: Path) -> None:
     record = quoted(f"-XX:ArchiveClassesAtExit={part}")
     engine = Engine(conf={"spark.driver.extraJavaOptions": record}, log_file=log_file)
     try:
-        for action in Session().run(_SCRIPT):
-            if isinstance(action, Submit):
-                state = folder / "jobs" / action.names[0]
-                engine.run(
-                    action.roots, settings=action.settings, base_folder=folder, state_dir=state, receive=lambda _: None
-                )
+        submits = [action for action in Session().run(_SCRIPT) if isinstance(action, Submit)]
+        for number, submit in enumerate(submits):
+            engine.run(
+                submit.roots,
+                settings=submit.settings,
+                base_folder=folder,
+                state_dir=folder / "jobs" / str(number),  # a stream and a batch may not share one
+                receive=lambda _: None,
+            )
     finally:
         engine.close()
         end_jvm()

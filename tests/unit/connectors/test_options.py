@@ -9,9 +9,11 @@ import pytest
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role, parse_memory
-from everfold.connectors.registry import connector_of, names
+from everfold.connectors.datagen import DatagenSource
+from everfold.connectors.registry import connected, connector_of, names
 from everfold.errors import SqlError, UnsupportedFeature
-from everfold.plan.nodes import Table, TableColumn
+from everfold.plan.nodes import Table, TableColumn, tables_of, walk_plan
+from everfold.sql.planner import Session, Submit
 from everfold.types import BIGINT, DATE, INT, STRING, ArrayType, MapType
 
 BIDS = table(item=STRING, price=INT)
@@ -201,6 +203,20 @@ def test_datagen_is_bounded_by_rows_and_sequences() -> None:
     ):
         of = BIDS.with_options({"connector": "datagen", **options})
         assert connector_of(of).source(of).bounded() is bounded
+
+
+def test_datagen_makes_all_columns_also_those_that_no_query_asks_for() -> None:
+    script = """
+        CREATE TABLE made (a INT, b INT) WITH ('connector' = 'datagen',
+            'fields.b.kind' = 'sequence', 'fields.b.start' = '1', 'fields.b.end' = '3');
+        SELECT COUNT(a) FROM made
+    """
+    [submit] = [each for each in Session(connected=connected).run(script) if isinstance(each, Submit)]
+    [read] = [each for root in submit.roots for each in tables_of(walk_plan(root.input))]
+    assert [column.name for column in read.columns] == ["a", "b"]
+    source = connector_of(read).source(read)
+    assert isinstance(source, DatagenSource)
+    assert source.count == 3
 
 
 def test_boundedness() -> None:
