@@ -15,7 +15,7 @@ from everfold.cli.main import main
     ("text", "words"),
     [
         (b"SELECT \xff", "error[unreadable-file]: `job.sql` cannot be read: it is not UTF-8"),
-        (b"SELECT 1\0", "error[syntax]: found '\\x00', which means nothing in SQL"),
+        (b"SELECT 1\0", "error[syntax]: unexpected character '\\x00'"),
         (b"SELECT " + b"(" * 10_000 + b"1" + b")" * 10_000, "error[too-deep]: "),
         (b"SELECT * FROM `" + b"x" * 65_536 + b"`", "error[unknown-table]: "),
     ],

@@ -171,7 +171,7 @@ def test_with_and_explain() -> None:
     [
         ("INSERT INTO t SELECT STREAM COUNT(*) AS n GROUP BY a", "expected `FROM`"),
         ("INSERT t SELECT STREAM COUNT(*) AS n FROM s GROUP BY a", "expected `INTO`"),
-        ("INSERT INTO t- SELECT STREAM COUNT(*) AS n FROM s GROUP BY a", "ends with a sign"),
+        ("INSERT INTO t- SELECT STREAM COUNT(*) AS n FROM s GROUP BY a", "ends with `-` or `.`"),
         ("SELECT STREAM COUNT(*) AS n FROM s GROUP BY a LIMIT 3", "LIMIT is not supported"),
         ("SELECT STREAM COUNT(*) AS n FROM s WINDOW BY CUMULATE 3m GROUP BY a", "`TUMBLE` or `HOP` or `SESSION`"),
         ("SELECT STREAM COUNT(*) AS n FROM s WINDOW BY HOP 3m GROUP BY a", "the hop of HOP, which is a duration"),

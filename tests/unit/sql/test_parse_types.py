@@ -114,7 +114,7 @@ def test_type(sql: str, canonical: str) -> None:
         ("INTERVAL SECOND TO DAY", "wrong-type", "there is no INTERVAL SECOND TO DAY", "INTERVAL SECOND TO DAY"),
         ("MAP<INT>", "syntax", "expected `,`, found `>`", ">"),
         ("DECIMAL(x)", "syntax", "expected a precision, which is a whole number, found `x`", "x"),
-        ("'INT'", "syntax", "expected a data type, found the text 'INT'", "'INT'"),
+        ("'INT'", "syntax", "expected a data type, found the string 'INT'", "'INT'"),
     ],
 )
 def test_wrong_type(sql: str, code: str, message: str, place: str) -> None:

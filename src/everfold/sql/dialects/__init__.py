@@ -1,1 +1,1 @@
-"""SQL dialects: each turns a script's text into `everfold.sql.statements`."""
+"""SQL dialects: each parses a script into `everfold.sql.statements`."""

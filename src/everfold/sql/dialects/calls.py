@@ -1,4 +1,4 @@
-"""Function calls: the plain ones, those with a syntax of their own inside the parentheses, and what may follow a call."""
+"""Grammar of function calls: plain calls, calls with special syntax, and what may follow a call."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ from everfold.sql.dialects.operators import RANGE
 from everfold.sql.dialects.token_stream import NAMED
 from everfold.sql.dialects.types import Types
 
-_BEHIND_A_QUERY = ("", ")", ";", "UNION", "INTERSECT", "EXCEPT", "ORDER", "LIMIT", "OFFSET", "FETCH")
+_AFTER_QUERY = ("", ")", ";", "UNION", "INTERSECT", "EXCEPT", "ORDER", "LIMIT", "OFFSET", "FETCH")
 
 
 class Calls(Types):
-    """The grammar of calls. Each method named after a function reads what stands between its parentheses."""
+    """Grammar of calls. A method named after a function parses the arguments of that function."""
 
-    # --- what the grammars above this one provide ---------------------------------------------------------------------
+    # --- implemented by subclasses ----------------------------------------------------------------
 
     def expression(self) -> exp.Expression:
-        """An expression."""
+        """Parse an expression."""
         raise NotImplementedError
 
     def binary(self, power: int) -> exp.Expression:
-        """An expression whose operators bind at least so much."""
+        """Parse an expression whose operators have at least this binding power."""
         raise NotImplementedError
 
     def query(self) -> exp.Expression:
-        """A query."""
+        """Parse a query."""
         raise NotImplementedError
 
     def order_by(self) -> exp.Order:
-        """ORDER BY and its keys."""
+        """Parse ORDER BY and its keys."""
         raise NotImplementedError
 
     def window(self, first: int, **args: object) -> exp.Window:
-        """What stands in the parentheses of OVER."""
+        """Parse a window definition in parentheses."""
         raise NotImplementedError
 
     def starts_query(self, ahead: int = 0) -> bool:
-        """Whether a query begins here. Parentheses alone do not tell: `((SELECT 1) + 1)` is none."""
+        """Return whether a query comes next.
+
+        Opening parentheses are not enough: `((SELECT 1) + 1)` is not a query.
+        """
         at = self.at + ahead
         opened = []
         while at < len(self.keys) and self.keys[at] == "(":
@@ -51,20 +54,20 @@ class Calls(Types):
             self.key(ahead) == "TABLE" and self.kind(ahead + 1) in NAMED
         ):
             return False
-        return all(self.key(self.closing.get(each, len(self.keys)) + 1 - self.at) in _BEHIND_A_QUERY for each in opened)
+        return all(self.key(self.closing.get(each, len(self.keys)) + 1 - self.at) in _AFTER_QUERY for each in opened)
 
     def parenthesised_query(self) -> exp.Expression:
-        """A query in parentheses, which are taken."""
+        """Parse a query in parentheses."""
         with self.nested(2):
             self.expect("(")
             query = self.query()
             self.expect(")")
             return query
 
-    # --- calls --------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def call(self, parts: list[exp.Identifier], first: int) -> exp.Expression:
-        """A call from its parenthesis on, and what follows it: FILTER, WITHIN GROUP, IGNORE NULLS, OVER."""
+        """Parse a call from its parenthesis on, and FILTER, WITHIN GROUP, IGNORE NULLS, OVER."""
         name = ".".join(part.name.upper() for part in parts)
         self.expect("(")
         made = FunctionCall(this=name)
@@ -111,7 +114,7 @@ class Calls(Types):
             made.set("order", self.order_by().expressions)
 
     def _nulls(self, made: FunctionCall) -> bool:
-        """IGNORE NULLS or RESPECT NULLS, if that is what comes."""
+        """Parse IGNORE NULLS or RESPECT NULLS if it comes next; return whether it did."""
         if self.key() not in ("IGNORE", "RESPECT") or self.key(1) != "NULLS":
             return False
         made.set("nulls", self.key())
@@ -135,7 +138,7 @@ class Calls(Types):
         return self.node(exp.Subquery, first, this=self.query())
 
     def star_of(self) -> QualifiedStar | None:
-        """`t.*`, if that is what comes."""
+        """Parse `t.*` if it comes next."""
         ahead = 0
         while self.kind(ahead) in NAMED and self.key(ahead + 1) == ".":
             ahead += 2
@@ -168,7 +171,7 @@ class Calls(Types):
         return self.window(first, this=made)
 
     def cast(self) -> exp.Expression:
-        """CAST(x AS t) or TRY_CAST(x AS t)."""
+        """Parse CAST(x AS t) or TRY_CAST(x AS t)."""
         first = self.at
         safe = self.take().text.upper() == "TRY_CAST"
         self.expect("(")
@@ -178,7 +181,7 @@ class Calls(Types):
         self.expect(")")
         return self.node(FlinkCast, first, this=value, to=to, to_text=str(to), safe=safe)
 
-    # --- forms of their own -------------------------------------------------------------------------------------------
+    # --- special syntax ---------------------------------------------------------------------------
 
     def _unit(self) -> exp.Var:
         unit = TIME_UNITS.get(self.key())
@@ -223,12 +226,12 @@ class Calls(Types):
         made.set("expressions", [word, characters, value])
 
     def _substring(self, made: FunctionCall) -> None:
-        self._words(made, "FROM", "FOR")
+        self._keyword_arguments(made, "FROM", "FOR")
 
     def _overlay(self, made: FunctionCall) -> None:
-        self._words(made, "PLACING", "FROM", "FOR")
+        self._keyword_arguments(made, "PLACING", "FROM", "FOR")
 
-    def _words(self, made: FunctionCall, *words: str) -> None:
+    def _keyword_arguments(self, made: FunctionCall, *words: str) -> None:
         arguments = [self.expression()]
         if self.key() == ",":
             while self.accept(","):
@@ -246,7 +249,7 @@ class Calls(Types):
         self.expect("IN")
         made.set("expressions", [*arguments, self.expression()])
 
-    # --- JSON ---------------------------------------------------------------------------------------------------------
+    # --- JSON -------------------------------------------------------------------------------------
 
     def _json_path(self, made: FunctionCall) -> None:
         arguments = [self.expression()]
@@ -262,7 +265,7 @@ class Calls(Types):
             options.append(self._json_option(made.name, words))
             if options[-1].name in [each.name for each in options[:-1]]:
                 self.at -= 1
-                raise self.expected(f"`)`: {options[-1].name} is said twice")
+                raise self.expected(f"`)`: {options[-1].name} is specified twice")
         made.set("options", options)
 
     def _json_option(self, name: str, words: tuple[str, ...]) -> CallOption:

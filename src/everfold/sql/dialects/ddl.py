@@ -1,4 +1,4 @@
-"""CREATE and DROP."""
+"""Grammar of CREATE and DROP."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ class _Tree(NamedTuple):
 
 
 class Definitions(Queries):
-    """The grammar of CREATE and DROP."""
+    """Grammar of CREATE and DROP."""
 
     def whole_query(self) -> _Tree:
-        """A query, checked, and its exact text."""
+        """Parse a query, check its size, and return it with its exact text."""
         first = self.at
         query = self.checked(self.query())
         return _Tree(query, self.slice(first))
 
     def whole_expression(self) -> _Tree:
-        """An expression, checked, and its exact text."""
+        """Parse an expression, check its size, and return it with its exact text."""
         first = self.at
         tree = self.checked(self.expression())
         return _Tree(tree, self.slice(first))
 
     def object_name(self, what: str) -> tuple[Name, Span]:
-        """A name of up to three parts and its place."""
+        """Parse a name of up to three parts; return it with its span."""
         first = self.at
         name = tuple(part.name for part in self.name_parts(what))
         return name, self.span(first)
 
-    # --- CREATE -------------------------------------------------------------------------------------------------------
+    # --- CREATE -----------------------------------------------------------------------------------
 
     def create(self) -> Statement:
-        """Any CREATE."""
+        """Parse a CREATE statement."""
         first = self.at
         self.expect("CREATE")
         if self.accept("OR"):
@@ -105,7 +105,7 @@ class Definitions(Queries):
         name, name_span = self.object_name("a function")
         self.expect("AS")
         at = self.at
-        identifier = self.string("where the function is")
+        identifier = self.string("the location of the function")
         identifier_span = self.span(at)
         language = self.expect_one_of("JAVA", "SCALA", "PYTHON") if self.accept("LANGUAGE") else "JAVA"
         for clause in ("USING", "WITH"):
@@ -124,12 +124,12 @@ class Definitions(Queries):
         )
 
     def _system(self, first: int, temporary: bool) -> bool:
-        """Whether SYSTEM comes, which only temporary functions can be."""
+        """Consume SYSTEM if it comes next; only temporary functions may have it."""
         system = self.accept("SYSTEM")
         if system and not temporary:
             raise SqlError.of(
                 "syntax",
-                "a system function is always a temporary one",
+                "a system function must be temporary",
                 self.span(first),
                 "write TEMPORARY SYSTEM FUNCTION",
             )
@@ -174,7 +174,7 @@ class Definitions(Queries):
             "LIKE",
             "COMMENT",
             "PARTITIONED",
-        ):  # which may follow the name of a table without columns
+        ):  # these may follow the name of a table without columns
             order = self._column_order()
             if order is None:
                 self._elements(parts)
@@ -220,7 +220,10 @@ class Definitions(Queries):
         self.at += 1
 
     def _column_order(self) -> Name | None:
-        """Names in parentheses, which say in which order a table has the columns of its query; None if there is something else."""
+        """Parse the column list of CREATE TABLE AS: names that order the columns of the query.
+
+        Returns None if something else comes next.
+        """
         last = 1
         while self.kind(last) in NAMED and self.key(last + 1) == ",":
             last += 2
@@ -241,7 +244,7 @@ class Definitions(Queries):
                 feature = self.expect_one_of(*_FEATURES)
                 if feature in _NOT_OVERWRITTEN and strategy == "OVERWRITING":
                     raise SqlError.of(
-                        "syntax", f"{feature} cannot be overwritten", self.span(at), f"EXCLUDING {feature}"
+                        "syntax", f"{feature} cannot be overwritten", self.span(at), f"write EXCLUDING {feature}"
                     )
                 if any(each.feature == feature for each in features):
                     raise SqlError.of("syntax", f"{feature} is named twice", self.span(at), "leave one of them out")
@@ -272,7 +275,7 @@ class Definitions(Queries):
             key=key, value=value, key_span=key_span, value_span=self.span(self.at - 1), span=self.span(first)
         )
 
-    # --- what is in a table's parentheses -----------------------------------------------------------------------------
+    # --- columns and constraints ------------------------------------------------------------------
 
     def _element(self, parts: _Parts) -> None:
         first = self.at
@@ -282,7 +285,7 @@ class Definitions(Queries):
                     "syntax",
                     "the table has two watermarks",
                     self.span(first, first + 1),
-                    "a table has one WATERMARK at most",
+                    "a table has at most one WATERMARK",
                 )
             parts.watermark = self._watermark()
         elif self.key() == "CONSTRAINT" and self.key(2) in ("PRIMARY", "UNIQUE"):
@@ -326,7 +329,7 @@ class Definitions(Queries):
             self.expect("ENFORCED")
             return
         self.accept("ENFORCED")
-        message = "a PRIMARY KEY that is enforced is not supported: the data is not everfold's, so it cannot be checked"
+        message = "an enforced PRIMARY KEY is not supported: everfold does not own the data and cannot check it"
         raise UnsupportedFeature.of(
             "unsupported-clause", message, self.span(first), "write PRIMARY KEY (…) NOT ENFORCED"
         )
@@ -377,10 +380,10 @@ class Definitions(Queries):
             raise self.expected("`,` or `)`")
         return PhysicalColumn(name=name, type=found, comment=comment, type_span=type_span, span=self.span(first))
 
-    # --- DROP ---------------------------------------------------------------------------------------------------------
+    # --- DROP -------------------------------------------------------------------------------------
 
     def drop(self) -> Statement:
-        """DROP TABLE, DROP VIEW, DROP FUNCTION."""
+        """Parse DROP TABLE, DROP VIEW or DROP FUNCTION."""
         first = self.at
         self.expect("DROP")
         temporary = self.one_of("TEMPORARY", "TEMP") is not None
@@ -420,7 +423,7 @@ class Definitions(Queries):
 
 
 class _Parts:
-    """What the parentheses of CREATE TABLE hold, while they are read."""
+    """The columns and constraints of a CREATE TABLE while it is parsed."""
 
     def __init__(self) -> None:
         self.columns: list[ColumnDef] = []

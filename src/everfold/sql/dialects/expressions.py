@@ -1,4 +1,4 @@
-"""Expressions: operators by binding power, and what they bind."""
+"""Grammar of expressions: operators by binding power, and their operands."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ from everfold.sql.dialects.types import MAX_TIMESTAMP_PRECISION
 
 
 class _Operand(NamedTuple):
-    """An operand of AND or OR, and its place with the parentheses around it."""
+    """An operand of AND or OR, and its position including parentheses around it."""
 
     node: exp.Expression
-    place: dict[str, int]
+    position: dict[str, int]
 
 
 def _join_all(infix: Infix, operands: list[_Operand]) -> exp.Expression:
-    """All operands of AND or OR as one tree, which is balanced where they are many."""
+    """Join the operands of AND or OR into one tree; a long chain becomes a balanced tree."""
     while len(operands) > LONG_CHAIN:
         pairs = [operands[at : at + 2] for at in range(0, len(operands), 2)]
-        operands = [_joined(infix, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
-    return reduce(partial(_joined, infix), operands).node
+        operands = [_join_pair(infix, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return reduce(partial(_join_pair, infix), operands).node
 
 
-def _joined(infix: Infix, left: _Operand, right: _Operand) -> _Operand:
+def _join_pair(infix: Infix, left: _Operand, right: _Operand) -> _Operand:
     joined = infix.node(this=left.node, expression=right.node)
-    joined.meta.update(left.place, end=right.place["end"])
+    joined.meta.update(left.position, end=right.position["end"])
     return _Operand(joined, joined.meta)
 
 
 LONG_CHAIN = 32
-"""From how many operands on a chain of AND or OR becomes a balanced tree."""
+"""A chain of AND or OR with more operands than this becomes a balanced tree."""
 
 
 class Expressions(Calls):
-    """The grammar of expressions."""
+    """Grammar of expressions."""
 
     def expression(self) -> exp.Expression:
-        """An expression."""
+        """Parse an expression."""
         with self.nested():
             return self.binary(0)
 
     def operand(self) -> exp.Expression:
-        """An expression without AND, OR and comparisons at its top: what stands between them."""
+        """Parse an expression that has no AND, OR or comparison at its top: an operand of those."""
         with self.nested():
             return self.binary(SUM)
 
     def binary(self, power: int) -> exp.Expression:
-        """An operand and the operators behind it that bind at least so much."""
+        """Parse an operand and the operators after it whose binding power is at least `power`."""
         first = self.at
-        left = self._prefixed()
+        left = self._prefix_operator()
         while True:
             key = self.key()
             if (chain := CHAINS.get(key)) and chain.power >= power:
@@ -68,7 +68,7 @@ class Expressions(Calls):
             elif (infix := INFIX.get(key)) and infix.power >= power:
                 self.at += 1
                 if infix.power == COMPARE and self.key() in ("ANY", "SOME", "ALL") and self.key(1) == "(":
-                    left = self._quantified(infix, left, first)
+                    left = self._quantified_comparison(infix, left, first)
                     continue
                 left = self.node(infix.node, first, this=left, expression=self.binary(infix.power + 1))
             else:
@@ -79,18 +79,25 @@ class Expressions(Calls):
                 left = found
 
     def _chain(self, key: str, infix: Infix, left: exp.Expression, first: int) -> exp.Expression:
-        """All operands of one AND or OR, those in parentheses too: the same meaning gives the same tree."""
+        """Parse a chain of AND or OR.
+
+        Operands in parentheses are flattened: conditions with the same meaning are equal trees.
+        """
         operands = self._operands(infix, left, first)
         while self.accept(key):
             at = self.at
             operands += self._operands(infix, self.binary(infix.power + 1), at)
         return _join_all(infix, operands)
 
-    def _quantified(self, infix: Infix, left: exp.Expression, first: int) -> exp.Expression:
-        """A comparison with ANY, SOME or ALL of a query's or a list's values. Those of a list become comparisons with each; `= ANY` is IN, `<> ALL` NOT IN."""
+    def _quantified_comparison(self, infix: Infix, left: exp.Expression, first: int) -> exp.Expression:
+        """Parse a comparison with ANY, SOME or ALL of the values of a query or a list.
+
+        `= ANY` becomes IN and `<> ALL` becomes NOT IN. Other comparisons with a list become one
+        comparison per value, joined with OR or AND.
+        """
         every = self.take().text.upper() == "ALL"
         if (infix.node is exp.NEQ and every) or (infix.node is exp.EQ and not every):
-            return self._negated(every, self._in(left, first), first)
+            return self._negate_if(every, self._in(left, first), first)
         at = self.at
         self.expect("(")
         if self.starts_query():
@@ -100,14 +107,14 @@ class Expressions(Calls):
             return self.node(infix.node, first, this=left, expression=values)
         listed = self.listed(self.expression)
         self.expect(")")
-        place = self.place(exp.Var(), first).meta
+        position = self.place(exp.Var(), first).meta
         found = [self.node(infix.node, first, this=left.copy(), expression=each) for each in listed]
-        return _join_all(CHAINS["AND" if every else "OR"], [_Operand(each, place) for each in found])
+        return _join_all(CHAINS["AND" if every else "OR"], [_Operand(each, position) for each in found])
 
     def _operands(self, infix: Infix, node: exp.Expression, first: int) -> list[_Operand]:
-        place = self.place(exp.Var(), first).meta
+        position = self.place(exp.Var(), first).meta
         if not isinstance(node, infix.node):
-            return [_Operand(node, place)]
+            return [_Operand(node, position)]
         found, stack = [], [node]
         while stack:
             each = stack.pop()
@@ -143,13 +150,13 @@ class Expressions(Calls):
                 found = self.node(exp.Is, first, this=left, expression=self.node(exp.Var, at, this="UNKNOWN"))
             case word:
                 found = self.node(exp.Is, first, this=left, expression=self.node(exp.Boolean, at, this=word == "TRUE"))
-        return self._negated(negated, found, first)
+        return self._negate_if(negated, found, first)
 
-    def _negated(self, negated: bool, found: exp.Expression, first: int) -> exp.Expression:
+    def _negate_if(self, negated: bool, found: exp.Expression, first: int) -> exp.Expression:
         return self.node(exp.Not, first, this=found) if negated else found
 
     def _overlaps(self, left: exp.Expression, first: int, power: int) -> exp.Expression | None:
-        """OVERLAPS and a period; elsewhere the word may be a name."""
+        """Parse OVERLAPS if a period follows; otherwise the word may be a name."""
         if power > COMPARE or self.key(1) not in ("(", "ROW", "PERIOD"):
             return None
         self.at += 1
@@ -179,7 +186,7 @@ class Expressions(Calls):
                 found = self.node(node, first, this=left, expression=self.binary(RANGE + 1))
                 if self.accept("ESCAPE"):
                     found = self.node(exp.Escape, first, this=found, expression=self.binary(RANGE + 1))
-        return self._negated(negated, found, first)
+        return self._negate_if(negated, found, first)
 
     def _in(self, left: exp.Expression, first: int) -> exp.Expression:
         at = self.at
@@ -192,20 +199,20 @@ class Expressions(Calls):
         self.expect(")")
         return self.node(exp.In, first, this=left, expressions=found)
 
-    # --- operands -----------------------------------------------------------------------------------------------------
+    # --- operands ---------------------------------------------------------------------------------
 
-    def _prefixed(self) -> exp.Expression:
+    def _prefix_operator(self) -> exp.Expression:
         first = self.at
         word = self.one_of("-", "+", "NOT")
         if word is None:
-            return self._postfixed(self.primary(), first)
+            return self._postfix_operators(self.primary(), first)
         with self.nested():
             operand = self.binary(NOT if word == "NOT" else SIGN)
         if word == "+":
             return operand
         return self.node(exp.Not if word == "NOT" else exp.Neg, first, this=operand)
 
-    def _postfixed(self, found: exp.Expression, first: int) -> exp.Expression:
+    def _postfix_operators(self, found: exp.Expression, first: int) -> exp.Expression:
         while True:
             if self.accept("["):
                 index = self.expression()
@@ -217,23 +224,23 @@ class Expressions(Calls):
                 return found
 
     def primary(self) -> exp.Expression:
-        """What operators bind: a literal, a name, a call, or something in parentheses."""
+        """Parse an operand: a literal, a name, a call, or an expression in parentheses."""
         first, key = self.at, self.key()
         match self.kind():
             case TokenType.NUMBER:
                 return self.node(exp.Literal, first, first, this=_number(self.take().text), is_string=False)
             case TokenType.STRING:
-                return self.node(exp.Literal, first, this=self._adjacent(), is_string=True)
+                return self.node(exp.Literal, first, this=self._string_literal(), is_string=True)
             case TokenType.UNICODE_STRING:
                 return self._unicode()
             case TokenType.HEX_STRING:
                 return self._hex()
             case TokenType.L_PAREN:
-                return self._parenthesised()
+                return self._parenthesized()
             case TokenType.VAR:
                 return self._word(key)
             case TokenType.IDENTIFIER:
-                return self._named()
+                return self._name_or_call()
             case _:
                 raise self.expected("an expression")
 
@@ -288,19 +295,19 @@ class Expressions(Calls):
                 return made
         if key in (NOT_A_FUNCTION if after == "(" else NOT_A_NAME):
             raise self.expected("an expression")
-        return self._named()
+        return self._name_or_call()
 
-    def _named(self) -> exp.Expression:
+    def _name_or_call(self) -> exp.Expression:
         first = self.at
         parts = [self.identifier("a name", NOT_A_FUNCTION)]
         while self.key() == "." and self.key(1) != "*":
             self.at += 1
-            parts.append(self.identifier("a name behind the dot", frozenset()))
+            parts.append(self.identifier("a name after the dot", frozenset()))
         if self.key() == "(":
             return self.call(parts, first)
         return self.node(ColumnPath, first, parts=parts)
 
-    def _parenthesised(self) -> exp.Expression:
+    def _parenthesized(self) -> exp.Expression:
         first = self.at
         if self.starts_query(1):
             query = self.parenthesised_query()
@@ -332,10 +339,10 @@ class Expressions(Calls):
         self.expect("]")
         return self.node(FunctionCall, first, this=key, expressions=values, special=True)
 
-    # --- literals -----------------------------------------------------------------------------------------------------
+    # --- literals ---------------------------------------------------------------------------------
 
-    def _adjacent(self) -> str:
-        """A text, which goes on in further quotes on the next line."""
+    def _string_literal(self) -> str:
+        """Parse a string literal and its continuation literals on following lines."""
         token = self.take()
         whole = token.text
         while not self.done and self.kind() is TokenType.STRING and self.tokens[self.at].line > token.line:
@@ -357,7 +364,7 @@ class Expressions(Calls):
             else:
                 digits = raw[at + 1 : at + 5]
                 if len(digits) < 4 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
-                    raise SqlError.of("wrong-literal", f"expected four hex digits behind `{escape}`", self.span(first))
+                    raise SqlError.of("wrong-literal", f"expected four hex digits after `{escape}`", self.span(first))
                 decoded, at = decoded + chr(int(digits, 16)), at + 5
         try:
             decoded = whole_characters(decoded)
@@ -380,7 +387,7 @@ class Expressions(Calls):
             raise SqlError.of("wrong-literal", str(wrong), self.span(first)) from None
         if precision > MAX_TIMESTAMP_PRECISION:
             message = f"{precision} digits of a second are not supported: everfold keeps microseconds"
-            help_text = f"write {MAX_TIMESTAMP_PRECISION} digits at most"
+            help_text = f"write at most {MAX_TIMESTAMP_PRECISION} digits"
             raise UnsupportedFeature.of("timestamp-precision", message, self.span(first), help_text)
         return self.node(TemporalLiteral, first, this=text, kind=kind, precision=precision)
 
@@ -400,12 +407,15 @@ class Expressions(Calls):
         try:
             interval_value(made)
         except WrongLiteral as wrong:
-            raise SqlError.of("wrong-literal", f"'{text}' is no such interval: {wrong}", self.span(first)) from None
+            raise SqlError.of("wrong-literal", f"'{text}' is not a valid interval: {wrong}", self.span(first)) from None
         return made
 
 
 def _number(text: str) -> str:
-    """The canonical text of a number: `5.` is the integer 5, `007` is 7; a decimal keeps its zeros, for `00.5` is a DECIMAL(3, 1)."""
+    """Return a number in canonical form: `5.` is the integer 5, `007` is 7.
+
+    A decimal keeps its leading zeros, because `00.5` is a DECIMAL(3, 1).
+    """
     mantissa, mark, exponent = text.upper().partition("E")
     mantissa = mantissa.removesuffix(".")
     if mark or "." not in mantissa:

@@ -1,14 +1,19 @@
-"""Flink's SQL: the contract of its trees, and the dialect as sqlglot sees it.
+"""Flink SQL: the specification of its trees, and the dialect for sqlglot.
 
-The grammar is our own, written over sqlglot's nodes: sqlglot's stock parser reads thirty dialects at once, takes much that Flink refuses
-(`a::INT`, `SELECT TOP 5`), rewrites function calls into its own, and its text changes between versions, while our canonical text names state.
+everfold has its own grammar that builds sqlglot's nodes. sqlglot's stock parser reads thirty
+dialects at once, accepts much that Flink rejects (`a::INT`, `SELECT TOP 5`), rewrites function
+calls, and its output changes between versions, whereas everfold's canonical SQL identifies state.
 
-## What every node has
-- `meta["start"]`, `meta["end"]`: offsets in the script's text of its first and its last character (inclusive, as sqlglot's); `span_of(node,
-  text, source)` makes a `Span` of them. Copies keep them. They do not compare.
-- Names are case-sensitive with and without backticks: `exp.Identifier.quoted` is always true, so `a` and `` `a` `` are equal trees.
-- Trees are at most `MAX_DEPTH` high (and texts nest at most `MAX_NESTING` deep; else SqlError `too-deep`), so recursion over them is safe; long AND and OR chains are balanced.
-- There is no `exp.Paren`: parentheses only shape the tree. `render(node)` writes them back where they are needed.
+## All nodes
+- `meta["start"]`, `meta["end"]`: offsets in the script of the first and the last character
+  (inclusive, as in sqlglot). `span_of(node, text, source)` returns them as a `Span`. Copies keep
+  them. They do not compare.
+- Names are case-sensitive with and without backticks: `exp.Identifier.quoted` is always true, so
+  `a` and `` `a` `` are equal trees.
+- Trees are at most `MAX_DEPTH` high, and scripts nest at most `MAX_NESTING` levels deep (otherwise
+  SqlError `too-deep`), so recursion over them is safe. Long AND and OR chains are balanced.
+- There is no `exp.Paren`: parentheses only shape the tree. `render(node)` adds them where they are
+  needed.
 
 ## Expressions
 | SQL | node |
@@ -18,7 +23,7 @@ The grammar is our own, written over sqlglot's nodes: sqlglot's stock parser rea
 | `*`, `t.*` (in SELECT and COUNT) | `exp.Star()`, `QualifiedStar(parts)`, `.names` |
 | `1`, `1.5`, `1E3`, `'it''s'` | `exp.Literal` (`is_string`; a number with E is DOUBLE, else with a point DECIMAL, else integer) |
 | `TRUE`, `NULL`, `x'0AFF'` | `exp.Boolean`, `exp.Null`, `exp.HexString(this="0AFF")`; `U&'\\00e9'` is a string Literal, decoded |
-| `DATE '…'`, `TIME '…'`, `TIMESTAMP '…'` | `TemporalLiteral(this, kind, precision)`, a checked value |
+| `DATE '…'`, `TIME '…'`, `TIMESTAMP '…'` | `TemporalLiteral(this, kind, precision)`, validated |
 | `INTERVAL '10' MINUTES` | `IntervalLiteral(this="10", unit="MINUTE", last=None)`; `interval_value(node)` = (milliseconds or months, is months) |
 | `-a`, `+a` | `exp.Neg(this)` (also of numbers), `a` |
 | `+ - * / % ||` | `exp.Add Sub Mul Div Mod DPipe` (`this`, `expression`) |
@@ -35,14 +40,15 @@ The grammar is our own, written over sqlglot's nodes: sqlglot's stock parser rea
 | `(a, b)` | `exp.Tuple(expressions)` |
 | `CASE …` | `exp.Case(this=operand or None, ifs=[exp.If(this=condition, true=value)], default)` |
 | `CAST(x AS t)`, `TRY_CAST` | `FlinkCast(this, to=DataType, safe=bool)` (`to_text` is only for comparing) |
-| `f(x)` whatever f | `FunctionCall(this="F", expressions, distinct, order, filter, nulls, options, special)`; `.name .spelled`, IF, COALESCE … too |
+| any `f(x)` | `FunctionCall(this="F", expressions, distinct, order, filter, nulls, options, special)`; `.name .spelled`; also IF, COALESCE … |
 | `f(a => 1)` | an argument `exp.Kwarg(this=Identifier, expression)` |
 | `f(x) OVER w`, `OVER (…)` | `exp.Window(this=FunctionCall, alias=Identifier("w") or partition_by=[…], order=exp.Order, spec=exp.WindowSpec)` |
 
-`exp.WindowSpec(kind="ROWS"|"RANGE", start, start_side, end, end_side)`: start and end are `"UNBOUNDED"`, `"CURRENT ROW"` or an expression,
-sides `"PRECEDING"`, `"FOLLOWING"` or None. A frame without BETWEEN has end `"CURRENT ROW"`.
+`exp.WindowSpec(kind="ROWS"|"RANGE", start, start_side, end, end_side)`: start and end are
+`"UNBOUNDED"`, `"CURRENT ROW"` or an expression; the sides are `"PRECEDING"`, `"FOLLOWING"` or None.
+A frame without BETWEEN has end `"CURRENT ROW"`.
 
-## Calls with a syntax of their own, as FunctionCall
+## Calls with special syntax, as FunctionCall
 | SQL | name and arguments |
 | --- | --- |
 | `EXTRACT(unit FROM x)` | EXTRACT, (Var unit, x) |
@@ -61,25 +67,36 @@ sides `"PRECEDING"`, `"FOLLOWING"` or None. A frame without BETWEEN has end `"CU
 | `JSON_ARRAY(a, … [… ON NULL])`, `JSON_ARRAYAGG` | (a, …), option `ON NULL` |
 | `x IS [NOT] JSON [VALUE, SCALAR, ARRAY, OBJECT]` | IS_JSON (x, Var kind), special; NOT around |
 
-Units (`exp.Var`) are singular capitals. `exp.Var` occurs only as such a keyword argument, never as a name.
+Units (`exp.Var`) are singular and in capitals. `exp.Var` is only used for such keyword arguments,
+never for names.
 
 ## Queries (sqlglot's own nodes; only these args are set)
-- `exp.Select`: `with_` (exp.With), `distinct` (exp.Distinct), `expressions` (an item or `exp.Alias(this, alias=Identifier)`), `from_`
-  (exp.From(this=item)), `joins`, `where`, `group`, `having`, `qualify`, `windows` (list of `exp.Window(this=Identifier, …)`), `order`, `limit`, `offset`.
-- `exp.Union`, `Intersect`, `Except` (`this`, `expression`, `distinct` bool); `exp.Values(expressions=[exp.Tuple])`; `TABLE t` is `SELECT * FROM t`.
-  Any of them, as `exp.Select`, may have `with_`, `order`, `limit`, `offset`. Inside a set operation, or under an outer ORDER BY or LIMIT, a query with
-  one of these of its own is `exp.Subquery(this=query)`; other parentheses around queries vanish.
-- Item of FROM: `exp.Table(this, db, catalog, alias=exp.TableAlias(this, columns), version, hints=[TableHint])`, `exp.Subquery(this=query, alias)`
-  (also of VALUES), `exp.Unnest(expressions=[x], offset=True for WITH ORDINALITY, alias)`, `WindowTvf`, `TableFunction`, `exp.Lateral(this=Subquery, alias)`.
-  `FOR SYSTEM_TIME AS OF x`: `version=exp.Version(this="TIMESTAMP", kind="AS OF", expression=x)`.
-- `exp.Join(this=item, side=LEFT|RIGHT|FULL, kind=INNER|CROSS|",", method=NATURAL, on, using=[Identifier])`; `kind=","` is a comma (a cross join).
-- `exp.Group(expressions)`: in the order written: expressions, `exp.GroupingSets(expressions=[exp.Tuple])`, `exp.Rollup(expressions)`, `exp.Cube(expressions)`.
-- `exp.Order(expressions=[exp.Ordered(this, desc=bool, nulls_first=bool or None when not said)])`; LIMIT and FETCH FIRST are `exp.Limit(expression)`.
+- `exp.Select`: `with_` (exp.With), `distinct` (exp.Distinct), `expressions` (an item or
+  `exp.Alias(this, alias=Identifier)`), `from_` (exp.From(this=item)), `joins`, `where`, `group`,
+  `having`, `qualify`, `windows` (list of `exp.Window(this=Identifier, …)`), `order`, `limit`,
+  `offset`.
+- `exp.Union`, `Intersect`, `Except` (`this`, `expression`, `distinct` bool);
+  `exp.Values(expressions=[exp.Tuple])`; `TABLE t` is `SELECT * FROM t`. Like `exp.Select`, each may
+  have `with_`, `order`, `limit`, `offset`. A query with one of these clauses inside a set
+  operation, or under an outer ORDER BY or LIMIT, is `exp.Subquery(this=query)`; other parentheses
+  around queries are dropped.
+- Item of FROM: `exp.Table(this, db, catalog, alias=exp.TableAlias(this, columns), version,
+  hints=[TableHint])`, `exp.Subquery(this=query, alias)` (also of VALUES),
+  `exp.Unnest(expressions=[x], offset=True for WITH ORDINALITY, alias)`, `WindowTvf`,
+  `TableFunction`, `exp.Lateral(this=Subquery, alias)`. `FOR SYSTEM_TIME AS OF x`:
+  `version=exp.Version(this="TIMESTAMP", kind="AS OF", expression=x)`.
+- `exp.Join(this=item, side=LEFT|RIGHT|FULL, kind=INNER|CROSS|",", method=NATURAL, on,
+  using=[Identifier])`; `kind=","` is a comma (a cross join).
+- `exp.Group(expressions)`, in the order written: expressions,
+  `exp.GroupingSets(expressions=[exp.Tuple])`, `exp.Rollup(expressions)`, `exp.Cube(expressions)`.
+- `exp.Order(expressions=[exp.Ordered(this, desc=bool, nulls_first=bool or None if unspecified)])`;
+  LIMIT and FETCH FIRST are `exp.Limit(expression)`.
 - `exp.With(expressions=[exp.CTE(this=query, alias=exp.TableAlias)])`.
 
 ## Errors
-`syntax`, `too-deep`, `unknown-type`, `wrong-type`, `wrong-literal`, `unknown-variable` are SqlError; `unsupported-statement`, `unsupported-clause`,
-`unsupported-type`, `timestamp-precision` are UnsupportedFeature. All have a span.
+`syntax`, `too-deep`, `unknown-type`, `wrong-type`, `wrong-literal`, `unknown-variable` are SqlError.
+`unsupported-statement`, `unsupported-clause`, `unsupported-type`, `timestamp-precision` are
+UnsupportedFeature. All have a span.
 """
 
 from __future__ import annotations
@@ -138,10 +155,10 @@ __all__ = [
 
 
 class FlinkParser(sqlglot.parser.Parser):
-    """The front door for sqlglot's own tools: one query's or expression's text to its tree."""
+    """Parser interface for sqlglot's own tools: parses one query or expression."""
 
     def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
-        """The tree of a query or an expression."""
+        """Return the tree of a query or an expression."""
         grammar = Grammar(sql, "<sql>")
         tree = (grammar.whole_query() if grammar.starts_query() else grammar.whole_expression()).tree
         if not grammar.done:
@@ -150,16 +167,16 @@ class FlinkParser(sqlglot.parser.Parser):
 
 
 class FlinkGenerator(sqlglot.generator.Generator):
-    """The front door for sqlglot's own tools: a tree to its text."""
+    """Generator interface for sqlglot's own tools: renders a tree as SQL."""
 
     def generate(self, expression: exp.Expr, copy: bool = True) -> str:
-        """The canonical text."""
+        """Return the canonical SQL."""
         assert isinstance(expression, exp.Expression)
         return render(expression)
 
 
 class Flink(Dialect):
-    """Flink's dialect by the name `flink`, as in `tree.sql("flink")`."""
+    """The sqlglot dialect `flink`, as in `tree.sql("flink")`."""
 
     Tokenizer = FlinkTokenizer
     Parser = FlinkParser
@@ -167,26 +184,26 @@ class Flink(Dialect):
 
 
 def parse_statements(text: str, source: str = "<sql>", part: Part | None = None) -> tuple[Statement, ...]:
-    """The statements of a script, or of a part of it."""
+    """Parse the statements of a script or of a part of it."""
     grammar = Grammar(text, source, part)
     try:
         return grammar.script()
-    except RecursionError:  # the caller stood near the limit already
+    except RecursionError:  # the caller was already near the recursion limit
         raise too_deep(grammar.here(), MAX_NESTING) from None
 
 
 def parse_query(text: str, source: str = "<sql>") -> exp.Expression:
-    """The tree of one query."""
+    """Parse one query."""
     return _whole(Grammar(text, source), query=True)
 
 
 def parse_expression(text: str, source: str = "<sql>") -> exp.Expression:
-    """The tree of one expression."""
+    """Parse one expression."""
     return _whole(Grammar(text, source), query=False)
 
 
 def parse_type(text: str, source: str = "<type>") -> DataType:
-    """The data type that a text says."""
+    """Parse a data type."""
     grammar = Grammar(text, source)
     found = grammar.data_type()
     if not grammar.done:
@@ -206,17 +223,23 @@ def _whole(grammar: Grammar, query: bool) -> exp.Expression:
 
 
 def span_of(node: exp.Expression, text: str, source: str = "<sql>") -> Span:
-    """Where a node stands: its own place, else all that its children cover, else its parent's (of a node made by a rewrite)."""
-    places = [(each.meta["start"], each.meta["end"] + 1) for each in node.walk(prune=_placed) if _placed(each)]
-    if places:
-        return Span(min(start for start, _ in places), max(end for _, end in places), source, text)
+    """Return the span of a node.
+
+    A node without a position, which a rewrite created, has the span of its descendants, or else of
+    its closest ancestor with a position.
+    """
+    spans = [
+        (each.meta["start"], each.meta["end"] + 1) for each in node.walk(prune=_has_position) if _has_position(each)
+    ]
+    if spans:
+        return Span(min(start for start, _ in spans), max(end for _, end in spans), source, text)
     parent = node.parent
     while parent is not None:
-        if isinstance(parent, exp.Expression) and _placed(parent):
+        if isinstance(parent, exp.Expression) and _has_position(parent):
             return Span(parent.meta["start"], parent.meta["end"] + 1, source, text)
         parent = parent.parent
     return Span(0, len(text), source, text)
 
 
-def _placed(node: exp.Expr) -> bool:
+def _has_position(node: exp.Expr) -> bool:
     return "start" in node.meta

@@ -1,4 +1,4 @@
-"""Statements, told apart by their first word."""
+"""Grammar of statements; the first word decides the kind."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _REFUSED = {
     "EXIT": 1,
     "CLEAR": 1,
 }
-"""Statements that are known and refused, and how many words name them."""
+"""Known statements that are not supported, and the number of words in their names."""
 
 _STARTS = [
     "SELECT",
@@ -76,7 +76,7 @@ _STARTS = [
 _DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
 
 
-class _ShownNames(TypedDict):
+class _ShowFilter(TypedDict):
     database: Name | None
     database_span: Span | None
     pattern: NamePattern | None
@@ -84,10 +84,10 @@ class _ShownNames(TypedDict):
 
 
 class Grammar(Definitions):
-    """The grammar of a script."""
+    """Grammar of a script."""
 
     def script(self) -> tuple[Statement, ...]:
-        """All statements, empty ones left out."""
+        """Parse all statements, without empty ones."""
         found: list[Statement] = []
         while not self.done:
             if self.accept(";"):
@@ -97,7 +97,7 @@ class Grammar(Definitions):
         return tuple(found)
 
     def single(self) -> Statement:
-        """One statement, and nothing behind it."""
+        """Parse exactly one statement."""
         found = self.statement()
         while self.accept(";"):
             pass
@@ -110,7 +110,7 @@ class Grammar(Definitions):
             raise self.expected("`;` or the rest of the statement")
 
     def statement(self) -> Statement:
-        """One statement, without the `;` behind it."""
+        """Parse one statement, without the `;` after it."""
         match self.key():
             case "SELECT" | "WITH" | "VALUES" | "(" | "TABLE":
                 return self._query()
@@ -153,7 +153,7 @@ class Grammar(Definitions):
         query, text = self.whole_query()
         return Query(query=query, text=text, span=self.span(first))
 
-    # --- INSERT -------------------------------------------------------------------------------------------------------
+    # --- INSERT -----------------------------------------------------------------------------------
 
     def _insert(self) -> Insert:
         first = self.at
@@ -166,7 +166,7 @@ class Grammar(Definitions):
             self.hints()
             raise self.refused(
                 "unsupported-clause",
-                "a hint behind the target of INSERT",
+                "a hint after the target of INSERT",
                 at,
                 "put the options into the table's WITH (…)",
             )
@@ -218,12 +218,14 @@ class Grammar(Definitions):
             if inserts and self.accept("END"):
                 return StatementSet(inserts=tuple(inserts), span=self.span(first))
             if self.key() != "INSERT":
-                raise self.expected("`INSERT` or `END`" if inserts else "`INSERT`: a statement set holds nothing else")
+                raise self.expected(
+                    "`INSERT` or `END`" if inserts else "`INSERT`: a statement set contains only INSERTs"
+                )
             inserts.append(self._insert())
             if self.key() not in (";", "END"):
                 raise self.expected("`;` or the rest of the INSERT")
 
-    # --- options, SHOW, DESCRIBE, EXPLAIN ----------------------------------------------------------------------------
+    # --- options, SHOW, DESCRIBE, EXPLAIN ---------------------------------------------------------
 
     def _set(self) -> SetOption:
         first = self.at
@@ -259,7 +261,7 @@ class Grammar(Definitions):
         user = self.sees("USER", "FUNCTIONS")
         if user or self.key() == "FUNCTIONS":
             self.at += 2 if user else 1
-            return ShowFunctions(user=user, **self._shown_names(first))
+            return ShowFunctions(user=user, **self._show_filter(first))
         if self.accept("COLUMNS"):
             self.expect_one_of("FROM", "IN")
             name, name_span = self.object_name("a table")
@@ -268,9 +270,9 @@ class Grammar(Definitions):
         if self.key() not in ("TABLES", "VIEWS"):
             raise self._refuse_show(first)
         made = ShowTables if self.take().text.upper() == "TABLES" else ShowViews
-        return made(**self._shown_names(first))
+        return made(**self._show_filter(first))
 
-    def _shown_names(self, first: int) -> _ShownNames:
+    def _show_filter(self, first: int) -> _ShowFilter:
         database, database_span = self.object_name("a database") if self.one_of("FROM", "IN") else (None, None)
         pattern = self._name_pattern()
         return {"database": database, "database_span": database_span, "pattern": pattern, "span": self.span(first)}

@@ -1,10 +1,11 @@
-"""Lenses SQL, its streaming mode: the grammar of its statements, and the trees they become.
+"""Lenses SQL in streaming mode: the grammar of its statements, and their trees.
 
-Expressions, tokens and types are those of `flink.py`; what is different stands in `lenses_names.py`. Trees are those of `lenses_nodes.py`.
+Expressions, tokens and types are those of `flink.py`; `lenses_names.py` has the differences. The
+nodes are in `lenses_nodes.py`.
 
-| statement | becomes |
+| statement | tree |
 | --- | --- |
-| `INSERT INTO t SELECT …`, `INSERT INTO t <projections> FROM …` | `Insert` whose query is a `TopicQuery`; several in a script are one `StatementSet`, where the last one stands |
+| `INSERT INTO t SELECT …`, `INSERT INTO t <projections> FROM …` | `Insert` whose query is a `TopicQuery`; several in a script are one `StatementSet`, at the position of the last |
 | `WITH name AS (SELECT …);` | a temporary `CreateView` of a `TopicQuery` |
 | `SELECT …` | `Query` |
 | `CREATE TABLE t (…) FORMAT (key, value)` | `CreateTopic`: a column `_key`, the fields of the value, the metadata columns `_meta.…` |
@@ -48,7 +49,7 @@ METADATA: dict[str, DataType] = {
     "offset": types.BIGINT,
     "partition": types.INT,
 }
-"""What `_meta` has."""
+"""The fields of `_meta`."""
 PRIMITIVES: dict[str, DataType] = {
     "STRING": types.STRING,
     "INT": types.INT,
@@ -56,16 +57,16 @@ PRIMITIVES: dict[str, DataType] = {
     "DOUBLE": types.DOUBLE,
     "BYTES": types.BYTES,
 }
-"""Storage formats of a value alone, and its type."""
+"""Storage formats of a primitive value, and its type."""
 STRUCTURES = ("JSON", "AVRO")
-"""Storage formats of fields with names."""
+"""Storage formats of named fields."""
 
 _STARTS = ("INSERT", "WITH", "SELECT", "CREATE", "SET", "EXPLAIN")
 _WINDOWS = {"TUMBLE": ("the size",), "HOP": ("the size", "the hop"), "SESSION": ("the gap",)}
 
 
 def parse_statements(text: str, source: str = "<sql>", part: Part | None = None) -> tuple[Statement, ...]:
-    """The statements of a script, or of a part of it."""
+    """Parse the statements of a script or of a part of it."""
     grammar = LensesGrammar(text, source, part)
     try:
         return grammar.script()
@@ -74,20 +75,20 @@ def parse_statements(text: str, source: str = "<sql>", part: Part | None = None)
 
 
 class LensesGrammar(Names):
-    """The grammar of a script."""
+    """Grammar of a script."""
 
     def script(self) -> tuple[Statement, ...]:
-        """All statements, empty ones left out."""
+        """Parse all statements, without empty ones."""
         found: list[Statement] = []
         while not self.done:
             if self.accept(";"):
                 continue
             found.append(self._statement())
             if not self.done and self.key() != ";":
-                raise self._beyond()
-        return _together(found)
+                raise self._trailing_token_error()
+        return _combine_inserts(found)
 
-    def _beyond(self) -> EverfoldError:
+    def _trailing_token_error(self) -> EverfoldError:
         if self.key() in ("JOIN", "INNER", "LEFT", "RIGHT", "OUTER", "LATERAL", "LIMIT", "UNION", "ORDER"):
             self.at += 1
             return self.refused("unsupported-clause", self.keys[self.at - 1], self.at - 1, "leave it out")
@@ -114,7 +115,7 @@ class LensesGrammar(Names):
                 known = f"statements begin with {', '.join(_STARTS[:-1])} or {_STARTS[-1]}"
                 raise self.expected("a statement", (nearest(word, _STARTS) or known) if word else None)
 
-    # --- INSERT, WITH -------------------------------------------------------------------------------------------------
+    # --- INSERT, WITH -----------------------------------------------------------------------------
 
     def _insert(self) -> Insert:
         first = self.at
@@ -139,17 +140,17 @@ class LensesGrammar(Names):
         query, text = self._whole_query()
         return Query(query=query, text=text, span=self.span(first))
 
-    # --- SELECT -------------------------------------------------------------------------------------------------------
+    # --- SELECT -----------------------------------------------------------------------------------
 
     def _whole_query(self, *, bare: bool = False) -> tuple[TopicQuery, str]:
-        """A query and its text. bare: SELECT STREAM may be left out."""
+        """Parse a query; return its tree and text. bare: SELECT STREAM may be omitted."""
         first = self.at
         kind: str | None = None
         if not bare or self.key() == "SELECT":
             self.expect("SELECT")
             kind = self.one_of("STREAM", "TABLE")
         made = TopicQuery(kind=kind)
-        source, alias = self._sources_ahead()
+        source, alias = self._look_ahead_source()
         made.set("expressions", self._projections())
         self.expect("FROM")
         self.topic()
@@ -160,10 +161,10 @@ class LensesGrammar(Names):
         self.place(made, first)
         return self.checked(made), self.slice(first)
 
-    def _sources_ahead(self) -> tuple[exp.Identifier | None, exp.Identifier | None]:
-        """What FROM will name, so that projections may name it before a dot."""
+    def _look_ahead_source(self) -> tuple[exp.Identifier | None, exp.Identifier | None]:
+        """Look ahead to the source and alias in FROM, so that projections can be parsed."""
         first, depth = self.at, 0
-        while not self.done and (depth or self.key() not in ("FROM", ";") or self._within_a_name()):
+        while not self.done and (depth or self.key() not in ("FROM", ";") or self._continues_source_name()):
             depth += (self.key() == "(") - (self.key() == ")")
             self.at += 1
         source: exp.Identifier | None = None
@@ -176,12 +177,12 @@ class LensesGrammar(Names):
         self.sources = tuple(name for name in names if "-" in name or "." in name)
         return source, alias
 
-    def _within_a_name(self) -> bool:
-        """Whether the word that is next is the beginning of a name with signs."""
+    def _continues_source_name(self) -> bool:
+        """Return whether `FROM` comes next and is the start of a name with `-` or `.`."""
         return self.key() == "FROM" and self.goes_on()
 
     def _alias(self) -> exp.Identifier | None:
-        return self.identifier("the source's other name") if self.accept("AS") else None
+        return self.identifier("the source's alias") if self.accept("AS") else None
 
     def _projections(self) -> list[Projection]:
         found = [self._projection()]
@@ -216,7 +217,7 @@ class LensesGrammar(Names):
     def _time_field(self) -> ColumnPath:
         found = self.primary()
         if not isinstance(found, ColumnPath):
-            raise self.expected("a field behind EVENTTIME BY", "write an expression into a WITH first")
+            raise self.expected("a field after EVENTTIME BY", "compute the expression in a WITH first")
         return found
 
     def _group_key(self) -> GroupKey:
@@ -234,10 +235,10 @@ class LensesGrammar(Names):
             if sizes:
                 self.accept(",")
             sizes.append(self.duration(f"{what} of {kind}"))
-        grace = self.duration("how long late records are taken") if self.accept("GRACE", "BY") else None
+        grace = self.duration("the grace period") if self.accept("GRACE", "BY") else None
         return self.node(WindowBy, first, this=kind, sizes=sizes, grace=grace)
 
-    # --- CREATE TABLE -------------------------------------------------------------------------------------------------
+    # --- CREATE TABLE -----------------------------------------------------------------------------
 
     def _create(self) -> CreateTopic:
         first = self.at
@@ -259,7 +260,7 @@ class LensesGrammar(Names):
         )
 
     def _field_def(self) -> tuple[tuple[str, ...], PhysicalColumn]:
-        """A field's path, and a column of its last name."""
+        """Parse a field; return its path and a column named by the last part of the path."""
         first = self.at
         path = self.path("a field's name").names
         at = self.at
@@ -268,7 +269,7 @@ class LensesGrammar(Names):
         return path, column
 
     def data_type(self) -> DataType:
-        """A type; LONG is BIGINT."""
+        """Parse a type; LONG is BIGINT."""
         return types.BIGINT if self.accept("LONG") else super().data_type()
 
     def _format(self, key: str) -> OptionDef:
@@ -286,10 +287,10 @@ class LensesGrammar(Names):
         return OptionDef(key=key, value=word.lower(), key_span=span, value_span=span, span=span)
 
     def _key_column(
-        self, fields: list[tuple[tuple[str, ...], PhysicalColumn]], said: OptionDef
+        self, fields: list[tuple[tuple[str, ...], PhysicalColumn]], option: OptionDef
     ) -> tuple[PhysicalColumn, ...]:
-        """`_key`: as it is declared, else of the format's type; its fields make a ROW."""
-        word = said.value.upper()
+        """Return the `_key` column: as declared, or of the format's type; its fields form a ROW."""
+        word = option.value.upper()
         of_format = PRIMITIVES.get(word)
         whole = [column for path, column in fields if path == (KEY,)]
         parts = [column for path, column in fields if len(path) > 1 and path[0] == KEY]
@@ -302,16 +303,16 @@ class LensesGrammar(Names):
             ]
         if not whole or (of_format is None and not isinstance(whole[0].type, types.RowType)):
             if of_format is None:
-                raise self._wrong_format(f"a key in {word} has fields, and none is declared", said.span)
-            return (PhysicalColumn(name=KEY, type=of_format, type_span=said.span, span=said.span),)
+                raise self._wrong_format(f"a key in {word} needs fields, but none is declared", option.span)
+            return (PhysicalColumn(name=KEY, type=of_format, type_span=option.span, span=option.span),)
         if of_format is not None and not whole[0].type.same_as(of_format):
             raise self._wrong_format(f"a key in {word} is {of_format.sql}, not {whole[0].type.sql}", whole[0].span)
         return (whole[0],)
 
     def _value_columns(
-        self, fields: list[tuple[tuple[str, ...], PhysicalColumn]], said: OptionDef
+        self, fields: list[tuple[tuple[str, ...], PhysicalColumn]], option: OptionDef
     ) -> tuple[PhysicalColumn, ...]:
-        """The fields of the value; `_value` itself, if its format is that of a value alone."""
+        """Return the fields of the value, or `_value` itself if its format is a primitive one."""
         found: list[PhysicalColumn] = []
         for path, column in fields:
             if path[0] == KEY:
@@ -319,22 +320,26 @@ class LensesGrammar(Names):
             inner = path[1:] if path[0] == VALUE and len(path) > 1 else path
             if len(inner) > 1 or inner[0] == META:
                 help_text = f"declare a structure: `{inner[0]} ROW<{inner[-1]} {column.type.sql}>`"
-                raise SqlError.of("wrong-field", f"`{'.'.join(path)}` is no field", column.span, help_text)
+                raise SqlError.of("wrong-field", f"`{'.'.join(path)}` is not a field", column.span, help_text)
             found.append(column)
-        of_format = PRIMITIVES.get(said.value.upper())
+        of_format = PRIMITIVES.get(option.value.upper())
         if of_format is None:
             if not found or found[0].name == VALUE:
-                raise self._wrong_format(f"a value in {said.value.upper()} has fields, and none is declared", said.span)
+                raise self._wrong_format(
+                    f"a value in {option.value.upper()} needs fields, but none is declared", option.span
+                )
             return tuple(found)
         if not found:
-            return (PhysicalColumn(name=VALUE, type=of_format, type_span=said.span, span=said.span),)
+            return (PhysicalColumn(name=VALUE, type=of_format, type_span=option.span, span=option.span),)
         if [each.name for each in found] != [VALUE] or not found[0].type.same_as(of_format):
-            raise self._wrong_format(f"a value in {said.value.upper()} is `_value {of_format.sql}`", found[0].span)
+            raise self._wrong_format(f"a value in {option.value.upper()} is `_value {of_format.sql}`", found[0].span)
         return tuple(found)
 
     @staticmethod
     def _wrong_format(message: str, span: Span) -> EverfoldError:
-        return SqlError.of("wrong-format", message, span, "FORMAT (key, value) says how both are stored")
+        return SqlError.of(
+            "wrong-format", message, span, "FORMAT (key, value) sets the storage formats of the key and the value"
+        )
 
     @staticmethod
     def _meta_columns(span: Span) -> tuple[ColumnDef, ...]:
@@ -343,7 +348,7 @@ class LensesGrammar(Names):
             for name, of in METADATA.items()
         )
 
-    # --- SET ----------------------------------------------------------------------------------------------------------
+    # --- SET --------------------------------------------------------------------------------------
 
     def _set(self) -> SetOption:
         first = self.at
@@ -358,18 +363,18 @@ class LensesGrammar(Names):
         value = self.take().text if self.kind() is TokenType.STRING else self._until(";")
         return SetOption(key=key, value=value, key_span=key_span, value_span=self.span(at), span=self.span(first))
 
-    def _until(self, sign: str) -> str:
-        """The text up to a sign, or to the end."""
+    def _until(self, symbol: str) -> str:
+        """Consume and return the text up to a symbol or `;`."""
         first = self.at
-        while not self.done and self.key() not in (sign, ";"):
+        while not self.done and self.key() not in (symbol, ";"):
             self.at += 1
         if self.at == first:
-            raise self.expected("an option" if sign == "=" else "the option's value", "write SET a.b = value")
+            raise self.expected("an option" if symbol == "=" else "the option's value", "write SET a.b = value")
         return self.slice(first)
 
 
-def _together(statements: list[Statement]) -> tuple[Statement, ...]:
-    """A script's statements with its INSERTs as one job."""
+def _combine_inserts(statements: list[Statement]) -> tuple[Statement, ...]:
+    """Combine the INSERTs of a script into one statement set, if there are several."""
     inserts = [each for each in statements if isinstance(each, Insert)]
     if len(inserts) < 2:
         return tuple(statements)

@@ -1,4 +1,4 @@
-"""What interval, date and time literals are worth."""
+"""Values of interval, date and time literals."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TIME = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d+))?", re.ASCII)
 
 
 class WrongLiteral(ValueError):
-    """The text of a literal is not of its form; the message says which form that is."""
+    """A literal that does not have the required form; the message states the form."""
 
 
 def interval_units(first: str, last: str | None) -> tuple[str, ...]:
-    """The units from the first to the last; empty if such an interval does not exist."""
+    """Return the units from `first` to `last`; empty if there is no such interval."""
     if last is None:
         return (first,)
     for order in (_DAY_TIME, ("YEAR", "MONTH")):
@@ -34,7 +34,10 @@ def interval_units(first: str, last: str | None) -> tuple[str, ...]:
 
 
 def interval_value(node: IntervalLiteral) -> tuple[int, bool]:
-    """What an interval is worth, exactly: its milliseconds and False, or its months and True."""
+    """Return the exact value of an interval: milliseconds and False, or months and True.
+
+    Raises WrongLiteral.
+    """
     units = interval_units(node.unit, node.last)
     text = node.name.strip()
     negative = text.startswith("-")
@@ -49,10 +52,10 @@ def interval_value(node: IntervalLiteral) -> tuple[int, bool]:
     for position, (unit, amount) in enumerate(zip(units, match.groups(), strict=True)):
         value = Decimal(amount)
         if position and value >= _BELOW[unit]:
-            raise WrongLiteral(f"{unit} goes up to {_BELOW[unit] - 1} behind another unit, found {amount}")
+            raise WrongLiteral(f"{unit} is at most {_BELOW[unit] - 1} after another unit, found {amount}")
         total += value * worth[unit]
     if total != int(total):
-        raise WrongLiteral("an interval has milliseconds at most")
+        raise WrongLiteral("an interval has at most millisecond precision")
     if total > (_MOST_MONTHS if months else _MOST_MS):
         raise WrongLiteral("the interval is too long")
     return (-int(total) if negative else int(total)), months
@@ -83,9 +86,12 @@ def _interval_example(units: tuple[str, ...]) -> str:
 
 
 def temporal_text(kind: str, text: str) -> tuple[str, int]:
-    """The canonical text of a DATE, TIME or TIMESTAMP literal and the digits of its fraction."""
+    """Return a DATE, TIME or TIMESTAMP literal in canonical form, and the digits of its fraction.
+
+    Raises WrongLiteral.
+    """
     forms = {"DATE": "yyyy-MM-dd", "TIME": "HH:mm:ss[.fraction]", "TIMESTAMP": "yyyy-MM-dd HH:mm:ss[.fraction]"}
-    wrong = WrongLiteral(f"'{text}' is no {kind}: expected the form {forms[kind]}")
+    wrong = WrongLiteral(f"'{text}' is not a valid {kind}: expected the form {forms[kind]}")
     date, _, time = (text, "", "") if kind == "DATE" else ("", "", text) if kind == "TIME" else text.partition(" ")
     precision, parts = 0, []
     try:
@@ -106,5 +112,5 @@ def temporal_text(kind: str, text: str) -> tuple[str, int]:
     except WrongLiteral:
         raise
     except ValueError as out_of_range:
-        raise WrongLiteral(f"'{text}' is no {kind}: {out_of_range}") from None
+        raise WrongLiteral(f"'{text}' is not a valid {kind}: {out_of_range}") from None
     return " ".join(parts), precision

@@ -1,6 +1,7 @@
-"""Nodes of expression and query trees that sqlglot lacks, or has in too many forms. The contract of all nodes stands in `flink.py`.
+"""Nodes of expression and query trees that sqlglot lacks, or has in too many forms.
 
-Two trees are equal (`==`, hash) when they mean the same text: places (`meta`) do not compare, names do, letter by letter.
+`flink.py` specifies all nodes. Two trees are equal (`==`, hash) when their canonical SQL is equal:
+positions (`meta`) do not compare; names compare case-sensitively.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ from everfold.types import DataType
 
 
 class ColumnPath(exp.Expression, exp.Condition):
-    """A name with dots, `a` or `t.a` or `a.b.c`: which part is a table, a column or a field of a ROW is for the binder to find out."""
+    """A dotted name: `a`, `t.a` or `a.b.c`.
+
+    The binder decides which part is a table, a column or a field of a ROW.
+    """
 
     arg_types = {"parts": True}
     _hash_raw_args = True
 
     @property
     def parts(self) -> list[exp.Identifier]:
-        """The identifiers, left to right, at least one."""
+        """The identifiers from left to right, at least one."""
         parts: list[exp.Identifier] = self.args["parts"]
         return parts
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parts' names."""
+        """The names of the parts."""
         return tuple(part.name for part in self.parts)
 
     @property
@@ -45,7 +49,10 @@ class QualifiedStar(exp.Expression):
 
 
 class FieldAccess(exp.Expression, exp.Condition):
-    """`f(x).city`, `rows[1].city`: a field of a ROW that is no plain path. `this` is the value, `field` an `exp.Identifier`."""
+    """A field of a ROW that is not a plain path: `f(x).city`, `rows[1].city`.
+
+    `this` is the value, `field` an `exp.Identifier`.
+    """
 
     arg_types = {"this": True, "field": True}
     _hash_raw_args = True
@@ -58,9 +65,10 @@ class FieldAccess(exp.Expression, exp.Condition):
 
 
 class CallOption(exp.Expression):
-    """A clause inside a call's parentheses, as `NULL ON EMPTY`: `this` names it (`ON EMPTY`), the rest says what is wanted.
+    """A clause inside a call's parentheses, such as `NULL ON EMPTY`.
 
-    `value` is a word (`NULL`, `ERROR`, …), `to` a `DataType`, `expression` a value; each only where the clause has one.
+    `this` is the name of the clause (`ON EMPTY`). `value` is a word (`NULL`, `ERROR`, …), `to` a
+    `DataType`, `expression` a value; each is set only if the clause has one.
     """
 
     arg_types = {"this": True, "value": False, "to": False, "to_text": False, "expression": False}
@@ -80,10 +88,11 @@ class CallOption(exp.Expression):
 
 
 class FunctionCall(exp.Expression, exp.Condition):
-    """Any function call, also those with a syntax of their own: what it means is the function registry's business.
+    """Any function call, including calls with special syntax; the registry defines its meaning.
 
-    `this` is the name in capitals (`name`), `expressions` are the arguments; `special` says that it was written in a form of its own
-    (`x[1]`, `ARRAY[1]`, `CURRENT_DATE`) and not as NAME(arguments). `meta["spelled"]` has the name as the author wrote it.
+    `this` is the name in capitals (`name`), `expressions` are the arguments. `special` is True for
+    calls that are not written as NAME(arguments): `x[1]`, `ARRAY[1]`, `CURRENT_DATE`.
+    `meta["spelled"]` is the name as written in the script.
     """
 
     arg_types = {
@@ -100,12 +109,12 @@ class FunctionCall(exp.Expression, exp.Condition):
 
     @property
     def special(self) -> bool:
-        """Whether the call was written in a form of its own."""
+        """Whether the call is not written as NAME(arguments)."""
         return bool(self.args.get("special"))
 
     @property
     def distinct(self) -> bool:
-        """Whether the arguments follow DISTINCT."""
+        """Whether DISTINCT precedes the arguments."""
         return bool(self.args.get("distinct"))
 
     @property
@@ -121,26 +130,27 @@ class FunctionCall(exp.Expression, exp.Condition):
 
     @property
     def nulls(self) -> str | None:
-        """`IGNORE` or `RESPECT`, where IGNORE NULLS or RESPECT NULLS follows."""
+        """`IGNORE` or `RESPECT` if IGNORE NULLS or RESPECT NULLS follows the call."""
         nulls: str | None = self.args.get("nulls")
         return nulls
 
     @property
     def options(self) -> dict[str, CallOption]:
-        """The clauses inside the parentheses by their names."""
+        """The clauses inside the parentheses by name."""
         return {option.name: option for option in self.args.get("options") or []}
 
     @property
     def spelled(self) -> str:
-        """The name as the author wrote it."""
+        """The name as written in the script."""
         spelled: str = self.meta.get("spelled", self.name)
         return spelled
 
 
 class FlinkCast(exp.Expression, exp.Condition):
-    """CAST(this AS to), or TRY_CAST when `safe`; `to` is everfold's `DataType`, and `to_text` its text.
+    """CAST(this AS to), or TRY_CAST if `safe`; `to` is a `DataType` and `to_text` its SQL.
 
-    Trees compare by their hashes, and INT and BIGINT have the same; their texts differ.
+    `to_text` is there because trees compare by hash: INT and BIGINT have the same hash, but
+    different SQL.
     """
 
     arg_types = {"this": True, "to": True, "to_text": True, "safe": False}
@@ -148,20 +158,20 @@ class FlinkCast(exp.Expression, exp.Condition):
 
     @property
     def to(self) -> DataType:
-        """The type wanted."""
+        """The target type."""
         to: DataType = self.args["to"]
         return to
 
     @property
     def safe(self) -> bool:
-        """Whether a value that does not fit becomes NULL."""
+        """Whether a value that cannot be cast becomes NULL."""
         return bool(self.args.get("safe"))
 
 
 class TemporalLiteral(exp.Expression, exp.Condition):
-    """DATE '…', TIME '…', TIMESTAMP '…': `kind` is the word, `this` the text, checked to be a real date or time.
+    """DATE '…', TIME '…', TIMESTAMP '…': `kind` is the keyword, `this` the validated value.
 
-    `precision` counts the digits of the fraction of a second, as Flink types the literal.
+    `precision` is the number of digits of the fraction of a second, as in the literal's Flink type.
     """
 
     arg_types = {"this": True, "kind": True, "precision": False}
@@ -180,7 +190,11 @@ class TemporalLiteral(exp.Expression, exp.Condition):
 
 
 class IntervalLiteral(exp.Expression, exp.Condition):
-    """INTERVAL 'text' unit [TO last]: units are singular capitals; a sign before the quote is in `this`. `interval_value` computes it."""
+    """INTERVAL 'text' unit [TO last].
+
+    Units are singular and in capitals; `this` includes a sign before the quote. `interval_value`
+    computes the value.
+    """
 
     arg_types = {"this": True, "unit": True, "last": False}
     _hash_raw_args = True
@@ -199,11 +213,12 @@ class IntervalLiteral(exp.Expression, exp.Condition):
 
 
 class WindowTvf(exp.Expression):
-    """TUMBLE, HOP, CUMULATE or SESSION in FROM, in either spelling.
+    """TUMBLE, HOP, CUMULATE or SESSION in FROM, with named or positional arguments.
 
-    `this` is the kind in capitals, `table` an `exp.Table` (or `exp.Subquery`), `partition_by` a list of `ColumnPath`, `timecol` a
-    `ColumnPath`, `alias` an `exp.TableAlias` or None; `arguments` are by role whatever their order was:
-    TUMBLE: SIZE, OFFSET; HOP: SLIDE, SIZE, OFFSET; CUMULATE: STEP, SIZE, OFFSET; SESSION: GAP. OFFSET may be missing, no other.
+    `this` is the kind in capitals, `table` an `exp.Table` or `exp.Subquery`, `partition_by` a list
+    of `ColumnPath`, `timecol` a `ColumnPath`, `alias` an `exp.TableAlias` or None. `arguments` are
+    in the order of their roles, whatever their order in the script: TUMBLE: SIZE, OFFSET; HOP:
+    SLIDE, SIZE, OFFSET; CUMULATE: STEP, SIZE, OFFSET; SESSION: GAP. Only OFFSET may be missing.
     """
 
     arg_types = {"this": True, "table": True, "timecol": True, "partition_by": False, "arguments": True, "alias": False}
@@ -215,7 +230,7 @@ class WindowTvf(exp.Expression):
 
     @property
     def table(self) -> exp.Expression:
-        """The relation whose rows get windows."""
+        """The relation whose rows are assigned to windows."""
         table: exp.Expression = self.args["table"]
         return table
 
@@ -227,23 +242,27 @@ class WindowTvf(exp.Expression):
 
     @property
     def partition_by(self) -> list[ColumnPath]:
-        """The keys of SESSION's PARTITION BY."""
+        """The keys of PARTITION BY in SESSION."""
         return self.args.get("partition_by") or []
 
     @property
     def arguments(self) -> dict[str, exp.Expression]:
-        """Role (capitals) to its value."""
+        """The arguments by role (in capitals)."""
         return {each.this.name: each.expression for each in self.args["arguments"]}
 
 
 class TableFunction(exp.Expression):
-    """[LATERAL] TABLE(f(x)) in FROM: `this` is the FunctionCall, `lateral` whether LATERAL was written."""
+    """[LATERAL] TABLE(f(x)) in FROM: `this` is the FunctionCall; `lateral` is True with LATERAL."""
 
     arg_types = {"this": True, "lateral": False, "alias": False}
 
 
 class TableHint(exp.Expression):
-    """`/*+ OPTIONS('k' = 'v') */` behind a table: `this` is the hint's name in capitals, `expressions` are `exp.EQ` of two literals, or literals."""
+    """A hint after a table: `/*+ OPTIONS('k' = 'v') */`.
+
+    `this` is the name of the hint in capitals, `expressions` are literals or `exp.EQ` of two
+    literals.
+    """
 
     arg_types = {"this": True, "expressions": False}
     _hash_raw_args = True

@@ -1,4 +1,8 @@
-"""Operators and how much they bind: Calcite's numbers, so a text means here what it means in Flink (`||` binds as `*`, IS NULL less than `=`)."""
+"""Operators and their binding powers.
+
+The numbers are Calcite's, so that an expression means the same as in Flink: `||` binds as `*`,
+IS NULL less tightly than `=`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ INFIX: dict[str, Infix] = {
     "%": Infix(PRODUCT, exp.Mod),
     "||": Infix(PRODUCT, exp.DPipe),
 }
-"""Signs, all binding to the left."""
+"""Symbols; all are left-associative."""
 
 CHAINS: dict[str, Infix] = {"OR": Infix(OR, exp.Or), "AND": Infix(AND, exp.And)}
-"""Words whose operands have no order."""
+"""Keywords whose operands form one chain."""

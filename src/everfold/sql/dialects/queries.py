@@ -1,4 +1,4 @@
-"""Queries: WITH, set operations, SELECT and its clauses, VALUES."""
+"""Grammar of queries: WITH, set operations, SELECT and its clauses, VALUES."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from everfold.sql.dialects.relations import Relations
 from everfold.sql.dialects.token_stream import NAMED
 
 MAX_COUNT = 2**31 - 1
-"""The most rows that LIMIT and OFFSET count: Spark's limit."""
+"""The largest value of LIMIT and OFFSET: Spark's limit."""
 _TAIL = ("with_", "order", "limit", "offset")
 
 
 class Queries(Relations):
-    """The grammar of queries."""
+    """Grammar of queries."""
 
     def query(self) -> exp.Expression:
-        """A query with its WITH, ORDER BY and LIMIT."""
+        """Parse a query with its WITH, ORDER BY and LIMIT."""
         first = self.at
         ctes = self._with() if self.key() == "WITH" else None
         body = self._union()
@@ -101,7 +101,7 @@ class Queries(Relations):
             self.at = first
         return self.node(exp.Tuple, first, expressions=[self.expression()])
 
-    # --- SELECT -------------------------------------------------------------------------------------------------------
+    # --- SELECT -----------------------------------------------------------------------------------
 
     def _select(self) -> exp.Select:
         first = self.at
@@ -174,7 +174,7 @@ class Queries(Relations):
             return found
         return self.node(exp.Tuple, first, expressions=[found])
 
-    # --- windows of OVER ----------------------------------------------------------------------------------------------
+    # --- windows of OVER --------------------------------------------------------------------------
 
     def _named_window(self) -> exp.Window:
         first = self.at
@@ -183,7 +183,7 @@ class Queries(Relations):
         return self.window(first, this=name)
 
     def window(self, first: int, **args: object) -> exp.Window:
-        """What stands in the parentheses of OVER, or behind WINDOW w AS."""
+        """Parse a window definition in parentheses, after OVER or WINDOW w AS."""
         self.expect("(")
         with self.nested(2):
             if self.kind() in NAMED and self.key() not in (
@@ -225,7 +225,7 @@ class Queries(Relations):
         bound: exp.Expression | str = "UNBOUNDED" if self.accept("UNBOUNDED") else self.binary(SUM)
         return bound, self.expect_one_of("PRECEDING", "FOLLOWING")
 
-    # --- ORDER BY, LIMIT ----------------------------------------------------------------------------------------------
+    # --- ORDER BY, LIMIT --------------------------------------------------------------------------
 
     def _tail(self) -> dict[str, exp.Expression]:
         found: dict[str, exp.Expression] = {}
@@ -259,16 +259,16 @@ class Queries(Relations):
         if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isdecimal():
             raise self.expected("a whole number")
         if int(self.tokens[self.at].text) > MAX_COUNT:
-            raise SqlError.of("wrong-literal", f"LIMIT and OFFSET go up to {MAX_COUNT}", self.here())
+            raise SqlError.of("wrong-literal", f"LIMIT and OFFSET are at most {MAX_COUNT}", self.here())
         return self.primary()
 
     def order_by(self) -> exp.Order:
-        """ORDER BY and its keys."""
+        """Parse ORDER BY and its keys."""
         first = self.at
         self.expect("ORDER", "BY")
-        return self.node(exp.Order, first, expressions=self.listed(self._ordered))
+        return self.node(exp.Order, first, expressions=self.listed(self._sort_key))
 
-    def _ordered(self) -> exp.Ordered:
+    def _sort_key(self) -> exp.Ordered:
         first = self.at
         key = self.expression()
         descending = self.one_of("ASC", "DESC") == "DESC"

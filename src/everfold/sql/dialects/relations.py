@@ -1,4 +1,4 @@
-"""What stands in FROM: tables, sub-queries, window TVFs, table functions, UNNEST, and the joins between them."""
+"""Grammar of FROM: tables, subqueries, window TVFs, table functions, UNNEST, and joins."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ WINDOW_ROLES = {
     "CUMULATE": ("STEP", "SIZE", "OFFSET"),
     "SESSION": ("GAP",),
 }
-"""The arguments behind table and time column, in order; OFFSET may be left out."""
+"""The arguments after the table and the time column, in order; OFFSET is optional."""
 
 _JOINS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", ",")
 
 
 class Relations(Expressions):
-    """The grammar of FROM."""
+    """Grammar of FROM."""
 
     def from_clause(self) -> dict[str, object]:
-        """FROM and the joins, as arguments of `exp.Select`."""
+        """Parse FROM and the joins; return them as arguments of `exp.Select`."""
         first = self.at
         self.expect("FROM")
         found: dict[str, object] = {"from_": self.node(exp.From, first, this=self.relation())}
@@ -54,7 +54,7 @@ class Relations(Expressions):
         self.expect("JOIN")
         if after_comma and side in ("RIGHT", "FULL"):
             raise self.refused(
-                "unsupported-clause", f"{side} JOIN behind a comma", first, "write CROSS JOIN for the comma"
+                "unsupported-clause", f"{side} JOIN after a comma", first, "write CROSS JOIN for the comma"
             )
         item = self.relation()
         on: exp.Expression | None = None
@@ -69,7 +69,7 @@ class Relations(Expressions):
         return self.node(exp.Join, first, this=item, method=method, side=side, kind=kind, on=on, using=using)
 
     def relation(self) -> exp.Expression:
-        """One item of FROM with its alias."""
+        """Parse one item of FROM with its alias."""
         first = self.at
         with self.nested():
             found = self._relation()
@@ -104,7 +104,7 @@ class Relations(Expressions):
                     "unsupported-clause",
                     "a join or a table in parentheses",
                     first,
-                    "write a sub-query: (SELECT * FROM …)",
+                    "write a subquery: (SELECT * FROM …)",
                 )
             return self.node(exp.Subquery, first, this=self.parenthesised_query())
         if self.kind() in NAMED and self.key(1) == "(":
@@ -123,7 +123,7 @@ class Relations(Expressions):
     def _window_or_function(self, first: int, lateral: bool) -> exp.Expression:
         if self.tokens[self.at].text.upper() in WINDOW_ROLES:
             return self._window_tvf()
-        if self.key(2) == "TABLE" or self.key(3) == "=>":  # what only a function over a table is given
+        if self.key(2) == "TABLE" or self.key(3) == "=>":  # only a table-valued function has such arguments
             raise no_table_function(self.tokens[self.at].text, self.here())
         call = self.primary()
         if not isinstance(call, FunctionCall):
@@ -131,7 +131,7 @@ class Relations(Expressions):
         return self.node(TableFunction, first, this=call, lateral=lateral)
 
     def table(self) -> exp.Table:
-        """A table's name, its hints and its FOR SYSTEM_TIME AS OF."""
+        """Parse a table's name, its hints and its FOR SYSTEM_TIME AS OF."""
         first = self.at
         parts = self.name_parts("a table")
         made = exp.Table(this=parts[-1])
@@ -149,11 +149,11 @@ class Relations(Expressions):
         return made
 
     def name_parts(self, what: str) -> list[exp.Identifier]:
-        """A name of up to three parts."""
+        """Parse a name of up to three parts."""
         first = self.at
         parts = [self.identifier(f"{what}'s name")]
         while self.accept("."):
-            parts.append(self.identifier("a name behind the dot", frozenset()))
+            parts.append(self.identifier("a name after the dot", frozenset()))
         if len(parts) > 3:
             raise SqlError.of(
                 "syntax", f"{what}'s name has at most three parts: catalog, database, name", self.span(first)
@@ -170,7 +170,7 @@ class Relations(Expressions):
         return self.node(exp.TableAlias, first, this=name, columns=columns)
 
     def hints(self) -> list[TableHint]:
-        """`/*+ OPTIONS('k' = 'v') */`."""
+        """Parse `/*+ OPTIONS('k' = 'v') */`."""
         self.expect("/*+")
         found = self.listed(self._hint)
         self.expect("*/")
@@ -182,7 +182,7 @@ class Relations(Expressions):
         values = self.enclosed(self.expression) if self.key() == "(" else []
         return self.node(TableHint, first, this=name, expressions=values)
 
-    # --- window TVFs --------------------------------------------------------------------------------------------------
+    # --- window TVFs ------------------------------------------------------------------------------
 
     def _window_tvf(self) -> WindowTvf:
         first = self.at
@@ -197,13 +197,13 @@ class Relations(Expressions):
             at = self.at
             if (self.key(1) == "=>") != named:
                 raise self.expected(
-                    "a named argument" if named else "an argument without a name", "name all arguments or none"
+                    "a named argument" if named else "an argument without a name", "name either all arguments or none"
                 )
             role = self._role(kind, roles) if named else (roles[len(given)] if len(given) < len(roles) else "")
             if not role:
-                raise self.expected(f"`)`: {kind} takes {_listed(roles)}")
+                raise self.expected(f"`)`: {kind} takes {_join_roles(roles)}")
             if role in given:
-                raise SqlError.of("syntax", f"{kind} is given {role} twice", self.span(at, at))
+                raise SqlError.of("syntax", f"{kind} has the argument {role} twice", self.span(at, at))
             if role == "DATA":
                 given[role], partition_by = self._window_data(kind)
             elif role == "TIMECOL":
@@ -232,7 +232,7 @@ class Relations(Expressions):
     def _role(self, kind: str, roles: tuple[str, ...]) -> str:
         role = self.tokens[self.at].text.upper()
         if role not in roles:
-            message = f"{kind} has no argument `{role}`: it takes {_listed(roles)}"
+            message = f"{kind} has no argument `{role}`: it takes {_join_roles(roles)}"
             raise SqlError.of("syntax", message, self.here(), nearest(role, roles))
         self.at += 2
         return role
@@ -269,7 +269,7 @@ class Relations(Expressions):
         return data, keys
 
     def _bare_keys(self) -> list[ColumnPath]:
-        """Keys without parentheses; the comma behind the last of them belongs to the window."""
+        """Parse keys without parentheses; the comma after the last key belongs to the window."""
         keys = [self._key_column()]
         while self.key() == "," and self.kind(1) in NAMED and self.key(2) not in ("(", "=>"):
             self.at += 1
@@ -296,7 +296,7 @@ class Relations(Expressions):
 
 
 def no_table_function(name: str, span: Span | None) -> EverfoldError:
-    """The error of a function in FROM that everfold does not have."""
+    """Return the error for an unknown function in FROM."""
     near = nearest(name, (*WINDOW_ROLES, "UNNEST"))
     if near is not None:
         return SqlError.of("unknown-function", f"no table function is named `{name}`", span, near)
@@ -304,5 +304,5 @@ def no_table_function(name: str, span: Span | None) -> EverfoldError:
     return UnsupportedFeature.of("table-function", f"the table function `{name}` is not supported", span, known)
 
 
-def _listed(roles: tuple[str, ...]) -> str:
+def _join_roles(roles: tuple[str, ...]) -> str:
     return ", ".join(roles[:-1]) + f" and {roles[-1]}"

@@ -1,6 +1,8 @@
-"""The canonical text of a tree, in Flink's SQL: names in backticks, function names in capitals, parentheses only where they are needed.
+"""Render a tree as canonical Flink SQL.
 
-Text made here names state and stands in `SHOW CREATE`, so it must not change: parsing it gives the same tree back.
+Names are in backticks, function names in capitals, and parentheses only where they are needed.
+Canonical SQL identifies state and is printed by `SHOW CREATE`, so it must not change. Parsing it
+returns the same tree.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ from everfold.sql.dialects.operators import AND, COMPARE, DISTINCT_FROM, INFIX, 
 from everfold.sql.dialects.render_query import QUERY_WRITERS
 
 ATOM = 100
-"""How much names, literals and calls bind: they never need parentheses."""
+"""The binding power of names, literals and calls, which never need parentheses."""
 
 
 def render(node: exp.Expression) -> str:
-    """The canonical text of an expression or query."""
+    """Return the canonical SQL of an expression or query."""
     return _text(node, 0)
 
 
 def _text(node: exp.Expression, power: int) -> str:
-    """The text of a node, in parentheses if it binds less than `power`."""
-    own, text = _written(node)
+    """Return the SQL of a node, in parentheses if it binds less tightly than `power`."""
+    own, text = _render_node(node)
     return text if own >= power else f"({text})"
 
 
@@ -43,12 +45,12 @@ def _list(nodes: Iterable[exp.Expression]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as a literal."""
+    """Quote a string as a literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def quoted_name(name: str) -> str:
-    """A name as an identifier."""
+    """Quote a name as an identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -59,14 +61,14 @@ def _name(identifier: exp.Identifier) -> str:
 _SIGNS = {infix.node: (sign, infix.power) for sign, infix in INFIX.items() if sign != "!="}
 
 
-def _written(node: exp.Expression) -> tuple[int, str]:
-    """How much a node binds, and its text."""
+def _render_node(node: exp.Expression) -> tuple[int, str]:
+    """Return the binding power of a node and its SQL."""
     if (sign := _SIGNS.get(type(node))) is not None:
         word, power = sign
         return power, f"{_text(node.this, power)} {word} {_text(node.expression, power + 1)}"
     if isinstance(node, (exp.And, exp.Or)):
         return _chain(node)
-    if (negated := _negated(node)) is not None:
+    if (negated := _render_not(node)) is not None:
         return negated
     return _operator(node) or (ATOM, _atom(node))
 
@@ -84,8 +86,8 @@ def _chain(node: exp.Expression) -> tuple[int, str]:
     return power, f" {word} ".join(_text(part, power + 1) for part in parts)
 
 
-def _negated(node: exp.Expression) -> tuple[int, str] | None:
-    """`x IS NOT NULL`, `x NOT IN (…)`: a NOT inside the operator."""
+def _render_not(node: exp.Expression) -> tuple[int, str] | None:
+    """Render NOT, inside the operator where SQL allows it: `x IS NOT NULL`, `x NOT IN (…)`."""
     if not isinstance(node, exp.Not):
         return None
     inner = node.this
@@ -143,7 +145,7 @@ def _atom(node: exp.Expression) -> str:
             return ".".join([*(_name(part) for part in node.args["parts"]), "*"])
         case FieldAccess():
             base = render(node.this)
-            plain = isinstance(node.this, (FieldAccess, FunctionCall, FlinkCast)) and _written(node.this)[0] == ATOM
+            plain = isinstance(node.this, (FieldAccess, FunctionCall, FlinkCast)) and _render_node(node.this)[0] == ATOM
             return (base if plain else f"({base})") + "." + _name(node.args["field"])
         case FunctionCall():
             return _call(node)
@@ -191,7 +193,7 @@ def _case(node: exp.Case) -> str:
     return " ".join([*words, "END"])
 
 
-# --- calls ------------------------------------------------------------------------------------------------------------
+# --- calls ----------------------------------------------------------------------------------------
 
 
 def _call(node: FunctionCall) -> str:

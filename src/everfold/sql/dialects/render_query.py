@@ -1,4 +1,4 @@
-"""The canonical text of queries and of what stands in them; `render.py` writes the expressions."""
+"""Render queries and their clauses as canonical SQL; `render.py` renders expressions."""
 
 from __future__ import annotations
 
@@ -181,4 +181,4 @@ QUERY_WRITERS: dict[type[exp.Expression], Writer] = {
     TableFunction: _table_function,
     TableHint: _hint,
 }
-"""How each node of a query is written; `render` writes what is inside."""
+"""The writer of each node of a query; `render` is called for the nodes inside."""

@@ -1,4 +1,4 @@
-"""The parser's place in the tokens: looking, taking, complaining, and building nodes that know where they stand."""
+"""The parser's token stream: look ahead, consume tokens, raise errors, build positioned nodes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ from everfold.sql.dialects.suggestions import in_flink, instead_of
 from everfold.sql.dialects.tokens import Part, scan
 
 MAX_DEPTH = 150
-"""How high a tree may be. Whatever recurses over trees relies on it."""
+"""Maximum height of a tree. Code that recurses over trees relies on it."""
 MAX_NESTING = 64
-"""How deep parentheses, calls and sub-queries may nest (a query counts twice): a level takes the parser up to ten Python frames."""
+"""Maximum nesting of parentheses, calls and subqueries; a query counts twice.
+
+The parser needs up to ten Python frames per level.
+"""
 
 E = TypeVar("E", bound=exp.Expression)
 T = TypeVar("T")
 
 NAMED = (TokenType.VAR, TokenType.IDENTIFIER)
-"""What names are made of."""
+"""The token types of names."""
 
 
 class Cursor:
-    """A text, its tokens, and the token that is next (`at`).
+    """A text, its tokens, and the index of the next token (`at`).
 
-    `keys` has what the grammar compares: a word in capitals, a sign as it is, `""` for quoted names, texts and numbers and at the end.
+    `keys` are the strings that the grammar compares: a word in capitals, a symbol as it is, `""`
+    for quoted names, strings and numbers, and at the end.
     """
 
     measures: ClassVar[bool] = False
-    """Whether a number may have letters behind it: `10m`."""
+    """Whether a number may be followed by letters: `10m`."""
 
     def __init__(self, text: str, source: str, part: Part | None = None) -> None:
         self.text = text
@@ -46,20 +50,20 @@ class Cursor:
         self._depth = 0
         self._parts = 0
 
-    # --- looking ------------------------------------------------------------------------------------------------------
+    # --- looking ----------------------------------------------------------------------------------
 
     def key(self, ahead: int = 0) -> str:
-        """What the grammar compares, of the next token or one further ahead."""
+        """Return the key of the next token, or of one `ahead` tokens further."""
         at = self.at + ahead
         return self.keys[at] if at < len(self.keys) else ""
 
     def kind(self, ahead: int = 0) -> TokenType | None:
-        """The type of the next token or one further ahead, None at the end."""
+        """Return the type of the next token, or of one `ahead` tokens further; None at the end."""
         at = self.at + ahead
         return self.tokens[at].token_type if at < len(self.tokens) else None
 
     def sees(self, *keys: str) -> bool:
-        """Whether these keys come next, in this order."""
+        """Return whether these keys come next, in this order."""
         return self.keys[self.at : self.at + len(keys)] == list(keys)
 
     @property
@@ -67,23 +71,23 @@ class Cursor:
         """Whether no token is left."""
         return self.at >= len(self.tokens)
 
-    # --- taking -------------------------------------------------------------------------------------------------------
+    # --- taking -----------------------------------------------------------------------------------
 
     def take(self) -> Token:
-        """The next token; there must be one."""
+        """Consume and return the next token; there must be one."""
         token = self.tokens[self.at]
         self.at += 1
         return token
 
     def accept(self, *keys: str) -> bool:
-        """Takes these keys if they come next, all of them."""
+        """Consume these keys if all of them come next."""
         if self.sees(*keys):
             self.at += len(keys)
             return True
         return False
 
     def one_of(self, *keys: str) -> str | None:
-        """Takes the next token if it is one of these words, and says which."""
+        """Consume the next token if it is one of these words, and return which."""
         key = self.key()
         if key in keys:
             self.at += 1
@@ -91,26 +95,29 @@ class Cursor:
         return None
 
     def expect(self, *keys: str) -> None:
-        """Takes these keys; it is a syntax error if others come."""
+        """Consume these keys; raise a syntax error if others come next."""
         for key in keys:
             if not self.accept(key):
                 raise self.expected(f"`{key}`")
 
     def expect_one_of(self, *keys: str) -> str:
-        """Takes one of these words; it is a syntax error if another comes."""
+        """Consume and return one of these words; raise a syntax error if another comes next."""
         found = self.one_of(*keys)
         if found is None:
             raise self.expected(" or ".join(f"`{key}`" for key in keys))
         return found
 
     def string(self, what: str) -> str:
-        """Takes a text in quotes."""
+        """Consume a string literal; return its value."""
         if self.kind() is not TokenType.STRING:
             raise self.expected(f"{what}, in single quotes")
         return self.take().text
 
     def identifier(self, what: str, reserved: frozenset[str] = NOT_A_NAME) -> exp.Identifier:
-        """Takes a name. Names are case-sensitive with and without backticks, so `quoted` is true of all."""
+        """Consume a name.
+
+        Names are case-sensitive with and without backticks, so `quoted` is always true.
+        """
         token = self.tokens[self.at] if not self.done else None
         if token is None or token.token_type not in NAMED or self.key() in reserved:
             raise self.expected(what)
@@ -120,23 +127,23 @@ class Cursor:
         return self.node(exp.Identifier, self.at - 1, this=token.text, quoted=True)
 
     def listed(self, parse: Callable[[], T]) -> list[T]:
-        """One or more, between commas."""
+        """Parse one or more items separated by commas."""
         found = [parse()]
         while self.accept(","):
             found.append(parse())
         return found
 
     def enclosed(self, parse: Callable[[], T]) -> list[T]:
-        """One or more between commas, in parentheses."""
+        """Parse one or more items separated by commas, in parentheses."""
         self.expect("(")
         found = self.listed(parse)
         self.expect(")")
         return found
 
-    # --- places -------------------------------------------------------------------------------------------------------
+    # --- positions --------------------------------------------------------------------------------
 
     def span(self, first: int, last: int | None = None) -> Span:
-        """The place from one token to another (by index; to the one taken last if not said)."""
+        """Return the span from token `first` to token `last` (default: the last one consumed)."""
         last = self.at - 1 if last is None else last
         if not self.tokens:
             return Span(0, len(self.text), self.source, self.text)
@@ -144,33 +151,33 @@ class Cursor:
         return Span(self.tokens[first].start, self.tokens[max(first, last)].end + 1, self.source, self.text)
 
     def here(self) -> Span:
-        """The place of the next token; behind the last one at the end."""
+        """Return the span of the next token; at the end, the position after the last one."""
         if not self.done:
             return self.span(self.at, self.at)
         end = self.tokens[-1].end + 1 if self.tokens else 0
         return Span(end, end, self.source, self.text)
 
     def slice(self, first: int) -> str:
-        """The exact text from one token to the one taken last."""
+        """Return the exact text from token `first` to the last one consumed."""
         span = self.span(first)
         return self.text[span.start : span.end]
 
     def node(self, kind: type[E], first: int, last: int | None = None, /, **args: object) -> E:
-        """A node that stands from one token to another (to the one taken last if not said)."""
+        """Build a node positioned from token `first` to `last` (default: the last one consumed)."""
         return self.place(kind(**{name: value for name, value in args.items() if value is not None}), first, last)
 
     def place(self, made: E, first: int, last: int | None = None) -> E:
-        """Tells a node where it stands: from one token to another (to the one taken last if not said)."""
+        """Set the position of a node: token `first` to `last` (default: the last one consumed)."""
         end = self.tokens[self.at - 1 if last is None else last]
         start = self.tokens[first]
         made.meta.update(line=start.line, col=start.col, start=start.start, end=end.end)
         return made
 
-    # --- limits and errors --------------------------------------------------------------------------------------------
+    # --- limits and errors ------------------------------------------------------------------------
 
     @contextmanager
     def nested(self, levels: int = 1) -> Iterator[None]:
-        """One level deeper in the grammar."""
+        """Enter the grammar by so many levels; raise `too-deep` beyond the limit."""
         self._depth += levels
         if self._depth > MAX_NESTING:
             self._depth = 0
@@ -181,29 +188,29 @@ class Cursor:
             self._depth -= levels
 
     def expected(self, what: str, help_text: str | None = None) -> EverfoldError:
-        """The error of a next token that is not what the grammar wants."""
+        """Return the syntax error for an unexpected next token."""
         before = self.keys[self.at - 1] if 0 < self.at <= len(self.keys) else ""
         if (
             help_text is None
             and before == ","
             and self.kind() in (TokenType.VAR, TokenType.R_PAREN, TokenType.SEMICOLON, None)
         ):
-            help_text = "is the comma before it one too many?"
+            help_text = "is there an extra comma before it?"
         if help_text is None and self.key() in NOT_A_NAME and "name" in what:
-            help_text = f"if `{self.take().text}` is meant as a name, put it into backticks"
+            help_text = f"to use `{self.take().text}` as a name, put it in backticks"
             self.at -= 1
         if help_text is None:
             help_text = in_flink("::" if self.sees(":", ":") else self.key())
         return SqlError.of("syntax", f"expected {what}, found {self.found()}", self.here(), help_text)
 
     def found(self) -> str:
-        """The next token, for a message."""
+        """Describe the next token for a message."""
         if self.done:
             return "the end of the script"
         token = self.tokens[self.at]
         match token.token_type:
             case TokenType.STRING | TokenType.UNICODE_STRING | TokenType.HEX_STRING:
-                return f"the text {self.slice_of(token)}"
+                return f"the string {self.slice_of(token)}"
             case TokenType.NUMBER:
                 return f"the number {token.text}"
             case TokenType.SEMICOLON:
@@ -212,24 +219,27 @@ class Cursor:
                 return f"`{token.text}`"
 
     def slice_of(self, token: Token) -> str:
-        """A token as it was written, shortened."""
+        """Return a token as written, shortened to 40 characters."""
         raw = self.text[token.start : token.end + 1]
         return raw if len(raw) <= 40 else raw[:37] + "…'"
 
     def refused(self, code: str, what: str, first: int, help_text: str | None = None) -> EverfoldError:
-        """The error of SQL that is right, but that everfold does not do; `what` begins with the construct's own words."""
+        """Return the error for valid SQL that everfold does not support.
+
+        `what` starts with the words of the construct.
+        """
         span = self.span(first, max(first, self.at - 1))
         return UnsupportedFeature.of(code, f"{what} is not supported", span, help_text or instead_of(what))
 
     def checked(self, tree: E) -> E:
-        """The tree, if it is not too high, and the script not too large with it."""
+        """Return the tree; raise if it is too high, or if it makes the script too large."""
         stack: list[tuple[exp.Expression, int]] = [(tree, 1)]
         while stack:
             node, height = stack.pop()
             self._parts += 1
             if self._parts > MAX_PARTS:
                 what = "its queries have more names, values, operators and clauses"
-                raise too_complex(what, MAX_PARTS, self.span(0, 0), "make several scripts of it")
+                raise too_complex(what, MAX_PARTS, self.span(0, 0), "split it into several scripts")
             if height > MAX_DEPTH:
                 raise too_deep(Span(node.meta["start"], node.meta["end"] + 1, self.source, self.text), MAX_DEPTH)
             for value in node.args.values():
@@ -239,13 +249,13 @@ class Cursor:
 
 
 def too_deep(span: Span | None, levels: int) -> EverfoldError:
-    """The error of an expression or query with too many levels."""
-    message = f"this is nested too deeply: {levels} levels are the most"
+    """Return the error for an expression or query with too many levels."""
+    message = f"this is nested too deeply: at most {levels} levels are allowed"
     return SqlError.of("too-deep", message, span, "split it with a view or WITH")
 
 
 def _closing(keys: list[str]) -> dict[int, int]:
-    """Where each parenthesis is closed."""
+    """Map the index of each opening parenthesis to that of its closing one."""
     found: dict[int, int] = {}
     opened: list[int] = []
     for at, key in enumerate(keys):

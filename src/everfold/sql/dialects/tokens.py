@@ -1,7 +1,8 @@
-"""Flink's tokens: words, quoted names, texts, numbers and signs, each with its exact place; comments vanish, hints do not.
+"""Scanner of Flink SQL: words, quoted names, strings, numbers and symbols with exact positions.
 
-Unlike sqlglot's own scanner it knows no keywords (a word becomes one only where the grammar wants it), so `user` or `value` may name
-a column, and it says where a quote or a comment that never ends was opened.
+Comments are dropped, hints are kept. Unlike sqlglot's scanner, this one has no keywords: a word is
+a keyword only where the grammar expects one, so `user` or `value` may name a column. It also
+reports where an unterminated quote or comment starts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PATTERN = re.compile(
 )
 
 _MEASURE = re.compile(r"[0-9]+(?![eE][0-9+-])[^\W0-9][\w$]*")
-"""A number and letters without a space between them: `10m`."""
+"""A number directly followed by letters: `10m`."""
 
 _BEGINS_A_NAME = re.compile(r"[^\W0-9]")
 
@@ -77,51 +78,55 @@ _SIGNS = {
 }
 
 _OPENERS = {
-    "'": "this text has no closing quote",
-    "`": "this name has no closing backtick",
-    "/*": "this comment has no closing `*/`",
+    "'": "unterminated string literal",
+    "`": "unterminated name: the closing backtick is missing",
+    "/*": "unterminated comment: the closing `*/` is missing",
 }
 
 MAX_NUMBER = 1000
-"""Characters of a number: far more than any type holds, and few enough for Python's own limit."""
+"""Maximum characters of a number: more than any type holds, and below Python's own limit."""
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class FlinkTokenizer(Tokenizer):
-    """Scans Flink's SQL."""
+    """Flink's scanner for sqlglot's own tools."""
 
     def tokenize(self, sql: str) -> list[Token]:
-        """The tokens of a text; an error speaks of the text as `<sql>`."""
+        """Return the tokens of `sql`; errors name the source `<sql>`."""
         return scan(sql, "<sql>")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """From where to where a text is read, in characters; the end is exclusive."""
+    """The range of a text to scan, in characters; the end is exclusive."""
 
     start: int
     end: int
 
     @classmethod
     def whole(cls, text: str) -> Part:
-        """All of a text."""
+        """Return the range of a whole text."""
         return cls(0, len(text))
 
 
 def scan(text: str, source: str, part: Part | None = None, *, measures: bool = False) -> list[Token]:
-    """The tokens of a script, or of a part of it. Quotes are off and escapes undone, except in `U&'…'`, whose escape character may follow it.
+    """Return the tokens of a script or of a part of it.
 
-    measures: a number may have letters behind it (`10m`), or a dot and a name; else that is a name that begins with a digit, and an error.
+    Quotes are removed and escapes resolved, except in `U&'…'`, because its escape character may
+    follow it.
+
+    measures: a number may be followed by letters (`10m`), or by a dot and a name. Otherwise that is
+    an error: a name that starts with a digit.
     """
     part = part or Part.whole(text)
     if len(text) > MAX_CHARACTERS:
-        raise too_complex(f"it has {len(text):,} characters", MAX_CHARACTERS, None, "make several scripts of it")
-    half = _HALF.search(text, part.start, part.end)
-    if half is not None:
-        raise half_a_character(Span(half.start(), half.end(), source, text))
+        raise too_complex(f"it has {len(text):,} characters", MAX_CHARACTERS, None, "split it into several scripts")
+    surrogate = _SURROGATE.search(text, part.start, part.end)
+    if surrogate is not None:
+        raise half_a_character(Span(surrogate.start(), surrogate.end(), source, text))
     tokens: list[Token] = []
     at, hint_at = part.start, -1
     line, line_start = text.count("\n", 0, at) + 1, text.rfind("\n", 0, at) + 1
@@ -142,7 +147,7 @@ def scan(text: str, source: str, part: Part | None = None, *, measures: bool = F
         end = at + len(raw)
         if kind == "number" and len(raw) > MAX_NUMBER:
             raise SqlError.of(
-                "wrong-literal", f"a number has {MAX_NUMBER} characters at most", Span(at, end, source, text)
+                "wrong-literal", f"a number has at most {MAX_NUMBER} characters", Span(at, end, source, text)
             )
         if kind not in ("space", "comment", "block"):
             if kind == "number" and end < len(text) and (text[end].isalnum() or text[end] == "_"):
@@ -158,15 +163,17 @@ def scan(text: str, source: str, part: Part | None = None, *, measures: bool = F
             except UnicodeDecodeError:
                 raise half_a_character(Span(at, end, source, text)) from None
             if len(tokens) == MAX_TOKENS:
-                what = "it has more words, signs and values"
-                raise too_complex(what, MAX_TOKENS, Span(at, end, source, text), "make several scripts of it")
+                what = "it has more words, symbols and values"
+                raise too_complex(what, MAX_TOKENS, Span(at, end, source, text), "split it into several scripts")
             tokens.append(Token(token_type, content, line, at - line_start + 1, at, end - 1))
         if newlines := raw.count("\n"):
             line += newlines
             line_start = at + raw.rfind("\n") + 1
         at = end
     if hint_at >= 0:
-        raise SqlError.of("syntax", "this hint has no closing `*/`", Span(hint_at, hint_at + 3, source, text))
+        raise SqlError.of(
+            "syntax", "unterminated hint: the closing `*/` is missing", Span(hint_at, hint_at + 3, source, text)
+        )
     return tokens
 
 
@@ -194,13 +201,16 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def whole_characters(text: str) -> str:
-    """The text with pairs of escaped UTF-16 units (`\\ud83d\\ude00`) as the characters they mean; UnicodeDecodeError for one alone."""
+    """Combine escaped surrogate pairs (`\\ud83d\\ude00`) into the characters they encode.
+
+    Raises UnicodeDecodeError for an unpaired surrogate.
+    """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
 def half_a_character(span: Span) -> EverfoldError:
-    """The error of an escape that is one unit of a pair, without the other."""
-    message = "a UTF-16 unit between \\d800 and \\dfff is half a character"
+    """Return the error for an escape that is an unpaired UTF-16 surrogate."""
+    message = "an unpaired UTF-16 surrogate (\\d800 to \\dfff) is not a character"
     return SqlError.of("wrong-literal", message, span, "write the pair: U&'\\d83d\\de00'")
 
 
@@ -214,15 +224,16 @@ def _unreadable(text: str, at: int, source: str) -> EverfoldError:
     if found == '"':
         return SqlError.of(
             "syntax",
-            'found `"`, which quotes nothing here',
+            "double quotes are not supported",
             span,
-            "texts are in single quotes ('a'), names in backticks (`a`)",
+            "put strings in single quotes ('a') and names in backticks (`a`)",
         )
     if text.startswith("${", at):
         return SqlError.of(
             "syntax",
-            "a variable stands outside a text",
+            "a variable can only be used inside a string literal",
             span,
-            "`${name}` works inside the texts of WITH (…), of OPTIONS (…) and of SET",
+            "`${name}` is replaced in the strings of WITH (…), OPTIONS (…) and SET",
         )
-    return SqlError.of("syntax", f"found {found!r}, which means nothing in SQL", span)
+    shown = f"`{found}`" if found.isprintable() else repr(found)
+    return SqlError.of("syntax", f"unexpected character {shown}", span)

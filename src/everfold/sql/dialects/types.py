@@ -1,4 +1,4 @@
-"""Data types as DDL and CAST write them, to `everfold.types`."""
+"""Grammar of data types in DDL and CAST, which returns `everfold.types`."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _TIMES = ("TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 _REFUSED = ("RAW", "STRUCTURED", "VARIANT", "NULL", "BITMAP", "GEOMETRY", "GEOGRAPHY")
 _KNOWN = (*_PLAIN, *_DECIMAL, *_TEXT, *_TIMES, "DOUBLE", "INTERVAL", "ARRAY", "MULTISET", "MAP", "ROW")
 
-_PARTS = {
-    "ARRAY": "an ARRAY says the type of its elements: ARRAY<INT>",
-    "MULTISET": "a MULTISET says the type of its elements: MULTISET<STRING>",
-    "MAP": "a MAP says the types of its keys and of its values: MAP<STRING, INT>",
-    "ROW": "a ROW names its fields and says their types: ROW<id INT, name STRING>",
+_COMPOSITE_HELP = {
+    "ARRAY": "specify the element type: ARRAY<INT>",
+    "MULTISET": "specify the element type: MULTISET<STRING>",
+    "MAP": "specify the types of keys and values: MAP<STRING, INT>",
+    "ROW": "specify the name and type of each field: ROW<id INT, name STRING>",
 }
-"""What a type made of others needs."""
+"""The help text for a composite type with missing parts."""
 
 MAX_TIMESTAMP_PRECISION = 6
-"""Digits of a second that are kept, where Flink keeps up to nine."""
+"""Maximum digits of the fraction of a second; Flink has up to nine."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ _FRACTION = _Range(0, 9, "precision")
 
 
 class Types(Cursor):
-    """The grammar of types."""
+    """Grammar of types."""
 
     def data_type(self) -> DataType:
-        """A type with its NOT NULL, and ARRAY or MULTISET behind it."""
+        """Parse a type with its NOT NULL and with ARRAY or MULTISET after it."""
         with self.nested():
             first = self.at
             found, levels = self._nullable(self._base(first)), 1
@@ -106,22 +106,22 @@ class Types(Cursor):
             case "ROW":
                 return self._row()
             case "MAP":
-                self._part(word, "<")
+                self._expect_in_type(word, "<")
                 key = self.data_type()
-                self._part(word, ",")
+                self._expect_in_type(word, ",")
                 value = self.data_type()
-                self._part(word, ">")
+                self._expect_in_type(word, ">")
                 return types.MapType(key=key, value=value)
             case _:
-                self._part(word, "<")
+                self._expect_in_type(word, "<")
                 element = self.data_type()
-                self._part(word, ">")
+                self._expect_in_type(word, ">")
                 return types.ArrayType(element=element) if word == "ARRAY" else types.MultisetType(key=element)
 
-    def _part(self, word: str, sign: str) -> None:
-        """Takes a sign within a type that is made of others."""
-        if not self.accept(sign):
-            raise self.expected(f"`{sign}`", _PARTS[word])
+    def _expect_in_type(self, word: str, symbol: str) -> None:
+        """Consume a symbol within a composite type."""
+        if not self.accept(symbol):
+            raise self.expected(f"`{symbol}`", _COMPOSITE_HELP[word])
 
     def _unknown_type(self, first: int) -> EverfoldError:
         names = [self.take().text]
@@ -172,7 +172,7 @@ class Types(Cursor):
             self.expect("TIME", "ZONE")
             if word == "TIME" or not local:
                 kind = f"{word} WITH {'LOCAL ' if local else ''}TIME ZONE"
-                help_text = "TIMESTAMP_LTZ is an instant, shown in the session's time zone"
+                help_text = "use TIMESTAMP_LTZ: an instant, displayed in the session's time zone"
                 raise UnsupportedFeature.of(
                     "unsupported-type", f"the type {kind} is not supported", self.span(first), help_text
                 )
@@ -194,7 +194,10 @@ class Types(Cursor):
         return types.IntervalType(months=unit in ("YEAR", "QUARTER", "MONTH"))
 
     def interval_unit(self) -> str:
-        """A unit, singular or plural, and its precision, which means nothing here: it is only checked to be a number."""
+        """Parse a unit, singular or plural, with an optional precision.
+
+        The precision is only validated; it has no effect.
+        """
         unit = UNITS.get(self.key())
         if unit is None:
             raise self.expected("a unit of time (YEAR, MONTH, DAY, HOUR, MINUTE, SECOND)")
@@ -209,20 +212,20 @@ class Types(Cursor):
     def _row(self) -> DataType:
         closing = ")" if self.accept("(") else ">"
         if closing == ">":
-            self._part("ROW", "<")
+            self._expect_in_type("ROW", "<")
         fields: list[types.RowField] = []
         for field, at in self.listed(self._field):
             if any(field.name == each.name for each in fields):
                 raise SqlError.of("wrong-type", f"the ROW has two fields named `{field.name}`", self.span(at, at))
             fields.append(field)
-        self._part("ROW", closing)
+        self._expect_in_type("ROW", closing)
         return types.RowType(fields=tuple(fields))
 
     def _field(self) -> tuple[types.RowField, int]:
         at = self.at
         name = self.identifier("a field's name", frozenset()).name
         if self.key() in (",", ">", ")"):
-            raise self.expected(f"the type of the field `{name}`", _PARTS["ROW"])
+            raise self.expected(f"the type of the field `{name}`", _COMPOSITE_HELP["ROW"])
         found = types.RowField(name=name, type=self.data_type())
         if self.kind() is TokenType.STRING:
             self.at += 1

@@ -1,4 +1,4 @@
-"""Scalar functions and operators: one entry each, typed by Flink's rules, written as Spark SQL and as DuckDB SQL."""
+"""Scalar functions and operators: typed by Flink's rules, rendered as Spark SQL and DuckDB SQL."""
 
 from everfold.sql.functions.casts import cast
 from everfold.sql.functions.coercion import common_type, implicit_cast, least_restrictive, literal_types

@@ -1,8 +1,10 @@
-"""+ - * / % and the sign: integers wrap, quotients of integers truncate, decimals have Flink's sizes and round half up.
+"""Operators + - * / % and the sign.
 
-Spark (ANSI off) computes integers and decimals as Flink does, but answers NULL where Flink fails (integer and decimal division by zero)
-or gives Infinity and NaN (doubles). DuckDB fails on overflow, divides decimals as doubles and stops at 38 digits within a product, so
-there integers are computed wider and wrapped, and wide decimals as whole numbers.
+Integers wrap, quotients of integers truncate, decimals have Flink's precisions and round half up.
+Spark (ANSI off) computes integers and decimals as Flink does, but returns NULL where Flink fails
+(integer and decimal division by zero) or returns Infinity and NaN (doubles). DuckDB fails on
+overflow, divides decimals as doubles and is limited to 38 digits within a product. There, integers
+are computed with a wider type and wrapped, and wide decimals are computed as whole numbers.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ def _spark(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
         if isinstance(type, FloatingType):
             text = f"({a} / {b})"
             if not _not_zero(divisor):
-                # Spark says NULL; a power says what IEEE says, with the sign of the zero.
+                # Spark returns NULL; a power returns the IEEE result, with the sign of the zero.
                 text = f"IF({b} = 0, {a} * power({b}, -1D), {a} / {b})"
             return f"CAST({text} AS {type.spark})" if type.spark == "FLOAT" else text
         word = "div" if operator == "/" and isinstance(type, IntegerType) else operator
@@ -135,14 +137,14 @@ def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
 
 
 def _divisor(writer: Writer, divisor: Expr, a: str, b: str) -> str:
-    """DuckDB: the divisor of `a / b`; zero stops the job unless `a` is NULL."""
+    """Return DuckDB SQL of the divisor of `a / b`; zero fails the job unless `a` is NULL."""
     if _not_zero(divisor):
         return b
     return f"CASE WHEN {b} = 0 AND {a} IS NOT NULL THEN {writer.fail(DIVISION_BY_ZERO)} ELSE {b} END"
 
 
 def _sum(writer: Writer, type: DecimalType, scale: int, a: str, operator: str, b: str) -> str:
-    """The sum or difference; NULL where it has too many digits."""
+    """Return DuckDB SQL of a sum or difference; NULL if it has too many digits."""
     wide = f"DECIMAL(38,{scale})"
     text = f"CAST({a} AS {wide}) {operator} CAST({b} AS {wide})"
     if type.precision < MAX_DECIMAL_PRECISION:
@@ -150,19 +152,19 @@ def _sum(writer: Writer, type: DecimalType, scale: int, a: str, operator: str, b
     exact = f"TRY(CAST({text} AS {type.duckdb}))"
     if type.scale == scale:
         return exact
-    # 38 digits may be too few for all of both: then what is before and what is behind the point is added by itself.
+    # 38 digits may be too few for both operands: then add integer and fractional parts separately.
     before = f"CAST(trunc({a}) AS DECIMAL(38,0)) {operator} CAST(trunc({b}) AS DECIMAL(38,0))"
     behind = f"CAST({a} - trunc({a}) AS {wide}) {operator} CAST({b} - trunc({b}) AS {wide})"
     return f"coalesce({exact}, TRY(CAST({before} AS {type.duckdb}) + CAST({behind} AS {type.duckdb})))"
 
 
-def _unscaled(text: str) -> str:
-    """A decimal as the whole number of its digits."""
+def _unscale(text: str) -> str:
+    """Return DuckDB SQL of the unscaled value of a decimal: the integer of its digits."""
     return f"CAST(replace(CAST({text} AS VARCHAR), '.', '') AS HUGEINT)"
 
 
-def _rescaled(text: str, type: DecimalType) -> str:
-    """The decimal of so many digits behind the point whose digits are a whole number; NULL if it has too many."""
+def _rescale(text: str, type: DecimalType) -> str:
+    """Return DuckDB SQL of the decimal with this unscaled value; NULL if it has too many digits."""
     if type.scale == 0:
         return f"TRY_CAST({text} AS {type.duckdb})"
     unit = f"CAST('{'0.' + '0' * (type.scale - 1)}1' AS DECIMAL({type.scale},{type.scale}))"
@@ -172,42 +174,42 @@ def _rescaled(text: str, type: DecimalType) -> str:
 def _quotient(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
     shift = type.scale + right.scale - left.scale
     x, n, d, q = (writer.fresh() for _ in range(4))
-    # Half up, away from zero: a remainder of at least half the divisor counts one more.
+    # Round half up, away from zero: a remainder of at least half the divisor adds one.
     rounded = (
         f"CASE WHEN abs({n} % {d}) >= abs({d}) - abs({n} % {d}) "
         f"THEN {n} // {d} + CASE WHEN ({n} < 0) = ({d} < 0) THEN 1 ELSE -1 END ELSE {n} // {d} END"
     )
-    body = writer.let(q, rounded, _rescaled(q, type))
+    body = writer.let(q, rounded, _rescale(q, type))
     body = body if type.precision < MAX_DECIMAL_PRECISION else f"TRY({body})"
     # The shifted dividend may overflow only where the quotient does.
     digits = (
         f"TRY({x} * {10**shift}::HUGEINT)" if type.precision == MAX_DECIMAL_PRECISION else f"{x} * {10**shift}::HUGEINT"
     )
-    return writer.let_all({x: _unscaled(a), d: _unscaled(b)}, writer.let(n, digits, body))
+    return writer.let_all({x: _unscale(a), d: _unscale(b)}, writer.let(n, digits, body))
 
 
 def _product(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
     if left.precision + right.precision <= MAX_DECIMAL_PRECISION:
-        # DuckDB computes in the wider operand's words: with two of 18 digits the product would overflow.
+        # DuckDB computes in the type of the wider operand: two of 18 digits would overflow.
         wide = f"CAST({a} AS DECIMAL(38,{left.scale}))" if left.precision + right.precision > 18 else a
         return f"CAST({wide} * {b} AS {type.duckdb})"
     drop = left.scale + right.scale - type.scale
     x, y, low, middle, digits, sign = (writer.fresh() for _ in range(6))
     left_digits, right_digits = writer.fresh(), writer.fresh()
     base = f"{10**19}::HUGEINT"
-    # School multiplication in limbs of 19 digits: the product has up to 76 digits, of which `drop` are rounded away.
+    # Long multiplication in limbs of 19 digits: of up to 76 digits, the last `drop` are rounded.
     carried = f"({x} // {base} * ({y} % {base}) + {x} % {base} * ({y} // {base}) + {low} // {base})"
     tail = f"({middle} % {base} * {base} + {low} % {base})"
     high = f"({x} // {base} * ({y} // {base}) + {middle} // {base})"
     unit = f"{10**drop}::HUGEINT"
     whole = f"({high} * {10 ** max(38 - drop, 0)}::HUGEINT + {tail} // {unit} + CASE WHEN {tail} % {unit} >= {unit} - {tail} % {unit} THEN 1 ELSE 0 END)"
     if drop > 38:
-        # All 38 low digits go, and some of the high ones.
+        # Drop all 38 low digits and some of the high ones.
         over = f"{10 ** (drop - 38)}::HUGEINT"
         whole = f"({high} // {over} + CASE WHEN {high} % {over} >= {over} - {high} % {over} THEN 1 ELSE 0 END)"
     elif drop == 0:
         whole = f"({high} * {10**37}::HUGEINT * 10 + {tail})"
-    body = writer.let(digits, f"{sign} * {whole}", _rescaled(digits, type))
+    body = writer.let(digits, f"{sign} * {whole}", _rescale(digits, type))
     body = writer.let(middle, carried, body)
     body = writer.let(low, f"{x} % {base} * ({y} % {base})", body)
     sizes = {
@@ -215,9 +217,7 @@ def _product(writer: Writer, type: DecimalType, left: DecimalType, right: Decima
         y: f"abs({right_digits})",
         sign: f"CASE WHEN ({left_digits} < 0) = ({right_digits} < 0) THEN 1 ELSE -1 END",
     }
-    return writer.let_all(
-        {left_digits: _unscaled(a), right_digits: _unscaled(b)}, f"TRY({writer.let_all(sizes, body)})"
-    )
+    return writer.let_all({left_digits: _unscale(a), right_digits: _unscale(b)}, f"TRY({writer.let_all(sizes, body)})")
 
 
 def _sign(args: Args) -> Typed | Expr | None:
@@ -237,15 +237,15 @@ def _sign(args: Args) -> Typed | Expr | None:
 
 
 _EXACT_DIGITS = 34
-"""How many digits of a decimal are left when Spark negates it, be it for `-` or for `abs`."""
+"""Digits that a decimal keeps when Spark negates it, for `-` and for `abs`."""
 
 
 def negated_in_spark(text: str, of: DataType) -> str:
-    """Spark SQL: a number with the other sign; long decimals by way of their text."""
+    """Return Spark SQL that negates a number; long decimals are negated as strings."""
     if not isinstance(of, DecimalType) or of.precision <= _EXACT_DIGITS:
         return f"(-{text})"
-    said = f"CAST({text} AS STRING)"
-    return f"CAST(CASE WHEN {text} < 0 THEN substr({said}, 2) ELSE concat('-', {said}) END AS {of.spark})"
+    digits = f"CAST({text} AS STRING)"
+    return f"CAST(CASE WHEN {text} < 0 THEN substr({digits}, 2) ELSE concat('-', {digits}) END AS {of.spark})"
 
 
 def _minus_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -273,17 +273,17 @@ def _entry(operator: str, doc: str, *aliases: str) -> Function:
 
 
 FUNCTIONS = (
-    _entry("+", "Sum; also a point in time and an interval."),
-    _entry("-", "Difference; also a point in time and an interval."),
+    _entry("+", "Sum; also adds an interval to a point in time."),
+    _entry("-", "Difference; also subtracts an interval from a point in time."),
     _entry("*", "Product."),
-    _entry("/", "Quotient; of integers without the fraction."),
-    _entry("%", "Remainder, with the sign of the dividend; of exact numbers only.", "MOD"),
+    _entry("/", "Quotient; an integer quotient truncates toward zero."),
+    _entry("%", "Remainder with the sign of the dividend; only for exact numbers.", "MOD"),
     Function(
         name="UNARY_MINUS",
         rule=_sign,
         spark=_minus_spark,
         duckdb=_minus_duckdb,
-        doc="The number or interval with the other sign.",
+        doc="Negation of a number or interval.",
         usage="-<NUMERIC>",
         operator=True,
     ),

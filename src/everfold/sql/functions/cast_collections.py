@@ -1,4 +1,4 @@
-"""CAST between collections: element by element."""
+"""CAST between collections, element by element."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Convert = Callable[[DataType, DataType, str], str]
 
 
 def to_collection(writer: Writer, source: DataType, target: DataType, text: str, convert: Convert) -> str:
-    """An array, map or row with every part converted."""
+    """Return the SQL of an array, map or row with every part converted."""
     if writer.type(source) == writer.type(target) and _alike(source, target):
         return text
     item = writer.fresh()
@@ -43,7 +43,7 @@ def to_collection(writer: Writer, source: DataType, target: DataType, text: str,
 
 
 def _alike(source: DataType, target: DataType) -> bool:
-    """Whether both differ at most in what the engines do not see: nullability."""
+    """Return whether both types differ at most in nullability, which the engines ignore."""
     match source, target:
         case (ArrayType(), ArrayType()):
             return _alike(source.element, target.element)

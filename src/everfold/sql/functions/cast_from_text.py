@@ -1,6 +1,7 @@
-"""CAST of texts: what Flink reads as a number, a truth value or a point in time.
+"""CAST of strings to numbers, booleans and points in time, as in Flink.
 
-Patterns hold where the engines read more than Flink does (DuckDB: `1_000`, hexadecimal digits; Spark: `2020-04-15T08`, `inf`).
+Patterns reject what the engines accept but Flink does not (DuckDB: `1_000`, hexadecimal digits;
+Spark: `2020-04-15T08`, `inf`).
 """
 
 from __future__ import annotations
@@ -13,40 +14,40 @@ _WHOLE = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]*)\s*$"
 _DECIMAL = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _FLOAT = r"^\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?|NaN|Infinity)\s*$"
 _YEAR = r"([1-9][0-9]{0,3}|0[1-9][0-9]{0,2}|00[1-9][0-9]?|000[1-9])"
-"""A year from 1 on: Flink reads year 0 and fails when it writes it."""
+"""A year from 1 on: Flink parses year 0, but fails to format it."""
 _DATE = rf"^\s*{_YEAR}(-[0-9]{{1,2}}(-[0-9]{{1,2}}( .*)?)?)?\s*$"
 _TIME = r"^\s*[0-9]{1,2}(:[0-9]{1,2}(:[0-9]{1,2}(\.[0-9]*)?)?)?\s*$"
 _TIMESTAMP = r"^[0-9]{1,4}-[0-9]{1,2}-[0-9]{1,2}( [0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]{0,9})?)?$"
 
 
 def matches(writer: Writer, text: str, pattern: str) -> str:
-    """Whether the text matches."""
+    """Return SQL that tests whether a string matches a pattern."""
     return (
         f"({text} RLIKE {writer.text(pattern)})" if writer.spark else f"regexp_matches({text}, {writer.text(pattern)})"
     )
 
 
 def from_text(writer: Writer, source: StringType, target: DataType, text: str, try_: bool) -> str:
-    """A text converted into another type."""
+    """Return the SQL of a string converted to another type."""
     if isinstance(target, StringType):
         return sized(text, target) if not fits(source, target) else text
     if isinstance(target, BytesType):
         return _bytes(writer, target, text)
     read = _read(writer, target, "\x03")
     if not try_:
-        # COALESCE reaches its second argument only for what was not read.
-        fail = writer.fail_of("cast-failed", "\x03", f"is no {target.sql}")
+        # COALESCE evaluates its second argument only if the string could not be parsed.
+        fail = writer.fail_of("cast-failed", "\x03", f"is not a valid {target.sql}")
         read = f"coalesce({read}, CASE WHEN \x03 IS NOT NULL THEN CAST({fail} AS {writer.type(target)}) END)"
     return writer.once(text, read)
 
 
 def fits(source: StringType, target: StringType) -> bool:
-    """Whether every text of the one type is one of the other."""
+    """Return whether every string of type `source` is one of type `target`."""
     return not target.fixed and source.length <= target.length
 
 
 def sized(text: str, target: StringType) -> str:
-    """The text cut to the length of the type, and filled with spaces for CHAR(n)."""
+    """Cut a string to the length of the type; CHAR(n) is also padded with spaces."""
     if target.fixed:
         return f"rpad({text}, {target.length}, ' ')"
     return text if target.length == MAX_VARCHAR else f"left({text}, {target.length})"
@@ -60,7 +61,7 @@ def _bytes(writer: Writer, target: BytesType, text: str) -> str:
 
 
 def _read(writer: Writer, target: DataType, text: str) -> str:
-    """The value that a text holds, NULL if it holds none."""
+    """Return SQL that parses a string as the type; NULL if it cannot be parsed."""
     match kind(target):
         case "boolean":
             low = f"lower({text})"
@@ -90,7 +91,7 @@ def _read(writer: Writer, target: DataType, text: str) -> str:
 def _integer(writer: Writer, target: IntegerType, text: str) -> str:
     if writer.spark:
         return f"CAST({text} AS {target.spark})"
-    # What stands before the point; nothing there is 0.
+    # The digits before the point; if there are none, 0.
     digits = f"regexp_replace(trim({text}), '\\..*$', '')"
     padded = f"CASE WHEN trim({text}) LIKE '.%' THEN '0' ELSE {digits} END"
     return f"CASE WHEN {matches(writer, text, _WHOLE)} THEN TRY_CAST({padded} AS {target.duckdb}) END"
@@ -106,9 +107,12 @@ def _floating(writer: Writer, target: DataType, text: str) -> str:
 
 
 def date_of(writer: Writer, text: str) -> str:
-    """The date that a text holds (`2020`, `2020-4`, `2020-04-15`, also before a time), NULL if it holds none."""
+    """Return SQL that parses a string as a date; NULL if it cannot be parsed.
+
+    Accepts `2020`, `2020-4`, `2020-04-15`, also followed by a time.
+    """
     if writer.spark:
-        # Spark wants four digits of the year.
+        # Spark requires a year of four digits.
         year = f"substring_index(trim({text}), '-', 1)"
         rest = f"substring(trim({text}), char_length({year}) + 1)"
         return f"CASE WHEN {matches(writer, text, _DATE)} THEN CAST(concat(lpad({year}, 4, '0'), {rest}) AS DATE) END"
@@ -136,17 +140,20 @@ def _time(writer: Writer, target: TimeType, text: str) -> str:
 
 
 def timestamp_of(writer: Writer, text: str, precision: int) -> str:
-    """The TIMESTAMP that a text holds (`2020-04-15 08:05:07.123`, `2020-04-15`), NULL if it holds none."""
+    """Return SQL that parses a string as a TIMESTAMP; NULL if it cannot be parsed.
+
+    Accepts `2020-04-15 08:05:07.123` and `2020-04-15`.
+    """
     kept = min(precision, 6)
-    # More digits are cut off, not rounded.
+    # Further digits are truncated, not rounded.
     if kept == 0:
-        cut = _replaced(writer, text, r"\.[0-9]*$", "")
+        cut = _regexp_replace(writer, text, r"\.[0-9]*$", "")
     else:
-        cut = _replaced(writer, text, rf"(\.[0-9]{{{kept}}})[0-9]+$", "$1" if writer.spark else "\\1")
-        cut = _replaced(writer, cut, r"\.$", "")
+        cut = _regexp_replace(writer, text, rf"(\.[0-9]{{{kept}}})[0-9]+$", "$1" if writer.spark else "\\1")
+        cut = _regexp_replace(writer, cut, r"\.$", "")
     read = f"CAST({cut} AS TIMESTAMP_NTZ)" if writer.spark else f"TRY_CAST({cut} AS TIMESTAMP)"
     return f"CASE WHEN {matches(writer, text, _TIMESTAMP)} THEN {read} END"
 
 
-def _replaced(writer: Writer, text: str, pattern: str, by: str) -> str:
+def _regexp_replace(writer: Writer, text: str, pattern: str, by: str) -> str:
     return f"regexp_replace({text}, {writer.text(pattern)}, {writer.text(by)})"

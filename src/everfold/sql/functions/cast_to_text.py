@@ -1,4 +1,8 @@
-"""CAST into texts: numbers as Java writes them, points in time with all digits of their precision, collections as Flink shows them."""
+"""CAST to strings.
+
+Numbers are formatted as in Java, points in time with all digits of their precision, collections as
+in Flink.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,13 @@ from everfold.types import (
 
 
 def to_text(writer: Writer, source: DataType, target: StringType, text: str) -> str:
-    """A value as a text of the target's length."""
+    """Return the SQL of a value as a string of the target's length."""
     whole = shown(writer, source, text)
     return whole if target.length == MAX_VARCHAR and not target.fixed else sized(whole, target)
 
 
 def shown(writer: Writer, source: DataType, text: str) -> str:
-    """A value as Flink shows it."""
+    """Return the SQL of a value as a string, formatted as in Flink."""
     match source:
         case StringType():
             return text
@@ -54,7 +58,10 @@ def shown(writer: Writer, source: DataType, text: str) -> str:
 
 
 def _decimal(writer: Writer, source: DecimalType, text: str) -> str:
-    """All digits of the scale, never an exponent (which Spark writes from the seventh zero behind the point on)."""
+    """Format a decimal with all digits of its scale and without an exponent.
+
+    Spark writes an exponent from the seventh zero after the point on.
+    """
     if not writer.spark or source.scale <= 6:
         return f"CAST({text} AS {writer.type(STRING)})"
     small = f"CAST(abs(\x03) AS DECIMAL({source.scale},{source.scale}))"
@@ -63,7 +70,7 @@ def _decimal(writer: Writer, source: DecimalType, text: str) -> str:
 
 
 def _java_double(name: str) -> str:
-    """DuckDB: a float as Java writes it: 1.0E10, 1.0E-4, but 0.001 and 1234567.0."""
+    """Return DuckDB SQL of a float as in Java: 1.0E10, 1.0E-4, but 0.001 and 1234567.0."""
     digits = "CAST(abs(\x03) AS VARCHAR)"
     mantissa = f"split_part({digits}, 'e', 1)"
     scientific = f"{mantissa} || CASE WHEN contains({mantissa}, '.') THEN '' ELSE '.0' END || 'E' || CAST(CAST(split_part({digits}, 'e', 2) AS INTEGER) AS VARCHAR)"
@@ -81,7 +88,7 @@ def _java_double(name: str) -> str:
 
 
 def timestamp_text(writer: Writer, wall: str, precision: int) -> str:
-    """A TIMESTAMP with so many digits behind the second."""
+    """Return the SQL of a TIMESTAMP as a string with so many fractional digits."""
     if writer.spark:
         fraction = "." + "S" * precision if precision else ""
         return f"date_format({wall}, 'yyyy-MM-dd HH:mm:ss{fraction}')"
@@ -136,11 +143,11 @@ def _collection(writer: Writer, source: DataType, text: str) -> str:
     match source:
         case ArrayType():
             each = _or_null(writer, source.element, item)
-            listed = _listed(writer, text, item, each)
+            listed = _join_items(writer, text, item, each)
             return f"concat('[', {listed}, ']')" if writer.spark else f"('[' || {listed} || ']')"
         case MapType():
             key, value = _or_null(writer, source.key, f"{item}.key"), _or_null(writer, source.value, f"{item}.value")
-            listed = _listed(writer, f"map_entries({text})", item, f"concat({key}, '=', {value})")
+            listed = _join_items(writer, f"map_entries({text})", item, f"concat({key}, '=', {value})")
             return f"concat('{{', {listed}, '}}')" if writer.spark else f"('{{' || {listed} || '}}')"
         case RowType():
             parts = [_or_null(writer, field.type, f"{item}.{quoted(writer, field.name)}") for field in source.fields]
@@ -149,10 +156,10 @@ def _collection(writer: Writer, source: DataType, text: str) -> str:
     raise AssertionError(source)
 
 
-def _listed(writer: Writer, array: str, item: str, each: str) -> str:
+def _join_items(writer: Writer, array: str, item: str, each: str) -> str:
     if writer.spark:
         return f"array_join(transform({array}, {item} -> {each}), ', ')"
-    # An empty list joins to NULL in DuckDB.
+    # DuckDB joins an empty list to NULL.
     return writer.once(
         array,
         f"CASE WHEN \x03 IS NULL THEN NULL ELSE coalesce(array_to_string(list_transform(\x03, lambda {item}: {each}), ', '), '') END",
@@ -160,5 +167,5 @@ def _listed(writer: Writer, array: str, item: str, each: str) -> str:
 
 
 def quoted(writer: Writer, name: str) -> str:
-    """A field's name in the engine's quotes."""
+    """Quote a field's name for the engine."""
     return "`" + name.replace("`", "``") + "`" if writer.spark else '"' + name.replace('"', '""') + '"'

@@ -1,8 +1,9 @@
-"""CAST and TRY_CAST: which types Flink converts, and what comes out.
+"""CAST and TRY_CAST: the conversions that Flink has, and their results.
 
-CAST of a value that does not fit stops the job, TRY_CAST gives NULL; but integers wrap, floats saturate (and then wrap below INT) and
-decimals that overflow are NULL in both. Texts are cut to the length of CHAR(n) and VARCHAR(n), CHAR(n) is padded.
-Source: answers of flink 2.3, in `tests/unit/sql/functions`.
+CAST of a value that cannot be converted fails the job; TRY_CAST returns NULL. In both, integers
+wrap, floats saturate (and then wrap below INT), and decimals that overflow are NULL. Strings are
+cut to the length of CHAR(n) and VARCHAR(n); CHAR(n) is padded.
+Source: asked of Flink 2.3, in `tests/unit/sql/functions`.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ ALLOWED: dict[str, set[str]] = {
     "map": {"map", "string"},
     "row": {"row", "string"},
 }
-"""Kind of the value to the kinds it can be cast to."""
+"""The kinds to which each kind of value can be cast."""
 
 _HELP = {
-    ("integer", "timestamp"): "TO_TIMESTAMP(FROM_UNIXTIME(seconds)) makes a TIMESTAMP of a number",
-    ("integer", "ltz"): "TO_TIMESTAMP_LTZ(number, 0 or 3) makes a TIMESTAMP_LTZ of seconds or milliseconds",
-    ("timestamp", "integer"): "UNIX_TIMESTAMP(CAST(ts AS STRING)) counts seconds, EXTRACT gives parts",
-    ("ltz", "integer"): "UNIX_TIMESTAMP(CAST(ts AS STRING)) counts seconds, EXTRACT gives parts",
-    ("date", "integer"): "EXTRACT gives parts of a date, TIMESTAMPDIFF counts days",
+    ("integer", "timestamp"): "write TO_TIMESTAMP(FROM_UNIXTIME(seconds)) to convert a number to a TIMESTAMP",
+    ("integer", "ltz"): "write TO_TIMESTAMP_LTZ(number, 0) for seconds, TO_TIMESTAMP_LTZ(number, 3) for milliseconds",
+    ("timestamp", "integer"): "UNIX_TIMESTAMP(CAST(ts AS STRING)) returns seconds, EXTRACT returns parts",
+    ("ltz", "integer"): "UNIX_TIMESTAMP(CAST(ts AS STRING)) returns seconds, EXTRACT returns parts",
+    ("date", "integer"): "EXTRACT returns parts of a date, TIMESTAMPDIFF counts days",
 }
 
 
 def castable(source: DataType, target: DataType) -> bool:
-    """Whether Flink converts the one into the other when asked."""
+    """Return whether Flink has a CAST from `source` to `target`."""
     if source.same_as(target) or isinstance(source, AnyType) or kind(source) == "null":
         return True
     if kind(target) not in ALLOWED.get(kind(source), ()):
@@ -77,7 +78,10 @@ def castable(source: DataType, target: DataType) -> bool:
 
 
 def cast(expr: Expr, type: DataType, span: Span | None = None, *, try_: bool = False) -> Expr:
-    """CAST(expr AS type), TRY_CAST with `try_`. SqlError `wrong-cast` if Flink refuses the pair."""
+    """Build CAST(expr AS type), or TRY_CAST with `try_`.
+
+    Raises SqlError `wrong-cast` if Flink does not have the conversion.
+    """
     source = expr.type
     if not castable(source, type):
         raise SqlError.of(
@@ -95,7 +99,7 @@ def cast(expr: Expr, type: DataType, span: Span | None = None, *, try_: bool = F
 
 
 def cast_text(writer: Writer, source: DataType, target: DataType, text: str, try_: bool) -> str:
-    """A value's text converted from one type into another."""
+    """Return the SQL of a value converted from one type to another."""
     if source.same_as(target):
         return text
     if kind(source) == "null":
@@ -109,14 +113,16 @@ def cast_text(writer: Writer, source: DataType, target: DataType, text: str, try
             writer, source, target, text, lambda one, other, inner: cast_text(writer, one, other, inner, try_)
         )
     if isinstance(target, BytesType):
-        return _sized_bytes(writer, source, target, text)
+        return _resize_bytes(writer, source, target, text)
     if kind(source) in ("date", "time", "timestamp", "ltz"):
         return _temporal(writer, source, target, text)
     if kind(source) in ("millis", "months"):
         return text
     if kind(source) == "floating" and kind(target) == "decimal" and not try_:
-        # There is no decimal for NaN and the infinities; one that is only too large is NULL.
-        fail = f"CAST({writer.fail(f'cast-failed: NaN or Infinity is no {target.sql}')} AS {writer.type(target)})"
+        # NaN and infinities cannot be decimals; a number that is only too large is NULL.
+        fail = (
+            f"CAST({writer.fail(f'cast-failed: NaN or Infinity is not a valid {target.sql}')} AS {writer.type(target)})"
+        )
         finite = "isfinite(\x03)" if not writer.spark else "abs(\x03) < CAST('Infinity' AS DOUBLE)"
         number = _number(writer, source, target, "\x03")
         return writer.once(text, f"CASE WHEN \x03 IS NOT NULL AND NOT {finite} THEN {fail} ELSE {number} END")
@@ -145,9 +151,9 @@ def _number(writer: Writer, source: DataType, target: DataType, text: str) -> st
             return wrap(f"CAST(trunc({text}) AS HUGEINT)", target)
         case "floating", "integer":
             assert isinstance(target, IntegerType)
-            return writer.once(text, _saturated(target))
+            return writer.once(text, _saturate(target))
         case _, "floating" if source.sql == "DOUBLE":
-            # What is too large for a FLOAT is infinite, not an error.
+            # A value too large for a FLOAT is infinite, not an error.
             infinite = f"sign(\x03) * CAST('Infinity' AS {name})"
             return writer.once(
                 text,
@@ -157,13 +163,17 @@ def _number(writer: Writer, source: DataType, target: DataType, text: str) -> st
 
 
 def wrap(text: str, type: IntegerType) -> str:
-    """DuckDB: the low bits of a wider integer, as a machine keeps them."""
+    """Return DuckDB SQL of the low bits of a wider integer: it wraps on overflow."""
     half, mask = 1 << type.bits - 1, (1 << type.bits) - 1
     return f"CAST((({text} + {half}) & {mask}) - {half} AS {type.duckdb})"
 
 
-def _saturated(target: IntegerType) -> str:
-    """DuckDB: Java's float to integer: cut towards zero, NaN is 0, too large is the greatest; below INT the INT is wrapped."""
+def _saturate(target: IntegerType) -> str:
+    """Return DuckDB SQL of Java's conversion from float to integer.
+
+    It truncates toward zero, NaN is 0, and values out of range saturate. For types below INT, the
+    INT is wrapped.
+    """
     bits = max(target.bits, 32)
     most, wide = 1 << bits - 1, "BIGINT" if bits == 64 else "INTEGER"
     text = (
@@ -173,8 +183,8 @@ def _saturated(target: IntegerType) -> str:
     return f"CAST({text} AS {wide})" if target.bits >= 32 else wrap(f"CAST({text} AS BIGINT)", target)
 
 
-def _sized_bytes(writer: Writer, source: DataType, target: BytesType, text: str) -> str:
-    """BINARY(n) is cut or filled with zeros, VARBINARY(n) is cut."""
+def _resize_bytes(writer: Writer, source: DataType, target: BytesType, text: str) -> str:
+    """Cut bytes to the length of the type; BINARY(n) is also padded with zeros."""
     assert isinstance(source, BytesType)
     if target.fixed and not (source.fixed and source.length == target.length):
         return f"unhex(rpad(hex({text}), {2 * target.length}, '0'))"
@@ -182,7 +192,7 @@ def _sized_bytes(writer: Writer, source: DataType, target: BytesType, text: str)
 
 
 def truncated(writer: Writer, text: str, precision: int) -> str:
-    """A TIMESTAMP (or instant) without the digits behind `precision`."""
+    """Return the SQL of a TIMESTAMP or instant truncated to a precision."""
     if precision >= 6:
         return text
     unit = {0: "second", 3: "millisecond"}.get(precision)
@@ -239,7 +249,7 @@ def _temporal(writer: Writer, source: DataType, target: DataType, text: str) -> 
 
 
 def time_of(writer: Writer, wall: str, step: int) -> str:
-    """The milliseconds of the day of a TIMESTAMP, in steps."""
+    """Return SQL of a TIMESTAMP's milliseconds of the day, rounded down to a multiple of `step`."""
     if writer.spark:
         millis = f"CAST(pmod(unix_millis(CAST({wall} AS TIMESTAMP)), 86400000) AS INT)"
     else:
@@ -261,6 +271,6 @@ def _entry(name: str, doc: str) -> Function:
 
 
 FUNCTIONS = (
-    _entry("CAST", "The value as another type; what does not fit stops the job."),
-    _entry("TRY_CAST", "The value as another type; NULL for what does not fit."),
+    _entry("CAST", "Converts a value to another type; fails the job if that is not possible."),
+    _entry("TRY_CAST", "Converts a value to another type; NULL if that is not possible."),
 )

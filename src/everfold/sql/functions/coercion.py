@@ -1,8 +1,9 @@
-"""Which types mix, and into what: Flink's implicit casts, common types and the sizes of decimals.
+"""Flink's implicit casts, common types and the precisions of decimals.
 
-Two rules for a common type live side by side in Flink: `least_restrictive` (Calcite's: operators, CASE, set operations) and `common_type`
-(Flink's own: COALESCE, GREATEST, ARRAY). They differ where FLOAT meets DOUBLE: the first takes the type that comes first.
-Source: answers of flink 2.3.
+Flink has two rules for a common type: `least_restrictive` (Calcite's: operators, CASE, set
+operations) and `common_type` (Flink's own: COALESCE, GREATEST, ARRAY). They differ for FLOAT and
+DOUBLE: the former returns the type that comes first.
+Source: asked of Flink 2.3.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from everfold.types import (
 )
 
 MIN_DIVISION_SCALE = 6
-"""Digits behind the point that a quotient has at least, and that a product keeps when it must lose some."""
+"""Minimum scale of a quotient, and the scale that a product keeps when it must be reduced."""
 
 
 def kind(type: DataType) -> str:
-    """The family of a type, as casts and comparisons see it."""
+    """Return the family of a type for casts and comparisons."""
     match type:
         case NullType():
             return "null"
@@ -84,7 +85,7 @@ def kind(type: DataType) -> str:
 
 
 def decimal_of(type: DataType) -> DecimalType | None:
-    """The DECIMAL that holds every value of an exact numeric type."""
+    """Return the DECIMAL that holds every value of an exact numeric type; None for other types."""
     match type:
         case DecimalType():
             return type
@@ -93,8 +94,8 @@ def decimal_of(type: DataType) -> DecimalType | None:
     return None
 
 
-def _adjusted(precision: int, scale: int) -> DecimalType:
-    """The type of a result of so many digits: what is too much is taken from behind the point, down to 6 digits there."""
+def _limit_precision(precision: int, scale: int) -> DecimalType:
+    """Limit a decimal to 38 digits: the scale is reduced first, but not below 6."""
     if precision <= MAX_DECIMAL_PRECISION:
         return DecimalType(precision=precision, scale=scale)
     before = precision - scale
@@ -103,26 +104,26 @@ def _adjusted(precision: int, scale: int) -> DecimalType:
 
 
 def sum_type(a: DecimalType, b: DecimalType) -> DecimalType:
-    """Type of a + b and a - b."""
+    """Return the type of a + b and a - b."""
     scale = max(a.scale, b.scale)
-    return _adjusted(max(a.precision - a.scale, b.precision - b.scale) + scale + 1, scale)
+    return _limit_precision(max(a.precision - a.scale, b.precision - b.scale) + scale + 1, scale)
 
 
 def product_type(a: DecimalType, b: DecimalType) -> DecimalType:
-    """Type of a * b."""
-    return _adjusted(a.precision + b.precision + 1, a.scale + b.scale)
+    """Return the type of a * b."""
+    return _limit_precision(a.precision + b.precision + 1, a.scale + b.scale)
 
 
 def quotient_type(a: DecimalType, b: DecimalType) -> DecimalType:
-    """Type of a / b."""
+    """Return the type of a / b."""
     scale = max(MIN_DIVISION_SCALE, a.scale + b.precision + 1)
-    return _adjusted(a.precision - a.scale + b.scale + scale, scale)
+    return _limit_precision(a.precision - a.scale + b.scale + scale, scale)
 
 
 def remainder_type(a: DecimalType, b: DecimalType) -> DecimalType:
-    """Type of a % b."""
+    """Return the type of a % b."""
     scale = max(a.scale, b.scale)
-    return _adjusted(max(min(a.precision - a.scale, b.precision - b.scale) + scale, 1), scale)
+    return _limit_precision(max(min(a.precision - a.scale, b.precision - b.scale) + scale, 1), scale)
 
 
 def _wider_decimal(a: DecimalType, b: DecimalType) -> DecimalType:
@@ -131,8 +132,8 @@ def _wider_decimal(a: DecimalType, b: DecimalType) -> DecimalType:
     return DecimalType(precision=max(before + scale, 1), scale=scale)
 
 
-def _pair(a: DataType, b: DataType, calcite: bool) -> DataType | None:
-    """The common type of two."""
+def _common_of_two(a: DataType, b: DataType, calcite: bool) -> DataType | None:
+    """Return the common type of two types."""
     if a.same_as(b) and not isinstance(a, ArrayType | MapType | RowType):
         return a
     match a, b:
@@ -160,19 +161,19 @@ def _pair(a: DataType, b: DataType, calcite: bool) -> DataType | None:
         case (BytesType(), BytesType()):
             return BytesType(length=max(a.length, b.length), fixed=a.fixed and b.fixed and a.length == b.length)
         case (TimestampType(), TimestampType()):
-            # Calcite takes the first kind, Flink itself the instant.
+            # Calcite takes the kind of the first type, Flink itself the instant.
             local_zone = a.local_zone if calcite else a.local_zone or b.local_zone
             return TimestampType(precision=max(a.precision, b.precision), local_zone=local_zone)
         case (TimeType(), TimeType()):
             return TimeType(precision=max(a.precision, b.precision))
         case (ArrayType(), ArrayType()):
-            element = _inner(a.element, b.element, calcite)
+            element = _common_element(a.element, b.element, calcite)
             return None if element is None else ArrayType(element=element)
         case (MapType(), MapType()) if type(a) is type(b):
-            key, value = _inner(a.key, b.key, calcite), _inner(a.value, b.value, calcite)
+            key, value = _common_element(a.key, b.key, calcite), _common_element(a.value, b.value, calcite)
             return None if key is None or value is None else replace(a, key=key, value=value)
         case (RowType(), RowType()) if len(a.fields) == len(b.fields):
-            types = [_inner(one.type, two.type, calcite) for one, two in zip(a.fields, b.fields, strict=True)]
+            types = [_common_element(one.type, two.type, calcite) for one, two in zip(a.fields, b.fields, strict=True)]
             if all(types):
                 names = [field.name for field in a.fields]
                 return RowType(
@@ -181,38 +182,41 @@ def _pair(a: DataType, b: DataType, calcite: bool) -> DataType | None:
     return None
 
 
-def _inner(a: DataType, b: DataType, calcite: bool) -> DataType | None:
-    """The common type of two that stand within others: NULL may be in it if it may be in one of them."""
-    common = _pair(a, b, calcite)
+def _common_element(a: DataType, b: DataType, calcite: bool) -> DataType | None:
+    """Return the common type of two element types; it is nullable if either is."""
+    common = _common_of_two(a, b, calcite)
     return None if common is None else common.as_nullable(a.nullable or b.nullable)
 
 
-def _all(types: Iterable[DataType], calcite: bool) -> DataType | None:
+def _common_of_all(types: Iterable[DataType], calcite: bool) -> DataType | None:
     common: DataType | None = NULL
     nullable = False
     for each in types:
         if isinstance(each, AnyType):
             return each
         nullable = nullable or each.nullable
-        common = common and _pair(common, each, calcite)
+        common = common and _common_of_two(common, each, calcite)
     return common.as_nullable(nullable) if common is not None else None
 
 
 def least_restrictive(types: Iterable[DataType]) -> DataType | None:
-    """The type of CASE, of a column of UNION and of VALUES: all fit into it. None if there is no such type."""
-    return _all(types, calcite=True)
+    """Return the common type of the branches of CASE, or of a column of UNION or VALUES.
+
+    None if there is no such type.
+    """
+    return _common_of_all(types, calcite=True)
 
 
 def common_type(types: Iterable[DataType]) -> DataType | None:
-    """The type of COALESCE, GREATEST, ARRAY: all fit into it. None if there is no such type."""
+    """Return the common type of arguments of COALESCE, GREATEST, ARRAY; None if there is none."""
     types = list(types)
     if {kind(each) for each in types} == {"date", "timestamp"}:
         return None
-    return _all(types, calcite=False)
+    return _common_of_all(types, calcite=False)
 
 
 def fits_implicitly(source: DataType, target: DataType) -> bool:
-    """Whether Flink casts a value of `source` to `target` unasked, as in INSERT."""
+    """Return whether Flink casts `source` to `target` implicitly, as in INSERT."""
     if source.same_as(target):
         return True
     match source, target:
@@ -240,17 +244,17 @@ def fits_implicitly(source: DataType, target: DataType) -> bool:
 
 
 def converted(expr: Expr, type: DataType) -> Expr:
-    """The expression as a value of a type into which its own fits; constants are converted here and now, where that is exact."""
+    """Convert an expression to a wider type; constants are folded where that is exact."""
     if expr.type.same_as(type) or isinstance(type, AnyType):
         return expr
     if isinstance(expr, Literal):
-        folded = _folded(expr, type)
+        folded = _fold_constant(expr, type)
         if folded is not None:
             return folded
     return Call(function="CAST", args=(expr,), type=type.as_nullable(expr.type.nullable), span=expr.span)
 
 
-def _folded(expr: Literal, type: DataType) -> Literal | None:
+def _fold_constant(expr: Literal, type: DataType) -> Literal | None:
     value = expr.value
     nullable = expr.type.nullable
     if value is None:
@@ -268,7 +272,7 @@ def _folded(expr: Literal, type: DataType) -> Literal | None:
             assert isinstance(exponent, int)
             scale = max(-exponent, 0)
             if scale <= type.scale and len(digits) + exponent <= type.precision - type.scale:
-                rescaled = Decimal(str(exact)) if scale == type.scale else _rescaled(exact, type.scale)
+                rescaled = Decimal(str(exact)) if scale == type.scale else _rescale(exact, type.scale)
                 return replace(expr, value=rescaled, type=type.as_nullable(nullable))
         case (IntegerType() | DecimalType() | FloatingType(), DoubleType()) if isinstance(value, int | Decimal | float):
             return replace(expr, value=float(value), type=type.as_nullable(nullable))
@@ -277,18 +281,21 @@ def _folded(expr: Literal, type: DataType) -> Literal | None:
     return None
 
 
-def _rescaled(value: Decimal, scale: int) -> Decimal:
+def _rescale(value: Decimal, scale: int) -> Decimal:
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     return Decimal((sign, (*digits, *[0] * (scale + exponent)), -scale))
 
 
 def implicit_cast(expr: Expr, type: DataType) -> Expr:
-    """The expression as Flink converts it unasked to `type`; SqlError `wrong-cast` if it does not do that."""
+    """Cast an expression implicitly to `type`, as in Flink.
+
+    Raises SqlError `wrong-cast` if Flink has no such implicit cast.
+    """
     if not fits_implicitly(expr.type, type):
         raise SqlError.of(
             "wrong-cast",
-            f"a value of type {expr.type.sql} is not made {type.sql} without being asked",
+            f"a value of type {expr.type.sql} is not implicitly cast to {type.sql}",
             expr.span,
             f"write CAST(… AS {type.sql})",
         )
@@ -296,9 +303,11 @@ def implicit_cast(expr: Expr, type: DataType) -> Expr:
 
 
 def literal_types(value: object) -> DataType:
-    """The type that Flink gives to a constant: ``'abc'`` is CHAR(3), ``1.50`` DECIMAL(3, 2), ``7`` INT, ``3000000000`` BIGINT.
+    """Return the type of a constant, as in Flink.
 
-    A character beyond U+FFFF is two units of UTF-16 and counts twice: ``'😀'`` is CHAR(2), though CHAR_LENGTH and casts count it once.
+    ``'abc'`` is CHAR(3), ``1.50`` DECIMAL(3, 2), ``7`` INT, ``3000000000`` BIGINT. A character
+    beyond U+FFFF is two UTF-16 units and counts twice: ``'😀'`` is CHAR(2), although CHAR_LENGTH
+    and casts count it once.
     """
     from everfold import types
 
@@ -336,10 +345,10 @@ def literal_types(value: object) -> DataType:
 
 
 def is_temporal(type: DataType) -> bool:
-    """Whether the type is a date, a time or a timestamp."""
+    """Return whether the type is a date, a time or a timestamp."""
     return isinstance(type, TemporalType)
 
 
 def types_of(args: Sequence[Expr]) -> list[DataType]:
-    """The arguments' types."""
+    """Return the types of the arguments."""
     return [arg.type for arg in args]

@@ -1,4 +1,4 @@
-"""Arrays, maps and rows: how they are made, and the functions on them. Indexes count from 1."""
+"""Arrays, maps and rows: constructors and functions. Indexes start at 1."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from everfold.types import (
 Write = Callable[[Writer, Call, Sequence[str]], str]
 
 
-# --- making ---
+# --- constructors ---
 
 
 def _array_rule(args: Args) -> Typed | None:
@@ -69,7 +69,7 @@ def _row(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return "struct_pack(" + ", ".join(f"{name} := {text}" for name, text in zip(names, texts, strict=True)) + ")"
 
 
-# --- taking apart ---
+# --- element and field access ---
 
 
 def _item_rule(args: Args) -> Typed | None:
@@ -81,17 +81,17 @@ def _item_rule(args: Args) -> Typed | None:
             constant = at.value if isinstance(at, Literal) else None
             if isinstance(constant, int) and constant < 1:
                 raise SqlError.of(
-                    "wrong-arguments", f"an array element has an index of at least 1, not {constant}", at.span
+                    "wrong-arguments", f"the index of an array element is at least 1, found {constant}", at.span
                 )
             return args, of.type.element.as_nullable()
         case MapType():
-            key = _fitting(at, of.type.key)
+            key = _convert_element(at, of.type.key)
             return None if key is None else ((of, key), of.type.value.as_nullable())
     return None
 
 
-def _fitting(arg: Expr, type: DataType) -> Expr | None:
-    """The argument as a value of the elements' type, None if it is none of that kind."""
+def _convert_element(arg: Expr, type: DataType) -> Expr | None:
+    """Convert an argument to the elements' type; None if it is of another kind."""
     common = common_type([arg.type, type])
     if common is None or kind(common) != kind(type):
         return None
@@ -133,8 +133,12 @@ def _field(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 # --- arrays ---
 
 
-def _array_and(*more: str, result: str = "array") -> Rule:
-    """A rule for (array, …): `element` is a value of its elements' type, `array` one of the same type, INT and the like as they are."""
+def _array_function_rule(*more: str, result: str = "array") -> Rule:
+    """Return the typing rule of a function (array, …).
+
+    `element` is a value of the elements' type, `array` an array of the same type; other words are
+    those of signatures, such as INT.
+    """
 
     def rule(args: Args) -> Typed | None:
         if not args or not isinstance(args[0].type, ArrayType):
@@ -145,7 +149,7 @@ def _array_and(*more: str, result: str = "array") -> Rule:
             return None
         array = args[0].type
         if more in (("array+",), ("array",)):
-            # Several arrays meet in one type.
+            # Several arrays are converted to their common type.
             common = common_type(types_of(args))
             if not isinstance(common, ArrayType):
                 return None
@@ -166,7 +170,7 @@ def _array_and(*more: str, result: str = "array") -> Rule:
 
 def _accept(word: str, arg: Expr, array: ArrayType) -> Expr | None:
     if word == "element":
-        return _fitting(arg, array.element)
+        return _convert_element(arg, array.element)
     typed = signature(f"{word} -> INT")((arg,))
     return typed[0][0] if isinstance(typed, tuple) else None
 
@@ -183,12 +187,12 @@ def _array_result(result: str, array: ArrayType, nullable: bool) -> DataType:
 
 
 def _same_array(args: Args) -> Typed | None:
-    typed = _array_and("array")(args)
+    typed = _array_function_rule("array")(args)
     return typed if isinstance(typed, tuple) else None
 
 
 def _join_rule(args: Args) -> Typed | None:
-    typed = _array_and("STRING", "STRING?", result="STRING")(args)
+    typed = _array_function_rule("STRING", "STRING?", result="STRING")(args)
     if (
         not isinstance(typed, tuple)
         or not isinstance(args[0].type, ArrayType)
@@ -206,18 +210,18 @@ def _contains(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"(length({same}) > 0)"
 
 
-def _filtered(writer: Writer, text: str, item: str, test: str) -> str:
+def _filter(writer: Writer, text: str, item: str, test: str) -> str:
     return f"filter({text}, {item} -> {test})" if writer.spark else f"list_filter({text}, lambda {item}: {test})"
 
 
 def _remove(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     item = writer.fresh()
     test = f"NOT ({item} <=> {texts[1]})" if writer.spark else f"{item} IS DISTINCT FROM {texts[1]}"
-    return _filtered(writer, texts[0], item, test)
+    return _filter(writer, texts[0], item, test)
 
 
 def _distinct_text(writer: Writer, text: str) -> str:
-    """The elements without repeats, in the order of their first."""
+    """Return SQL that removes duplicates and keeps the order of the first occurrences."""
     if writer.spark:
         return f"array_distinct({text})"
     item, at, array = writer.fresh(), writer.fresh(), writer.fresh()
@@ -235,7 +239,7 @@ def _union(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     )
 
 
-def _within(keep: bool) -> Write:
+def _set_operation(keep: bool) -> Write:
     def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         if writer.spark:
             return f"array_{'intersect' if keep else 'except'}({texts[0]}, {texts[1]})"
@@ -266,28 +270,28 @@ def _element(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _slice(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """From start to end, both included; negative ones count from the end."""
+    """Slice from start to end, both inclusive; negative indexes count from the end."""
     array, start = texts[:2]
     size = f"{'cardinality' if writer.spark else 'length'}({array})"
     end = texts[2] if len(texts) > 2 else size
 
-    def place(text: str, least: int) -> str:
+    def position(text: str, least: int) -> str:
         bound = f"CASE WHEN {text} < 0 THEN {size} + {text} + 1 ELSE {text} END"
         return f"greatest({bound}, {least})" if least else f"({bound})"
 
     known = f"{array} IS NOT NULL AND {start} IS NOT NULL AND {end} IS NOT NULL"
-    first, last = place(start, 1), f"least({place(end, 0)}, {size})"
+    first, last = position(start, 1), f"least({position(end, 0)}, {size})"
     if writer.spark:
         return f"CASE WHEN {known} THEN slice({array}, CAST({first} AS INT), CAST(greatest({last} - {first} + 1, 0) AS INT)) END"
     return f"CASE WHEN {known} THEN CASE WHEN {last} >= {first} THEN {array}[{first}:{last}] ELSE {array}[1:0] END END"
 
 
 def _sort(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """Ascending with NULLs first unless told otherwise."""
+    """Sort in ascending order with NULLs first by default."""
     words = []
     for arg in call.args[1:]:
         if not isinstance(arg, Literal) or arg.value is None:
-            raise writer.unsupported(call, "the order must be TRUE or FALSE")
+            raise writer.unsupported(call, "the sort order must be the constant TRUE or FALSE")
         words.append(bool(arg.value))
     ascending = words[0] if words else True
     nulls_first = words[1] if len(words) > 1 else ascending
@@ -300,8 +304,8 @@ def _sort(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"concat({nulls}, {ordered})" if nulls_first else f"concat({ordered}, {nulls})"
 
 
-def _known(writer: Writer, texts: Sequence[str]) -> str:
-    """The texts that are joined: with NULLs replaced, or without them."""
+def _strings_to_join(writer: Writer, texts: Sequence[str]) -> str:
+    """Return the strings to join, with NULLs replaced or removed."""
     item = writer.fresh()
     if len(texts) > 2:
         return f"list_transform({texts[0]}, lambda {item}: coalesce({item}, {texts[2]}))"
@@ -340,7 +344,7 @@ def _map_union_rule(args: Args) -> Typed | None:
 
 
 def _map_union(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """Of equal keys the last map's value stays."""
+    """Merge maps; for equal keys the value of the last map is kept."""
     if not writer.spark:
         known = " AND ".join(f"{text} IS NOT NULL" for text in texts)
         return f"CASE WHEN {known} THEN map_concat({', '.join(texts)}) END" if len(texts) > 1 else texts[0]
@@ -359,52 +363,52 @@ def _typeof_rule(args: Args) -> Expr | None:
     return Literal(value=name, type=STRING.as_nullable(False))
 
 
-def _made(
+def _entry(
     name: str, rule: Rule, spark: str | Write, duckdb: str | Write, doc: str, usage: str, operator: bool = False
 ) -> Function:
     return Function(name=name, rule=rule, spark=spark, duckdb=duckdb, doc=doc, usage=usage, operator=operator)
 
 
 FUNCTIONS = (
-    _made("ARRAY", _array_rule, "array({*})", "[{*}]", "An array of the values.", "ARRAY[<ANY>, …]", operator=True),
-    _made("MAP", _map_rule, _map, _map, "A map of keys and values in turn.", "MAP[<ANY key>, <ANY value>, …]", operator=True),
-    _made("ROW", _row_rule, _row, _row, "A row of the values.", "ROW(<ANY>, …)", operator=True),
-    _made("ITEM", _item_rule, _item, _item, "The element at an index, the value of a key; NULL if there is none.", "<ARRAY>[<INT>], <MAP>[<key>]", operator=True),
-    _made("FIELD", _field_rule, _field, _field, "A field of a row.", "<ROW>.<name>", operator=True),
-    _made("CARDINALITY", signature("ARRAY -> INT", "MAP -> INT"), "CASE WHEN {0} IS NOT NULL THEN cardinality({0}) END",
+    _entry("ARRAY", _array_rule, "array({*})", "[{*}]", "Array of the values.", "ARRAY[<ANY>, …]", operator=True),
+    _entry("MAP", _map_rule, _map, _map, "Map of alternating keys and values.", "MAP[<ANY key>, <ANY value>, …]", operator=True),
+    _entry("ROW", _row_rule, _row, _row, "Row of the values.", "ROW(<ANY>, …)", operator=True),
+    _entry("ITEM", _item_rule, _item, _item, "Element at an index, or value of a key; NULL if there is none.", "<ARRAY>[<INT>], <MAP>[<key>]", operator=True),
+    _entry("FIELD", _field_rule, _field, _field, "Field of a row.", "<ROW>.<name>", operator=True),
+    _entry("CARDINALITY", signature("ARRAY -> INT", "MAP -> INT"), "CASE WHEN {0} IS NOT NULL THEN cardinality({0}) END",
           lambda writer, call, texts: f"CAST({'length' if isinstance(call.args[0].type, ArrayType) else 'cardinality'}({texts[0]}) AS INTEGER)",
           "Number of elements.", "CARDINALITY(<ARRAY or MAP>)"),
-    _made("ELEMENT", _array_and(result="element"), _element, _element, "The only element; more than one stop the job.", "ELEMENT(<ARRAY>)"),
-    _made("ARRAY_CONTAINS", _array_and("element", result="BOOLEAN"), _contains, _contains, "Whether an element is in the array.", "ARRAY_CONTAINS(<ARRAY>, <ANY>)"),
-    _made("ARRAY_DISTINCT", _array_and(), _distinct, _distinct, "Without repeats.", "ARRAY_DISTINCT(<ARRAY>)"),
-    _made("ARRAY_POSITION", _array_and("element", result="INT"), "CAST(array_position({0}, {1}) AS INT)",
+    _entry("ELEMENT", _array_function_rule(result="element"), _element, _element, "The only element of an array; fails the job if there are several.", "ELEMENT(<ARRAY>)"),
+    _entry("ARRAY_CONTAINS", _array_function_rule("element", result="BOOLEAN"), _contains, _contains, "Whether the array contains an element.", "ARRAY_CONTAINS(<ARRAY>, <ANY>)"),
+    _entry("ARRAY_DISTINCT", _array_function_rule(), _distinct, _distinct, "Removes duplicates.", "ARRAY_DISTINCT(<ARRAY>)"),
+    _entry("ARRAY_POSITION", _array_function_rule("element", result="INT"), "CAST(array_position({0}, {1}) AS INT)",
           "CASE WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN coalesce(CAST(list_position({0}, {1}) AS INTEGER), 0) END",
-          "Where an element stands first, 0 if it does not occur.", "ARRAY_POSITION(<ARRAY>, <ANY>)"),
-    _made("ARRAY_REMOVE", _array_and("element"), _remove, _remove, "Without the elements of a value.", "ARRAY_REMOVE(<ARRAY>, <ANY>)"),
-    _made("ARRAY_REVERSE", _array_and(), "reverse({0})", "list_reverse({0})", "Backwards.", "ARRAY_REVERSE(<ARRAY>)"),
-    _made("ARRAY_UNION", _same_array, _union, _union, "The elements of both, without repeats.", "ARRAY_UNION(<ARRAY>, <ARRAY>)"),
-    _made("ARRAY_INTERSECT", _same_array, _within(keep=True), _within(keep=True), "The elements that both have, without repeats.", "ARRAY_INTERSECT(<ARRAY>, <ARRAY>)"),
-    _made("ARRAY_EXCEPT", _same_array, _within(keep=False), _within(keep=False), "The elements that only the first has, without repeats.",
+          "Index of the first occurrence of an element, 0 if there is none.", "ARRAY_POSITION(<ARRAY>, <ANY>)"),
+    _entry("ARRAY_REMOVE", _array_function_rule("element"), _remove, _remove, "Removes all elements equal to a value.", "ARRAY_REMOVE(<ARRAY>, <ANY>)"),
+    _entry("ARRAY_REVERSE", _array_function_rule(), "reverse({0})", "list_reverse({0})", "Reverses the elements.", "ARRAY_REVERSE(<ARRAY>)"),
+    _entry("ARRAY_UNION", _same_array, _union, _union, "Elements of both arrays, without duplicates.", "ARRAY_UNION(<ARRAY>, <ARRAY>)"),
+    _entry("ARRAY_INTERSECT", _same_array, _set_operation(keep=True), _set_operation(keep=True), "Elements that are in both arrays, without duplicates.", "ARRAY_INTERSECT(<ARRAY>, <ARRAY>)"),
+    _entry("ARRAY_EXCEPT", _same_array, _set_operation(keep=False), _set_operation(keep=False), "Elements that are only in the first array, without duplicates.",
           "ARRAY_EXCEPT(<ARRAY>, <ARRAY>)"),
-    _made("ARRAY_CONCAT", _array_and("array+"), _concat, _concat, "One array behind the other; NULL if one is NULL.", "ARRAY_CONCAT(<ARRAY>, …)"),
-    _made("ARRAY_APPEND", _array_and("element", result="array+"), "array_append({0}, {1})", "CASE WHEN {0} IS NOT NULL THEN list_append({0}, {1}) END",
-          "With an element at the end.", "ARRAY_APPEND(<ARRAY>, <ANY>)"),
-    _made("ARRAY_PREPEND", _array_and("element", result="array+"), "array_prepend({0}, {1})", "CASE WHEN {0} IS NOT NULL THEN list_prepend({1}, {0}) END",
-          "With an element at the start.", "ARRAY_PREPEND(<ARRAY>, <ANY>)"),
-    _made("ARRAY_JOIN", _join_rule, "array_join({*})",
-          lambda writer, call, texts: f"CASE WHEN {texts[0]} IS NOT NULL THEN coalesce(array_to_string({_known(writer, texts)}, {texts[1]}), '') END",
-          "The texts with a separator between; NULLs are left out or replaced.", "ARRAY_JOIN(<ARRAY<STRING>>, <STRING separator>[, <STRING for NULL>])"),
-    _made("ARRAY_MAX", _array_and(result="element"), "array_max({0})", "list_max({0})", "The greatest element.", "ARRAY_MAX(<ARRAY>)"),
-    _made("ARRAY_MIN", _array_and(result="element"), "array_min({0})", "list_min({0})", "The least element.", "ARRAY_MIN(<ARRAY>)"),
-    _made("ARRAY_SLICE", _array_and("INT", "INT?"), _slice, _slice, "The elements from one index to another; negative ones count from the end.",
+    _entry("ARRAY_CONCAT", _array_function_rule("array+"), _concat, _concat, "Concatenates arrays; NULL if any is NULL.", "ARRAY_CONCAT(<ARRAY>, …)"),
+    _entry("ARRAY_APPEND", _array_function_rule("element", result="array+"), "array_append({0}, {1})", "CASE WHEN {0} IS NOT NULL THEN list_append({0}, {1}) END",
+          "Appends an element.", "ARRAY_APPEND(<ARRAY>, <ANY>)"),
+    _entry("ARRAY_PREPEND", _array_function_rule("element", result="array+"), "array_prepend({0}, {1})", "CASE WHEN {0} IS NOT NULL THEN list_prepend({1}, {0}) END",
+          "Prepends an element.", "ARRAY_PREPEND(<ARRAY>, <ANY>)"),
+    _entry("ARRAY_JOIN", _join_rule, "array_join({*})",
+          lambda writer, call, texts: f"CASE WHEN {texts[0]} IS NOT NULL THEN coalesce(array_to_string({_strings_to_join(writer, texts)}, {texts[1]}), '') END",
+          "Joins strings with a separator; NULLs are skipped or replaced.", "ARRAY_JOIN(<ARRAY<STRING>>, <STRING separator>[, <STRING for NULL>])"),
+    _entry("ARRAY_MAX", _array_function_rule(result="element"), "array_max({0})", "list_max({0})", "Greatest element.", "ARRAY_MAX(<ARRAY>)"),
+    _entry("ARRAY_MIN", _array_function_rule(result="element"), "array_min({0})", "list_min({0})", "Least element.", "ARRAY_MIN(<ARRAY>)"),
+    _entry("ARRAY_SLICE", _array_function_rule("INT", "INT?"), _slice, _slice, "Elements from one index to another, inclusive; negative indexes count from the end.",
           "ARRAY_SLICE(<ARRAY>, <INT>[, <INT>])"),
-    _made("ARRAY_SORT", _array_and("BOOLEAN?", "BOOLEAN?"), _sort, _sort, "In order; NULLs first when ascending.",
+    _entry("ARRAY_SORT", _array_function_rule("BOOLEAN?", "BOOLEAN?"), _sort, _sort, "Sorts the elements; in ascending order NULLs are first.",
           "ARRAY_SORT(<ARRAY>[, <BOOLEAN ascending>[, <BOOLEAN nulls first>]])"),
-    _made("MAP_KEYS", _map_part("keys"), "map_keys({0})", "map_keys({0})", "The keys.", "MAP_KEYS(<MAP>)"),
-    _made("MAP_VALUES", _map_part("values"), "map_values({0})", "map_values({0})", "The values.", "MAP_VALUES(<MAP>)"),
-    _made("MAP_ENTRIES", _map_part("entries"), "map_entries({0})", "map_entries({0})", "The pairs, as rows.", "MAP_ENTRIES(<MAP>)"),
-    _made("MAP_FROM_ARRAYS", _from_arrays_rule, "map_from_arrays({0}, {1})", "map({0}, {1})", "A map of an array of keys and one of values.",
+    _entry("MAP_KEYS", _map_part("keys"), "map_keys({0})", "map_keys({0})", "Keys of a map.", "MAP_KEYS(<MAP>)"),
+    _entry("MAP_VALUES", _map_part("values"), "map_values({0})", "map_values({0})", "Values of a map.", "MAP_VALUES(<MAP>)"),
+    _entry("MAP_ENTRIES", _map_part("entries"), "map_entries({0})", "map_entries({0})", "Entries of a map, as rows.", "MAP_ENTRIES(<MAP>)"),
+    _entry("MAP_FROM_ARRAYS", _from_arrays_rule, "map_from_arrays({0}, {1})", "map({0}, {1})", "Map of an array of keys and an array of values.",
           "MAP_FROM_ARRAYS(<ARRAY>, <ARRAY>)"),
-    _made("MAP_UNION", _map_union_rule, _map_union, _map_union, "All pairs; of equal keys the last map's.", "MAP_UNION(<MAP>, …)"),
-    _made("TYPEOF", _typeof_rule, "", "", "The name of the value's type.", "TYPEOF(<ANY>)"),
+    _entry("MAP_UNION", _map_union_rule, _map_union, _map_union, "Merges maps; for equal keys the value of the last map is kept.", "MAP_UNION(<MAP>, …)"),
+    _entry("TYPEOF", _typeof_rule, "", "", "Name of the type of a value.", "TYPEOF(<ANY>)"),
 )  # fmt: skip

@@ -1,8 +1,9 @@
-"""Comparisons: which types meet, and in which type.
+"""Comparisons: which types can be compared, and in which type.
 
-NaN is Java's here: it equals nothing, not even itself, and is neither less nor greater; to Spark and DuckDB it is the greatest number.
-A text meets a number in the number's type and a point in time in the point's type, where a text that is none gives NULL;
-`=` and `<>` between text and number are refused, as Flink does.
+NaN is as in Java: not equal to anything, not even to itself, and neither less nor greater. In Spark
+and DuckDB it is the greatest number. A string is compared with a number in the type of the number,
+and with a point in time in the type of the point; a string that is not a point in time is NULL.
+As in Flink, `=` and `<>` between a string and a number are an error.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ ORDERED = (
 _NUMBERS = ("integer", "decimal", "floating")
 _POINTS = ("date", "time", "timestamp", "ltz")
 _NAN_SIDE = {"=": 0, "<>": 0, ">": 0, ">=": 0, "<": 1, "<=": 1, "IS DISTINCT FROM": 0, "IS NOT DISTINCT FROM": 0}
-"""The side that, when it is NaN, makes the engines' answer differ from Java's."""
+"""The operand (0 or 1) that, if NaN, makes the result of the engines differ from Java's."""
 
 
 def meet(a: Expr, b: Expr, equality: bool) -> tuple[Expr, Expr] | None:
-    """Both operands in the type in which they are compared; None if they are not comparable."""
+    """Convert both operands to the type in which they are compared; None if not comparable."""
     left, right = kind(a.type), kind(b.type)
     if left == "null" or right == "null":
         return (converted(a, b.type) if left == "null" else a), (converted(b, a.type) if left != "null" else b)
@@ -47,7 +48,7 @@ def meet(a: Expr, b: Expr, equality: bool) -> tuple[Expr, Expr] | None:
         other = _from_text(b, a.type, equality)
         return None if other is None else (a, other)
     if {left, right} == {"timestamp", "ltz"}:
-        # An instant and a wall clock time meet as instants.
+        # An instant and a wall-clock time are compared as instants.
         target = a.type if left == "ltz" else b.type
         return converted(a, target), converted(b, target)
     if left == right == "string":
@@ -56,7 +57,7 @@ def meet(a: Expr, b: Expr, equality: bool) -> tuple[Expr, Expr] | None:
     if common is None or (left in _POINTS and left != right):
         return None
     if isinstance(common, DecimalType) and common.precision == 38:
-        # Widening could lose digits; the engines compare decimals of different scales by themselves.
+        # Widening could lose digits; the engines can compare decimals of different scales.
         return a, b
     if left in ("timestamp", "ltz", "time", "bytes"):
         return a, b
@@ -89,12 +90,13 @@ def _may_be_nan(arg: Expr) -> bool:
     return isinstance(arg.type, FloatingType) and not (isinstance(arg, Literal) and arg.value == arg.value)
 
 
-def _writing(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
+def _render_comparison(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
     def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         a, b = texts
         if writer.spark and kind(call.args[0].type) == "map":
             a, b = f"sort_array(map_entries({a}))", f"sort_array(map_entries({b}))"
-        # Of one expression with itself Flink says that it equals itself, without looking, and so do the engines of NaN.
+        # Flink simplifies a comparison of an expression with itself, so NaN is equal there, as
+        # in the engines.
         itself = call.args[0] == call.args[1]
         if operator.startswith("IS"):
             distinct = operator == "IS DISTINCT FROM"
@@ -122,8 +124,8 @@ def _comparison(operator: str, doc: str, *aliases: str) -> Function:
         name=operator,
         aliases=aliases,
         rule=_rule(operator),
-        spark=_writing(operator),
-        duckdb=_writing(operator),
+        spark=_render_comparison(operator),
+        duckdb=_render_comparison(operator),
         doc=doc,
         usage=f"<COMPARABLE> {operator} <COMPARABLE>",
         operator=True,
@@ -131,13 +133,13 @@ def _comparison(operator: str, doc: str, *aliases: str) -> Function:
 
 
 def compared(operator: str, a: Expr, b: Expr) -> Expr | None:
-    """The comparison as an expression, None if the two are not comparable."""
+    """Build a comparison; None if the operands are not comparable."""
     typed = _rule(operator)((a, b))
     return None if typed is None else Call(function=operator, args=typed[0], type=BOOLEAN)  # type: ignore[index]
 
 
 def connected(operator: str, parts: Sequence[Expr]) -> Expr:
-    """Conditions joined by AND or OR."""
+    """Join conditions by AND or OR."""
     whole = parts[0]
     for part in parts[1:]:
         whole = Call(function=operator, args=(whole, part), type=BOOLEAN)
@@ -183,20 +185,20 @@ def _in(args: Args) -> Typed | Expr | None:
 
 
 FUNCTIONS = (
-    _comparison("=", "Whether both are equal."),
-    _comparison("<>", "Whether both differ.", "!="),
-    _comparison("<", "Whether the first is less."),
-    _comparison("<=", "Whether the first is less or equal."),
-    _comparison(">", "Whether the first is greater."),
-    _comparison(">=", "Whether the first is greater or equal."),
-    _comparison("IS DISTINCT FROM", "Whether both differ; NULL is a value like others."),
-    _comparison("IS NOT DISTINCT FROM", "Whether both are equal; NULL is a value like others."),
+    _comparison("=", "Whether the operands are equal."),
+    _comparison("<>", "Whether the operands differ.", "!="),
+    _comparison("<", "Whether the first operand is less than the second."),
+    _comparison("<=", "Whether the first operand is less than or equal to the second."),
+    _comparison(">", "Whether the first operand is greater than the second."),
+    _comparison(">=", "Whether the first operand is greater than or equal to the second."),
+    _comparison("IS DISTINCT FROM", "Whether the operands differ; NULL is compared like any other value."),
+    _comparison("IS NOT DISTINCT FROM", "Whether the operands are equal; NULL is compared like any other value."),
     Function(
         name="BETWEEN",
         rule=_between(symmetric=False),
         spark="",
         duckdb="",
-        doc="Whether the value lies in a range, ends included.",
+        doc="Whether the value is in a range, bounds included.",
         usage="<COMPARABLE> BETWEEN <COMPARABLE> AND <COMPARABLE>",
         operator=True,
     ),
@@ -205,7 +207,7 @@ FUNCTIONS = (
         rule=_between(symmetric=True),
         spark="",
         duckdb="",
-        doc="Whether the value lies between the two, whichever is greater.",
+        doc="Whether the value is in a range, bounds included and in any order.",
         usage="<COMPARABLE> BETWEEN SYMMETRIC <COMPARABLE> AND <COMPARABLE>",
         operator=True,
     ),
@@ -214,7 +216,7 @@ FUNCTIONS = (
         rule=_in,
         spark="({0} IN ({1*}))",
         duckdb="({0} IN ({1*}))",
-        doc="Whether the value is one of a list; NULL when it is none and there is a NULL.",
+        doc="Whether the value is in a list; NULL if it is not and the list contains NULL.",
         usage="<COMPARABLE> IN (<COMPARABLE>, …)",
         operator=True,
     ),

@@ -1,4 +1,7 @@
-"""CASE and its relatives: the value of one of several expressions, in a type into which all fit."""
+"""Conditional functions: CASE, COALESCE, IF and others return one of several values.
+
+The result has the common type of the values.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def _case_text(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"CASE {arms} ELSE {texts[-1]} END"
 
 
-def _same(args: Args) -> Typed | None:
+def _common_rule(args: Args) -> Typed | None:
     common = common_type(types_of(args)) if args else None
     if common is None or common.same_as(NULL):
         return None
@@ -51,8 +54,8 @@ def _same(args: Args) -> Typed | None:
     return tuple(converted(arg, common) for arg in args), common
 
 
-def _ordered(args: Args) -> Typed | None:
-    typed = _same(args)
+def _comparable_rule(args: Args) -> Typed | None:
+    typed = _common_rule(args)
     if typed is None or kind(typed[1]) in ("array", "map", "row"):
         return None
     return typed[0], typed[1].as_nullable()
@@ -83,7 +86,7 @@ def _extreme(word: str) -> Callable[[Writer, Call, Sequence[str]], str]:
             return texts[0]
         known = " OR ".join(f"{text} IS NULL" for text in texts)
         if isinstance(call.type, FloatingType) and word == "least":
-            # NaN is the greatest to both engines, as it is to Flink here.
+            # NaN is the greatest number in both engines, and here in Flink too.
             return f"CASE WHEN {known} THEN NULL ELSE least({inside}) END"
         return f"CASE WHEN {known} THEN NULL ELSE {word}({inside}) END"
 
@@ -96,24 +99,24 @@ FUNCTIONS = (
         rule=_case,
         spark=_case_text,
         duckdb=_case_text,
-        doc="The value behind the first condition that holds, else the last value.",
+        doc="Value of the first condition that is TRUE, or else the last value.",
         usage="CASE WHEN <BOOLEAN> THEN <ANY> … ELSE <ANY> END",
         operator=True,
     ),
     Function(
         name="COALESCE",
-        rule=_same,
+        rule=_common_rule,
         spark="coalesce({*})",
         duckdb="coalesce({*})",
-        doc="The first value that is not NULL.",
+        doc="First value that is not NULL.",
         usage="COALESCE(<ANY>, …)",
     ),
     Function(
         name="IFNULL",
-        rule=lambda args: _same(args) if len(args) == 2 else None,
+        rule=lambda args: _common_rule(args) if len(args) == 2 else None,
         spark="coalesce({*})",
         duckdb="coalesce({*})",
-        doc="The first value, the second where that is NULL.",
+        doc="First value, or the second if the first is NULL.",
         usage="IFNULL(<ANY>, <ANY>)",
     ),
     Function(
@@ -121,7 +124,7 @@ FUNCTIONS = (
         rule=_nullif,
         spark="",
         duckdb="",
-        doc="NULL if both are equal, else the first.",
+        doc="NULL if both values are equal, otherwise the first.",
         usage="NULLIF(<COMPARABLE>, <COMPARABLE>)",
     ),
     Function(
@@ -129,23 +132,23 @@ FUNCTIONS = (
         rule=_if,
         spark="",
         duckdb="",
-        doc="The second value if the condition holds, else the third.",
+        doc="Second argument if the condition is TRUE, otherwise the third.",
         usage="IF(<BOOLEAN>, <ANY>, <ANY>)",
     ),
     Function(
         name="GREATEST",
-        rule=_ordered,
+        rule=_comparable_rule,
         spark=_extreme("greatest"),
         duckdb=_extreme("greatest"),
-        doc="The greatest value; NULL if one is NULL.",
+        doc="Greatest value; NULL if any is NULL.",
         usage="GREATEST(<COMPARABLE>, …)",
     ),
     Function(
         name="LEAST",
-        rule=_ordered,
+        rule=_comparable_rule,
         spark=_extreme("least"),
         duckdb=_extreme("least"),
-        doc="The least value; NULL if one is NULL.",
+        doc="Least value; NULL if any is NULL.",
         usage="LEAST(<COMPARABLE>, …)",
     ),
 )

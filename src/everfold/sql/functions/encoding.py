@@ -1,4 +1,4 @@
-"""Hashes, bases and codes of texts and bytes."""
+"""Hashes and encodings of strings and bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
 from everfold.types import StringType
 
-_NO_SHA = Lacks("DuckDB has SHA-1 and SHA-256 only")
+_NO_SHA = Lacks("DuckDB has only SHA-1 and SHA-256")
 _UTF8 = ("UTF-8", "UTF8")
 
 
@@ -20,7 +20,7 @@ def _hash(name: str, length: int, spark: str, duckdb: str | Lacks) -> Function:
         rule=signature(f"STRING -> CHAR({length})"),
         spark=spark,
         duckdb=duckdb,
-        doc=f"The {name} hash in hexadecimal digits.",
+        doc=f"{name} hash as hexadecimal digits.",
         usage=f"{name}(<STRING>)",
     )
 
@@ -42,7 +42,7 @@ def _sha2_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 def _charset(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     name = call.args[1]
     if not isinstance(name, Literal) or str(name.value).upper() not in _UTF8:
-        raise writer.unsupported(call, "DuckDB has texts in UTF-8 only")
+        raise writer.unsupported(call, "DuckDB has only UTF-8 strings")
     return f"{call.function.lower()}({texts[0]})"
 
 
@@ -58,29 +58,29 @@ FUNCTIONS = (
     _hash("SHA384", 96, "sha2({0}, 384)", _NO_SHA),
     _hash("SHA512", 128, "sha2({0}, 512)", _NO_SHA),
     Function(name="SHA2", rule=_sha2_rule, spark="sha2({0}, {1})", duckdb=_sha2_duckdb, usage="SHA2(<STRING>, 224, 256, 384 or 512)",
-             doc="The SHA-2 hash of so many bits in hexadecimal digits."),
+             doc="SHA-2 hash of the given number of bits, as hexadecimal digits."),
     Function(name="TO_BASE64", rule=signature("STRING -> STRING", "BYTES -> STRING"), spark="base64(CAST({0} AS BINARY))",
-             duckdb=_base64, doc="The text in base 64.", usage="TO_BASE64(<STRING>)"),
+             duckdb=_base64, doc="Encodes a string as Base64.", usage="TO_BASE64(<STRING>)"),
     Function(name="FROM_BASE64", rule=signature("STRING -> STRING"), spark="CAST(unbase64({0}) AS STRING)",
-             duckdb="decode(from_base64({0}))", doc="The text that was written in base 64.", usage="FROM_BASE64(<STRING>)"),
+             duckdb="decode(from_base64({0}))", doc="Decodes a Base64 string.", usage="FROM_BASE64(<STRING>)"),
     Function(name="HEX", rule=signature("BIGINT -> STRING", "STRING -> STRING"), spark="hex({0})",
              duckdb=lambda writer, call, texts: f"hex({texts[0]})" if isinstance(call.args[0].type, StringType)
              else f"printf('%X', CAST({texts[0]} AS BIGINT))",
-             doc="The number, or the text's bytes, in hexadecimal digits.", usage="HEX(<BIGINT or STRING>)"),
+             doc="A number, or the bytes of a string, as hexadecimal digits.", usage="HEX(<BIGINT or STRING>)"),
     Function(name="UNHEX", rule=signature("STRING -> BYTES"), spark="unhex({0})",
              duckdb="CASE WHEN regexp_full_match({0}, '([0-9a-fA-F][0-9a-fA-F])*') THEN unhex({0}) END",
-             doc="The bytes of hexadecimal digits; NULL for other characters.", usage="UNHEX(<STRING>)"),
+             doc="Decodes hexadecimal digits to bytes; NULL if there are other characters.", usage="UNHEX(<STRING>)"),
     Function(name="BIN", rule=signature("BIGINT -> STRING"), spark="bin({0})", duckdb="coalesce(nullif(ltrim(bin(CAST({0} AS BIGINT)), '0'), ''), CASE WHEN {0} = 0 THEN '0' END)",
-             doc="The number in binary digits.", usage="BIN(<BIGINT>)"),
+             doc="A number as binary digits.", usage="BIN(<BIGINT>)"),
     Function(name="ENCODE", rule=signature("STRING TEXT -> BYTES"), spark="encode({0}, {1})", duckdb=_charset,
-             doc="The bytes of a text in a character set.", usage="ENCODE(<STRING>, <STRING charset>)"),
+             doc="Encodes a string to bytes in a character set.", usage="ENCODE(<STRING>, <STRING charset>)"),
     Function(name="DECODE", rule=signature("BYTES TEXT -> STRING"), spark="decode({0}, {1})", duckdb=_charset,
-             doc="The text of bytes in a character set.", usage="DECODE(<BYTES>, <STRING charset>)"),
+             doc="Decodes bytes in a character set to a string.", usage="DECODE(<BYTES>, <STRING charset>)"),
     Function(name="URL_ENCODE", rule=signature("STRING -> STRING"), spark="url_encode({0})",
-             duckdb="replace(url_encode({0}), '%20', '+')", doc="The text as it stands in a URL's query.", usage="URL_ENCODE(<STRING>)"),
+             duckdb="replace(url_encode({0}), '%20', '+')", doc="Encodes a string for the query of a URL.", usage="URL_ENCODE(<STRING>)"),
     Function(name="URL_DECODE", rule=signature("STRING -> STRING"), spark="try_url_decode({0})",
              duckdb="CASE WHEN NOT regexp_matches({0}, '%([^0-9a-fA-F]|.[^0-9a-fA-F]|.?$)') THEN url_decode(replace({0}, '+', ' ')) END",
-             doc="The text that stood in a URL's query; NULL if it is malformed.", usage="URL_DECODE(<STRING>)"),
+             doc="Decodes a string from the query of a URL; NULL if it is malformed.", usage="URL_DECODE(<STRING>)"),
     Function(name="UUID", rule=signature(" -> CHAR(36) NOT NULL"), spark="uuid()", duckdb="CAST(uuid() AS VARCHAR)", deterministic=False,
-             doc="A random identifier; another one when a batch is repeated after a crash.", usage="UUID()"),
+             doc="Random identifier; a batch that is repeated after a crash gets another one.", usage="UUID()"),
 )  # fmt: skip

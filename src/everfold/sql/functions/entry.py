@@ -1,16 +1,17 @@
-"""What a registry entry is: a function's names, its typing rule, and how each engine writes it.
+"""Registry entries: the names of a function, its typing rule, and its SQL in each engine.
 
-A template is SQL with holes:
+A template is SQL with placeholders:
 
-| hole | filled with |
+| placeholder | value |
 | --- | --- |
-| `{0}`, `{1}` | an argument, in parentheses where it needs them |
-| `{*}`, `{1*}` | all arguments, or all from one on, with commas |
-| `{t}`, `{t0}` | the engine's name of the result's type, of an argument's type |
-| `{zone}` | the session's time zone as a text literal |
-| `{fail: words}` | an expression that stops the job with `everfold[…]: words`, to which the place of the call is added |
+| `{0}`, `{1}` | an argument, in parentheses if necessary |
+| `{*}`, `{1*}` | all arguments, or all from an index on, separated by commas |
+| `{t}`, `{t0}` | the engine's name of the result type or of an argument's type |
+| `{zone}` | the session's time zone as a string literal |
+| `{fail: words}` | SQL that fails the job with `everfold[…]: words` and the call's position |
 
-An argument that stands in a template more than once is computed once: the writer binds it to a variable unless it is short.
+An argument that occurs in a template more than once is computed once: the writer binds it to a
+variable unless it is short.
 """
 
 from __future__ import annotations
@@ -28,23 +29,28 @@ if TYPE_CHECKING:
 Args: TypeAlias = tuple[Expr, ...]
 Typed: TypeAlias = tuple[Args, DataType]
 Rule: TypeAlias = Callable[[Args], "Typed | Expr | None"]
-"""Arguments as written to arguments with their implicit casts and the result's type, or to another expression that means the same;
-None if the function does not take them."""
+"""Maps arguments to converted arguments and the result type, or to an equivalent expression.
+
+Returns None if the function does not accept the arguments.
+"""
 
 Writing: TypeAlias = "Callable[[Writer, Call, Sequence[str]], str]"
-"""Code for what a template cannot say: the writer, the call and the texts of its arguments (which may be used several times)."""
+"""Code for what a template cannot express.
+
+Its arguments are the writer, the call and the SQL of the arguments, each usable several times.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Lacks:
-    """An engine that cannot do the function (in this form): rendering it is refused with this reason."""
+    """Marks a function, or a form of it, that an engine lacks; rendering raises the reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A scalar function. `doc` says in a line what it means; `usage` shows the calls it takes."""
+    """A scalar function. `doc` describes it in one line; `usage` shows its calls."""
 
     name: str
     rule: Rule

@@ -1,13 +1,15 @@
-"""JSON functions: values out of JSON texts, and JSON texts of values.
+"""JSON functions: extract values from JSON strings, and build JSON strings from values.
 
-Arguments of the clauses, in this order, NULL for a clause that is not written (trailing ones may be missing):
+Arguments with clauses, in this order. An omitted clause is NULL; trailing ones may be missing.
 
-- JSON_VALUE(json, path, returning, on_empty, empty_default, on_error, error_default); `returning` is a NULL of the type.
+- JSON_VALUE(json, path, returning, on_empty, empty_default, on_error, error_default); `returning`
+  is a NULL of the type.
 - JSON_QUERY(json, path, returning, wrapper, on_empty, on_error); JSON_EXISTS(json, path, on_error).
 - JSON_OBJECT(on_null, key, value, …); JSON_ARRAY(on_null, value, …); IS_JSON(json, word).
 
-Paths are constants of names and indexes (`lax $.a['b c'][0]`); wildcards and filters are refused. A value that does not have the
-RETURNING type goes the way of ON ERROR. Numbers are written as the engine reads them: 1.50 may come out as 1.5 in the memory runner.
+Paths are constants of names and indexes (`lax $.a['b c'][0]`); wildcards and filters are not
+supported. ON ERROR applies to a value that does not have the RETURNING type. Numbers are written as
+the engine reads them: in the memory runner 1.50 may become 1.5.
 """
 
 from __future__ import annotations
@@ -45,16 +47,16 @@ _STEP = re.compile(
     r"\.([A-Za-z_][\w-]*)|\[\s*(\d+)\s*\]|\[\s*'((?:[^'\\]|\\.)*)'\s*\]|\[\s*\"((?:[^\"\\]|\\.)*)\"\s*\]"
 )
 SMALL_SCALE = 6
-"""Decimals with at most so many digits after the point are never written with an exponent."""
+"""Decimals with at most this scale are never written with an exponent."""
 _RAW = ("JSON_OBJECT", "JSON_ARRAY")
-"""Calls whose text is JSON already, so that it is not quoted inside another."""
+"""Calls that return JSON, which is not quoted inside another JSON value."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """A path of names and indexes; `strict`: what is missing is an error, not nothing. So is a path that says neither.
+    """A path of names and indexes; `text` is the path as written.
 
-    `text` is the path as written.
+    `strict` is True for `strict` paths and for paths without a mode: a missing step is an error.
     """
 
     steps: tuple[str | int, ...]
@@ -62,28 +64,31 @@ class Path:
     text: str
 
     def spark(self) -> str:
-        """The path for `get_json_object` and `variant_get`."""
+        """Return the path for `get_json_object` and `variant_get`."""
         return "$" + "".join(f"[{step}]" if isinstance(step, int) else f"['{step}']" for step in self.steps)
 
     def duckdb(self) -> str:
-        """The path for DuckDB's JSON functions."""
+        """Return the path for DuckDB's JSON functions."""
         return "$" + "".join(f"[{step}]" if isinstance(step, int) else f'."{step}"' for step in self.steps)
 
 
 def path_of(arg: Expr) -> Path:
-    """The path in a constant text. SqlError `wrong-path`, UnsupportedFeature `unsupported-path`."""
+    """Parse the path in a constant string.
+
+    Raises SqlError `wrong-path` and UnsupportedFeature `unsupported-path`.
+    """
     if not isinstance(arg, Literal) or not isinstance(arg.value, str):
         raise UnsupportedFeature.of(
-            "unsupported-path", "a JSON path must be a constant text", arg.span, "write it out: '$.a.b[0]'"
+            "unsupported-path", "a JSON path must be a constant string", arg.span, "write it as a literal: '$.a.b[0]'"
         )
     text = arg.value.strip()
     mode, _, rest = text.partition("$")
     if "$" not in text or mode.strip().lower() not in ("", "lax", "strict"):
         raise SqlError.of(
             "wrong-path",
-            f"`{arg.value}` is no JSON path",
+            f"`{arg.value}` is not a JSON path",
             arg.span,
-            "write it as '$.a.b[0]', with `lax` or `strict` before it",
+            "write it as '$.a.b[0]', optionally after `lax` or `strict`",
         )
     steps: list[str | int] = []
     at = 0
@@ -94,7 +99,7 @@ def path_of(arg: Expr) -> Path:
                 "unsupported-path",
                 f"`{rest[at:]}` in the JSON path `{arg.value}` is not supported",
                 arg.span,
-                "names and indexes are: '$.a.b[0]'",
+                "use only names and indexes: '$.a.b[0]'",
             )
         name, index, single, double = match.groups()
         found = name if name is not None else single if single is not None else double
@@ -112,7 +117,7 @@ def _word(args: Args, at: int, default: str) -> str:
     return default if value is None else str(value)
 
 
-def _filled(args: Args, size: int) -> Args:
+def _pad_args(args: Args, size: int) -> Args:
     from everfold.types import NULL
 
     return (*args, *(Literal(value=None, type=NULL) for _ in range(size - len(args))))
@@ -122,14 +127,14 @@ def _value_rule(args: Args) -> Typed | None:
     if not 2 <= len(args) <= 7 or kind(args[0].type) not in ("string", "null"):
         return None
     path_of(args[1])
-    args = _filled(args, 7)
+    args = _pad_args(args, 7)
     target = STRING if kind(args[2].type) == "null" else args[2].type
     if not (isinstance(target, StringType) or target.same_as(INT) or target.same_as(DOUBLE) or target.same_as(BOOLEAN)):
         raise UnsupportedFeature.of(
             "unsupported-type",
             f"JSON_VALUE does not return {target.sql}",
             args[1].span,
-            "STRING, BOOLEAN, INTEGER and DOUBLE are possible; CAST makes others",
+            "use STRING, BOOLEAN, INTEGER or DOUBLE, and CAST the result",
         )
     for at in (4, 6):
         if kind(args[at].type) != "null":
@@ -144,7 +149,7 @@ def _value_rule(args: Args) -> Typed | None:
 
 
 def _outcome(writer: Writer, path: Path, what: str, default: str, target: DataType, clause: str) -> str:
-    """What ON EMPTY or ON ERROR (the `clause`) gives."""
+    """Return the result of ON EMPTY or ON ERROR (the `clause`)."""
     if what == "DEFAULT":
         return default
     if what == "ERROR":
@@ -166,8 +171,8 @@ def _value(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     )
 
 
-def _typed(writer: Writer, target: DataType, text: str, error: str) -> str:
-    """The text of a scalar as the type; the way of ON ERROR if it is none."""
+def _convert_scalar(writer: Writer, target: DataType, text: str, error: str) -> str:
+    """Convert a scalar to the type; the result of ON ERROR if that is not possible."""
     if isinstance(target, StringType):
         return cast_text(writer, STRING, target, text, True)
     return f"coalesce({cast_text(writer, STRING, target, text, True)}, {error})"
@@ -176,8 +181,8 @@ def _typed(writer: Writer, target: DataType, text: str, error: str) -> str:
 def _value_spark(writer: Writer, path: Path, json: str, target: DataType, empty: str, error: str, plain: bool) -> str:
     found, steps = writer.fresh(), spark_text(path.spark())
     variant = f"try_variant_get(try_parse_json({json}), {steps}, 'variant')"
-    typed = _typed(writer, target, found, error)
-    # Only a text that looks like an object or array has to be told from a real one.
+    typed = _convert_scalar(writer, target, found, error)
+    # A string may look like an object or array: check the type of the variant.
     body = f"CASE WHEN left({found}, 1) IN ('{{', '[') AND schema_of_variant({variant}) <> 'STRING' THEN {error} WHEN {found} IS NOT NULL THEN {typed} "
     if not plain:
         body += f"WHEN {json} IS NULL THEN NULL WHEN try_parse_json({json}) IS NULL THEN {error if path.strict else empty} WHEN is_variant_null({variant}) THEN NULL ELSE {empty} "
@@ -188,7 +193,7 @@ def _value_duckdb(writer: Writer, path: Path, json: str, target: DataType, empty
     steps = writer.text(path.duckdb())
     text = f"json_extract_string({json}, {steps})"
     found = writer.fresh()
-    typed = writer.let(found, text, _typed(writer, target, found, error))
+    typed = writer.let(found, text, _convert_scalar(writer, target, found, error))
     sort = f"json_type({json}, {steps})"
     return (
         f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT json_valid({json}) "
@@ -201,7 +206,7 @@ def _exists_rule(args: Args) -> Typed | None:
     if not 2 <= len(args) <= 3 or kind(args[0].type) not in ("string", "null"):
         return None
     path_of(args[1])
-    return _filled(args, 3), BOOLEAN
+    return _pad_args(args, 3), BOOLEAN
 
 
 def _exists(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -229,14 +234,14 @@ def _query_rule(args: Args) -> Typed | None:
     if not 2 <= len(args) <= 6 or kind(args[0].type) not in ("string", "null"):
         return None
     path_of(args[1])
-    args = _filled(args, 6)
+    args = _pad_args(args, 6)
     target = STRING if kind(args[2].type) == "null" else args[2].type
     if not isinstance(target, StringType) and target.sql not in ("ARRAY<STRING>",):
         raise UnsupportedFeature.of(
             "unsupported-type",
             f"JSON_QUERY does not return {target.sql}",
             args[1].span,
-            "STRING and ARRAY<STRING> are possible",
+            "use STRING or ARRAY<STRING>",
         )
     return args, target.as_nullable()
 
@@ -282,25 +287,25 @@ def _query(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def json_text(writer: Writer, type: DataType, text: str) -> str:
-    """The JSON of a value, NULL for NULL."""
+    """Return SQL of a value as JSON; NULL for NULL."""
     item = writer.fresh()
     match type:
         case ArrayType():
             each = f"coalesce({json_text(writer, type.element, item)}, 'null')"
-            return _bracketed(writer, text, text, item, each, "[]")
+            return _join_in_brackets(writer, text, text, item, each, "[]")
         case MapType():
             key = shown(writer, type.key, f"{item}.key")
             value = f"coalesce({json_text(writer, type.value, f'{item}.value')}, 'null')"
             pair = writer.fresh()
-            each = f"concat({_quoted(writer, f'{pair}.k')}, ':', {pair}.v)"
-            return _bracketed(
-                writer, text, _sorted_pairs(writer, f"map_entries({text})", item, key, value), pair, each, "{}"
+            each = f"concat({_quote(writer, f'{pair}.k')}, ':', {pair}.v)"
+            return _join_in_brackets(
+                writer, text, _sort_pairs(writer, f"map_entries({text})", item, key, value), pair, each, "{}"
             )
         case RowType():
             parts = []
             for field in sorted(type.fields, key=lambda field: _java_order(field.name)):
                 value = f"coalesce({json_text(writer, field.type, f'{item}.{quoted(writer, field.name)}')}, 'null')"
-                parts += [f"{_quoted(writer, writer.text(field.name))}, ':'", value, "','"]
+                parts += [f"{_quote(writer, writer.text(field.name))}, ':'", value, "','"]
             return writer.let(
                 item, text, f"CASE WHEN {item} IS NOT NULL THEN concat('{{', {', '.join(parts[:-1])}, '}}') END"
             )
@@ -318,26 +323,26 @@ def json_text(writer: Writer, type: DataType, text: str) -> str:
         case "floating":
             return _number(writer, shown(writer, DOUBLE, f"CAST({text} AS {writer.type(DOUBLE)})"))
         case "string" | "date" | "time":
-            return _quoted(writer, shown(writer, type, text))
+            return _quote(writer, shown(writer, type, text))
     raise UnsupportedFeature.of(
         "unsupported-type", f"the JSON of {article(type)} is not supported", writer.place, "CAST it to STRING"
     )
 
 
-def _sorted_pairs(writer: Writer, entries: str, item: str, key: str, value: str) -> str:
-    """Write the entries of a map as pairs of a key's text and a value's JSON, by key."""
+def _sort_pairs(writer: Writer, entries: str, item: str, key: str, value: str) -> str:
+    """Return SQL of the entries of a map as pairs of key and JSON value, sorted by key."""
     if writer.spark:
         return f"array_sort(transform({entries}, {item} -> struct({key} AS k, {value} AS v)))"
     return f"list_sort(list_transform({entries}, lambda {item}: struct_pack(k := {key}, v := {value})))"
 
 
 def _java_order(text: str) -> bytes:
-    """Return what sorts texts as Java compares them."""
+    """Return a sort key that orders strings as Java does."""
     return text.encode("utf-16-be")
 
 
 def _instant(writer: Writer, type: TimestampType, text: str) -> str:
-    """A point in time by ISO 8601; of TIMESTAMP_LTZ in UTC."""
+    """Return SQL of a point in time in ISO 8601; TIMESTAMP_LTZ in UTC."""
     if type.local_zone and writer.spark:
         text = f"CAST({text} AS TIMESTAMP_NTZ)"
     plain = TimestampType(precision=type.precision)
@@ -349,7 +354,7 @@ def _instant(writer: Writer, type: TimestampType, text: str) -> str:
 
 
 def _decimal(writer: Writer, type: DataType, text: str) -> str:
-    """A DECIMAL as Java's BigDecimal writes it: 1.50, but 0E-8 and 1.00E-8 from the seventh zero on."""
+    """Format a DECIMAL as Java's BigDecimal: 1.50, but 0E-8, 1.00E-8 from the seventh zero on."""
     assert isinstance(type, DecimalType)
     if type.scale <= SMALL_SCALE:
         return shown(writer, type, text)
@@ -372,7 +377,10 @@ def _decimal(writer: Writer, type: DataType, text: str) -> str:
 
 
 def _number(writer: Writer, text: str) -> str:
-    """A DOUBLE as Java's BigDecimal writes it: 1.0E+20, but 12345678 and 0.00010; NaN and the infinities as texts."""
+    """Format a DOUBLE as Java's BigDecimal: 1.0E+20, but 12345678 and 0.00010.
+
+    NaN and the infinities become strings.
+    """
     digits = "replace(replace(split_part(\x03, 'E', 1), '-', ''), '.', '')"
     power = "TRY_CAST(split_part(\x03, 'E', 2) AS INT)"
     sign = "CASE WHEN left(\x03, 1) = '-' THEN '-' ELSE '' END"
@@ -390,7 +398,7 @@ def _number(writer: Writer, text: str) -> str:
     )
 
 
-def _quoted(writer: Writer, text: str) -> str:
+def _quote(writer: Writer, text: str) -> str:
     if not writer.spark:
         return f"CAST(to_json({text}) AS VARCHAR)"
     return writer.once(
@@ -398,8 +406,8 @@ def _quoted(writer: Writer, text: str) -> str:
     )
 
 
-def _ascii_quoted(writer: Writer, text: str) -> str:
-    """The text in JSON's quotes, with ASCII characters only: `\\u00e4`, beyond U+FFFF as two of those."""
+def _quote_ascii(writer: Writer, text: str) -> str:
+    """Quote a string as JSON with ASCII characters only: `\\u00e4`, two escapes beyond U+FFFF."""
     item = writer.fresh()
     if writer.spark:
         code = f"regexp_replace(lower(hex(encode({item}, 'UTF-16BE'))), '(....)', {writer.text(chr(92) * 3 + 'u$1')})"
@@ -415,12 +423,12 @@ def _ascii_quoted(writer: Writer, text: str) -> str:
         )
         ascii_only = f"array_to_string(list_transform(regexp_extract_all(\x03, '(?s).'), lambda {item}: {escaped}), '')"
     return writer.once(
-        f"replace({_quoted(writer, text)}, '/', {writer.text(chr(92) + '/')})",
+        f"replace({_quote(writer, text)}, '/', {writer.text(chr(92) + '/')})",
         f"CASE WHEN \x03 IS NOT NULL THEN {ascii_only} END",
     )
 
 
-def _bracketed(writer: Writer, whole: str, array: str, item: str, each: str, brackets: str) -> str:
+def _join_in_brackets(writer: Writer, whole: str, array: str, item: str, each: str, brackets: str) -> str:
     if writer.spark:
         joined = f"array_join(transform({array}, {item} -> {each}), ',')"
     else:
@@ -432,7 +440,7 @@ def _string_rule(args: Args) -> Typed | None:
     return (args, STRING) if len(args) == 1 and kind(args[0].type) != "null" else None
 
 
-def _built_rule(pairs: bool) -> Rule:
+def _constructor_rule(pairs: bool) -> Rule:
     def rule(args: Args) -> Typed | None:
         if (
             not args
@@ -446,7 +454,7 @@ def _built_rule(pairs: bool) -> Rule:
 
 
 def _part(writer: Writer, arg: Expr, text: str) -> str:
-    """A value inside a built JSON text, NULL for NULL."""
+    """Return SQL of a value inside a JSON object or array; NULL for NULL."""
     if kind(arg.type) == "null":
         return writer.literal(None, STRING)
     if isinstance(arg, Call) and arg.function in _RAW:
@@ -454,7 +462,7 @@ def _part(writer: Writer, arg: Expr, text: str) -> str:
     return json_text(writer, arg.type, text)
 
 
-def _joined(writer: Writer, parts: Sequence[str], brackets: str) -> str:
+def _join_parts(writer: Writer, parts: Sequence[str], brackets: str) -> str:
     if not parts:
         return f"'{brackets}'"
     if writer.spark:
@@ -467,19 +475,22 @@ def _joined(writer: Writer, parts: Sequence[str], brackets: str) -> str:
 def _object(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     null = _word(call.args, 0, "NULL") == "NULL"
     parts = []
-    for at, others in _sorted_keys(call.args):
+    for at, others in _sort_keys(call.args):
         values = [
             _part(writer, call.args[each + 1], texts[each + 1]) for each in (others[-1:] if null else others[::-1])
         ]
         values += ["'null'"] if null else []
         value = f"coalesce({', '.join(values)})" if len(values) > 1 else values[0]
-        key = _quoted(writer, texts[at])
+        key = _quote(writer, texts[at])
         parts.append(f"concat({key}, ':', {value})" if writer.spark else f"({key} || ':' || {value})")
-    return _joined(writer, parts, "{}")
+    return _join_parts(writer, parts, "{}")
 
 
-def _sorted_keys(args: Args) -> list[tuple[int, list[int]]]:
-    """Return the positions of the keys, in the order of the constant ones, and where all arguments with the same key are."""
+def _sort_keys(args: Args) -> list[tuple[int, list[int]]]:
+    """Return the first position of each key and all positions with the same key.
+
+    They are sorted by key if all keys are constants.
+    """
     found: dict[Expr | int, list[int]] = {}
     for at in range(1, len(args), 2):
         key = args[at]
@@ -492,13 +503,13 @@ def _sorted_keys(args: Args) -> list[tuple[int, list[int]]]:
 def _array(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     null = _word(call.args, 0, "ABSENT") == "NULL"
     parts = [_part(writer, arg, text) for arg, text in zip(call.args[1:], texts[1:], strict=True)]
-    return _joined(writer, [f"coalesce({part}, 'null')" if null else part for part in parts], "[]")
+    return _join_parts(writer, [f"coalesce({part}, 'null')" if null else part for part in parts], "[]")
 
 
 def _is_json_rule(args: Args) -> Typed | None:
     if len(args) not in (1, 2) or kind(args[0].type) not in ("string", "null"):
         return None
-    return _filled(args, 2), BOOLEAN.as_nullable(False)
+    return _pad_args(args, 2), BOOLEAN.as_nullable(False)
 
 
 def _is_json(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -520,19 +531,19 @@ def _entry(name: str, rule: Rule, write: object, doc: str, usage: str, *aliases:
 
 
 FUNCTIONS = (
-    _entry("JSON_VALUE", _value_rule, _value, "The scalar at a path in a JSON text.",
+    _entry("JSON_VALUE", _value_rule, _value, "Extracts the scalar at a path of a JSON string.",
            "JSON_VALUE(<STRING>, <path> [RETURNING <type>] [NULL, ERROR or DEFAULT <value> ON EMPTY] [… ON ERROR])"),
-    _entry("JSON_QUERY", _query_rule, _query, "The object or array at a path in a JSON text, as JSON.",
+    _entry("JSON_QUERY", _query_rule, _query, "Extracts the object or array at a path of a JSON string, as JSON.",
            "JSON_QUERY(<STRING>, <path> [RETURNING <type>] [WITH or WITHOUT WRAPPER] [… ON EMPTY] [… ON ERROR])"),
-    _entry("JSON_EXISTS", _exists_rule, _exists, "Whether a JSON text has a value at a path.", "JSON_EXISTS(<STRING>, <path> [TRUE, FALSE, UNKNOWN or ERROR ON ERROR])"),
-    _entry("JSON_STRING", _string_rule, lambda writer, call, texts: json_text(writer, call.args[0].type, texts[0]), "The value as JSON.", "JSON_STRING(<ANY>)"),
-    _entry("JSON_OBJECT", _built_rule(pairs=True), _object, "A JSON object of keys and values.", "JSON_OBJECT([KEY] <STRING> VALUE <ANY>, … [NULL or ABSENT ON NULL])"),
-    _entry("JSON_ARRAY", _built_rule(pairs=False), _array, "A JSON array of values.", "JSON_ARRAY(<ANY>, … [NULL or ABSENT ON NULL])"),
-    _entry("IS_JSON", _is_json_rule, _is_json, "Whether a text is JSON.", "<STRING> IS JSON [VALUE, SCALAR, ARRAY or OBJECT]", "IS JSON"),
-    Function(name="JSON_QUOTE", rule=signature("STRING -> STRING"), spark=lambda writer, call, texts: _ascii_quoted(writer, texts[0]),
-             duckdb=lambda writer, call, texts: _ascii_quoted(writer, texts[0]), doc="The text in JSON's quotes, in ASCII characters.", usage="JSON_QUOTE(<STRING>)"),
+    _entry("JSON_EXISTS", _exists_rule, _exists, "Whether a JSON string has a value at a path.", "JSON_EXISTS(<STRING>, <path> [TRUE, FALSE, UNKNOWN or ERROR ON ERROR])"),
+    _entry("JSON_STRING", _string_rule, lambda writer, call, texts: json_text(writer, call.args[0].type, texts[0]), "Converts a value to JSON.", "JSON_STRING(<ANY>)"),
+    _entry("JSON_OBJECT", _constructor_rule(pairs=True), _object, "Builds a JSON object from keys and values.", "JSON_OBJECT([KEY] <STRING> VALUE <ANY>, … [NULL or ABSENT ON NULL])"),
+    _entry("JSON_ARRAY", _constructor_rule(pairs=False), _array, "Builds a JSON array from values.", "JSON_ARRAY(<ANY>, … [NULL or ABSENT ON NULL])"),
+    _entry("IS_JSON", _is_json_rule, _is_json, "Whether a string is valid JSON.", "<STRING> IS JSON [VALUE, SCALAR, ARRAY or OBJECT]", "IS JSON"),
+    Function(name="JSON_QUOTE", rule=signature("STRING -> STRING"), spark=lambda writer, call, texts: _quote_ascii(writer, texts[0]),
+             duckdb=lambda writer, call, texts: _quote_ascii(writer, texts[0]), doc="Quotes a string as JSON, with ASCII characters only.", usage="JSON_QUOTE(<STRING>)"),
     Function(name="JSON_UNQUOTE", rule=signature("STRING -> STRING"),
              spark="""CASE WHEN {0} RLIKE '^".*"$' THEN coalesce(get_json_object({0}, '$'), {0}) ELSE {0} END""",
              duckdb="""CASE WHEN {0} LIKE '"%"' AND json_valid({0}) THEN json_extract_string({0}, '$') ELSE {0} END""",
-             doc="The text without JSON's quotes; another text stays.", usage="JSON_UNQUOTE(<STRING>)"),
+             doc="Removes the quotes and escapes of a JSON string; other strings are unchanged.", usage="JSON_UNQUOTE(<STRING>)"),
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Constants as each engine writes them, with their exact types.
+"""Literals of each engine, with their exact types.
 
-Texts carry no escapes that an engine might read otherwise: Spark reads a backslash in '…' as an escape, so such a text is written as r'…' or,
-with both a quote and a backslash in it, with both doubled or escaped.
+Spark reads a backslash in '…' as an escape, so `spark_text` escapes backslashes, quotes and control
+characters. DuckDB has no escapes: `duckdb_text` doubles quotes and writes NUL as chr(0).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPARK_TYPE_SUFFIX = {"TINYINT": "Y", "SMALLINT": "S", "INT": "", "BIGINT": "L"}
 
 
 def spark_text(text: str) -> str:
-    """A text literal of Spark SQL."""
+    """Return a string literal of Spark SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     for plain, code in (("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\0", "\\0"), ("\x1a", "\\Z")):
         escaped = escaped.replace(plain, code)
@@ -35,14 +35,14 @@ def spark_text(text: str) -> str:
 
 
 def duckdb_text(text: str) -> str:
-    """A text literal of DuckDB SQL."""
+    """Return a string literal of DuckDB SQL."""
     quoted = "'" + text.replace("'", "''") + "'"
     if "\0" not in text:
         return quoted
-    return "(" + "||".join(part for part in _around_nul(text)) + ")"
+    return "(" + "||".join(part for part in _split_at_nul(text)) + ")"
 
 
-def _around_nul(text: str) -> list[str]:
+def _split_at_nul(text: str) -> list[str]:
     parts: list[str] = []
     for number, piece in enumerate(text.split("\0")):
         parts += (["chr(0)"] if number else []) + (["'" + piece.replace("'", "''") + "'"] if piece else [])
@@ -58,12 +58,12 @@ def _special(value: float) -> str | None:
 
 
 def timestamp_text(value: datetime) -> str:
-    """Microseconds in full; years with four digits."""
+    """Format a timestamp with all six fractional digits and a year of four digits."""
     return f"{value.year:04d}-{value.month:02d}-{value.day:02d} {value:%H:%M:%S.%f}"
 
 
 def spark_literal(value: object, type: DataType) -> str:
-    """A constant of Spark SQL. The session's zone is UTC, so a TIMESTAMP literal is one in UTC."""
+    """Return a literal of Spark SQL; the session's time zone is UTC, so TIMESTAMP_LTZ is in UTC."""
     if value is None:
         return "NULL" if isinstance(type, NullType) else f"CAST(NULL AS {type.spark})"
     match type:
@@ -101,7 +101,7 @@ def spark_literal(value: object, type: DataType) -> str:
 
 
 def duckdb_literal(value: object, type: DataType) -> str:
-    """A constant of DuckDB SQL."""
+    """Return a literal of DuckDB SQL."""
     if value is None:
         return "NULL" if isinstance(type, NullType) else f"CAST(NULL AS {type.duckdb})"
     match type:

@@ -1,4 +1,4 @@
-"""Three-valued logic: NULL stands for UNKNOWN."""
+"""Three-valued logic: NULL is UNKNOWN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _test(name: str, template: str, doc: str, parameter: str = "BOOLEAN") -> Fun
         spark=template,
         duckdb=template,
         doc=doc,
-        usage=f"<{parameter}> {name}",
+        usage=f"NOT <{parameter}>" if name == "NOT" else f"<{parameter}> {name}",
         operator=True,
     )
 
@@ -24,7 +24,7 @@ FUNCTIONS = (
         rule=signature("BOOLEAN BOOLEAN+ -> BOOLEAN"),
         spark=lambda writer, call, texts: "(" + " AND ".join(texts) + ")",
         duckdb=lambda writer, call, texts: "(" + " AND ".join(texts) + ")",
-        doc="TRUE if all are; FALSE if one is.",
+        doc="TRUE if all operands are TRUE; FALSE if any is FALSE.",
         usage="<BOOLEAN> AND <BOOLEAN>",
         operator=True,
     ),
@@ -33,17 +33,17 @@ FUNCTIONS = (
         rule=signature("BOOLEAN BOOLEAN+ -> BOOLEAN"),
         spark=lambda writer, call, texts: "(" + " OR ".join(texts) + ")",
         duckdb=lambda writer, call, texts: "(" + " OR ".join(texts) + ")",
-        doc="TRUE if one is; FALSE if none is.",
+        doc="TRUE if any operand is TRUE; FALSE if all are FALSE.",
         usage="<BOOLEAN> OR <BOOLEAN>",
         operator=True,
     ),
-    _test("NOT", "(NOT {0})", "The contrary; of UNKNOWN it is UNKNOWN."),
+    _test("NOT", "(NOT {0})", "Negation; UNKNOWN stays UNKNOWN."),
     _test("IS TRUE", "({0} IS TRUE)", "Whether the value is TRUE; never UNKNOWN."),
     _test("IS NOT TRUE", "({0} IS NOT TRUE)", "Whether the value is FALSE or UNKNOWN."),
     _test("IS FALSE", "({0} IS FALSE)", "Whether the value is FALSE; never UNKNOWN."),
     _test("IS NOT FALSE", "({0} IS NOT FALSE)", "Whether the value is TRUE or UNKNOWN."),
     _test("IS UNKNOWN", "({0} IS NULL)", "Whether the value is UNKNOWN."),
     _test("IS NOT UNKNOWN", "({0} IS NOT NULL)", "Whether the value is TRUE or FALSE."),
-    _test("IS NULL", "({0} IS NULL)", "Whether there is no value.", "ANY"),
-    _test("IS NOT NULL", "({0} IS NOT NULL)", "Whether there is a value.", "ANY"),
+    _test("IS NULL", "({0} IS NULL)", "Whether the value is NULL.", "ANY"),
+    _test("IS NOT NULL", "({0} IS NOT NULL)", "Whether the value is not NULL.", "ANY"),
 )

@@ -1,4 +1,8 @@
-"""Functions of numbers. Logarithms and roots outside their domain are Java's: NaN or -Infinity, where Spark says NULL and DuckDB fails."""
+"""Numeric functions.
+
+Logarithms and roots outside their domain are NaN or -Infinity, as in Java, where Spark returns NULL
+and DuckDB fails.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ def _whole_rule(args: Args) -> Typed | None:
 
 
 def _rounding(word: str) -> Write:
-    """CEIL and FLOOR: of integers nothing; of decimals exact."""
+    """Return the writer of CEIL or FLOOR: integers stay as they are, decimals are exact."""
 
     def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         if isinstance(call.type, IntegerType):
@@ -34,7 +38,7 @@ def _rounding(word: str) -> Write:
         if isinstance(call.type, DecimalType):
             return f"CAST({word}({texts[0]}) AS {writer.type(call.type)})"
         if writer.spark:
-            # Spark's are BIGINT for doubles: large numbers, NaN and infinities stay as they are.
+            # Spark returns BIGINT for doubles: keep large numbers, NaN and infinities as they are.
             inside = f"CAST({word}({texts[0]}) AS {call.type.spark})"
             return f"CASE WHEN abs({texts[0]}) < 4503599627370496 THEN {inside} ELSE {texts[0]} END"
         return f"CAST({word}({texts[0]}) AS {writer.type(call.type)})"
@@ -43,7 +47,7 @@ def _rounding(word: str) -> Write:
 
 
 def _digits_rule(args: Args) -> Typed | None:
-    """ROUND and TRUNCATE: a decimal keeps its digits before the point, and as many behind it as are asked for."""
+    """Type ROUND and TRUNCATE: a decimal keeps its integer digits and the requested scale."""
     typed = signature("NUMERIC INT? -> =0")(args)
     if not isinstance(typed, tuple):
         return None
@@ -58,7 +62,7 @@ def _digits_rule(args: Args) -> Typed | None:
 
 
 def _round(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """Half up, away from zero; a double is rounded as it is written in decimal digits."""
+    """Round half up, away from zero; a double is rounded by its decimal digits."""
     value = texts[0]
     name = writer.type(call.type)
     constant = call.args[1].value if isinstance(call.args[1], Literal) else None
@@ -69,7 +73,7 @@ def _round(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if isinstance(call.type, IntegerType):
         if constant >= 0:
             return value
-        return _by_unit(writer, call.type, value, 10**-constant, half=True)
+        return _round_to_unit(writer, call.type, value, 10**-constant, half=True)
     source = call.args[0].type
     assert isinstance(source, DecimalType)
     if constant >= source.scale:
@@ -77,8 +81,8 @@ def _round(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"CAST(round({value}, {constant}) AS {name})"
 
 
-def _by_unit(writer: Writer, type: IntegerType, value: str, unit: int, half: bool) -> str:
-    """An integer rounded or cut to a multiple of the unit."""
+def _round_to_unit(writer: Writer, type: IntegerType, value: str, unit: int, half: bool) -> str:
+    """Round or truncate an integer to a multiple of the unit."""
     if unit > 10**18:
         return f"({value} * 0)"
     wide = "DECIMAL(38,0)" if writer.spark else "HUGEINT"
@@ -95,7 +99,7 @@ def _round_double(writer: Writer, call: Call, value: str, constant: int) -> str:
     name = writer.type(call.type)
     if writer.spark:
         return f"CAST(round({value}, {constant}) AS {name})"
-    # Between 1E15 and beyond there are hardly digits behind the point; a decimal of 38 digits holds the rest exactly.
+    # From 1E15 on there are hardly any fractional digits; a decimal of 38 digits is exact.
     scale = min(max(constant, 0), 17)
     exact = f"TRY_CAST(CAST({value} AS VARCHAR) AS DECIMAL(38,{max(scale + 1, 18)}))"
     rounded = f"CAST(round({exact}, {constant}) AS {name})"
@@ -108,7 +112,7 @@ def _truncate(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         raise writer.unsupported(call, "the number of digits must be a constant")
     name = writer.type(call.type)
     if isinstance(call.type, IntegerType):
-        return value if constant >= 0 else _by_unit(writer, call.type, value, 10**-constant, half=False)
+        return value if constant >= 0 else _round_to_unit(writer, call.type, value, 10**-constant, half=False)
     source = call.args[0].type
     if isinstance(source, DecimalType):
         if constant >= source.scale:
@@ -156,7 +160,7 @@ def _sign(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _log(text: str, word: str) -> str:
-    """A logarithm of a hole: of 0 -Infinity, below it NaN."""
+    """Return SQL of a logarithm: -Infinity for 0, NaN for negative numbers."""
     return f"CASE WHEN {text} > 0 THEN {word}({text}) WHEN {text} = 0 THEN CAST('-Infinity' AS DOUBLE) WHEN {text} < 0 THEN CAST('NaN' AS DOUBLE) END"
 
 
@@ -185,48 +189,48 @@ def _double(name: str, spark: str, doc: str, *aliases: str, duckdb: str | None =
     )
 
 
-def _within(limit: str, word: str) -> str:
+def _nan_outside(limit: str, word: str) -> str:
     return f"CASE WHEN {limit} THEN {word}({{0}}) WHEN {{0}} IS NOT NULL THEN CAST('NaN' AS DOUBLE) END"
 
 
 _FINITE = "CASE WHEN isfinite({{0}}) THEN {0}({{0}}) WHEN {{0}} IS NOT NULL THEN CAST('NaN' AS DOUBLE) END"
 
 FUNCTIONS = (
-    Function(name="ABS", rule=signature("NUMERIC -> =0"), spark=_abs_spark, duckdb=_abs_duckdb, doc="Without its sign.", usage="ABS(<NUMERIC>)"),
-    Function(name="SIGN", rule=signature("NUMERIC -> =0"), spark=_sign, duckdb=_sign, doc="-1, 0 or 1.", usage="SIGN(<NUMERIC>)"),
+    Function(name="ABS", rule=signature("NUMERIC -> =0"), spark=_abs_spark, duckdb=_abs_duckdb, doc="Absolute value.", usage="ABS(<NUMERIC>)"),
+    Function(name="SIGN", rule=signature("NUMERIC -> =0"), spark=_sign, duckdb=_sign, doc="Sign of a number: -1, 0 or 1.", usage="SIGN(<NUMERIC>)"),
     Function(name="CEIL", rule=_whole_rule, spark=_rounding("ceil"), duckdb=_rounding("ceil"), aliases=("CEILING",),
-             doc="The least whole number that is not less.", usage="CEIL(<NUMERIC>), CEIL(<TIMESTAMP> TO <unit>)"),
+             doc="Rounds up to an integer, or up to a unit of time.", usage="CEIL(<NUMERIC>), CEIL(<TIMESTAMP> TO <unit>)"),
     Function(name="FLOOR", rule=_whole_rule, spark=_rounding("floor"), duckdb=_rounding("floor"),
-             doc="The greatest whole number that is not greater.", usage="FLOOR(<NUMERIC>), FLOOR(<TIMESTAMP> TO <unit>)"),
-    Function(name="ROUND", rule=_digits_rule, spark=_round, duckdb=_round, doc="Rounded half up to digits behind the point; negative ones before it.",
+             doc="Rounds down to an integer, or down to a unit of time.", usage="FLOOR(<NUMERIC>), FLOOR(<TIMESTAMP> TO <unit>)"),
+    Function(name="ROUND", rule=_digits_rule, spark=_round, duckdb=_round, doc="Rounds half up to a number of digits after the point; a negative number counts digits before it.",
              usage="ROUND(<NUMERIC>[, <INT>])"),
-    Function(name="TRUNCATE", rule=_digits_rule, spark=_truncate, duckdb=_truncate, doc="Cut towards zero to digits behind the point.",
+    Function(name="TRUNCATE", rule=_digits_rule, spark=_truncate, duckdb=_truncate, doc="Truncates toward zero to a number of digits after the point.",
              usage="TRUNCATE(<NUMERIC>[, <INT>])"),
-    _double("POWER", "power({0}, {1})", "The first to the power of the second.", arity=2),
+    _double("POWER", "power({0}, {1})", "The first number raised to the power of the second.", arity=2),
     _double("SQRT", "sqrt({0})", "Square root.", duckdb="CASE WHEN {0} < 0 THEN CAST('NaN' AS DOUBLE) ELSE sqrt({0}) END"),
-    _double("EXP", "exp({0})", "e to the power of it."),
+    _double("EXP", "exp({0})", "e raised to the power of a number."),
     _double("LN", _log("{0}", "ln"), "Natural logarithm."),
-    _double("LOG10", _log("{0}", "log10"), "Logarithm to the base of 10."),
-    _double("LOG2", "(" + _log("{0}", "ln") + ") / ln(2D)", "Logarithm to the base of 2.", duckdb="(" + _log("{0}", "ln") + ") / ln(2)"),
-    Function(name="LOG", rule=_log_rule, spark=_log_text, duckdb=_log_text, doc="Natural logarithm, or that of the second to the base of the first.",
+    _double("LOG10", _log("{0}", "log10"), "Logarithm to base 10."),
+    _double("LOG2", "(" + _log("{0}", "ln") + ") / ln(2D)", "Logarithm to base 2.", duckdb="(" + _log("{0}", "ln") + ") / ln(2)"),
+    Function(name="LOG", rule=_log_rule, spark=_log_text, duckdb=_log_text, doc="Natural logarithm, or the logarithm to a given base.",
              usage="LOG([<NUMERIC base>, ]<NUMERIC>)"),
     _double("SIN", "sin({0})", "Sine.", duckdb=_FINITE.format("sin")),
     _double("COS", "cos({0})", "Cosine.", duckdb=_FINITE.format("cos")),
     _double("TAN", "tan({0})", "Tangent.", duckdb=_FINITE.format("tan")),
     _double("COT", "cot({0})", "Cotangent.", duckdb=_FINITE.format("cot")),
-    _double("ASIN", "asin({0})", "Arc sine.", duckdb=_within("{0} BETWEEN -1 AND 1", "asin")),
-    _double("ACOS", "acos({0})", "Arc cosine.", duckdb=_within("{0} BETWEEN -1 AND 1", "acos")),
+    _double("ASIN", "asin({0})", "Arc sine.", duckdb=_nan_outside("{0} BETWEEN -1 AND 1", "asin")),
+    _double("ACOS", "acos({0})", "Arc cosine.", duckdb=_nan_outside("{0} BETWEEN -1 AND 1", "acos")),
     _double("ATAN", "atan({0})", "Arc tangent."),
-    _double("ATAN2", "atan2({0}, {1})", "The angle of a point, given as (y, x).", arity=2),
+    _double("ATAN2", "atan2({0}, {1})", "Angle of the point (x, y); the arguments are (y, x).", arity=2),
     _double("SINH", "sinh({0})", "Hyperbolic sine."),
     _double("COSH", "cosh({0})", "Hyperbolic cosine."),
     _double("TANH", "tanh({0})", "Hyperbolic tangent."),
-    _double("DEGREES", "degrees({0})", "Radians as degrees."),
-    _double("RADIANS", "radians({0})", "Degrees as radians."),
-    Function(name="PI", rule=signature(" -> DOUBLE NOT NULL"), spark="pi()", duckdb="pi()", doc="The circumference of a circle of diameter 1.", usage="PI()"),
-    Function(name="E", rule=signature(" -> DOUBLE NOT NULL"), spark="e()", duckdb="exp(CAST(1 AS DOUBLE))", doc="The base of the natural logarithm.", usage="E()"),
+    _double("DEGREES", "degrees({0})", "Converts radians to degrees."),
+    _double("RADIANS", "radians({0})", "Converts degrees to radians."),
+    Function(name="PI", rule=signature(" -> DOUBLE NOT NULL"), spark="pi()", duckdb="pi()", doc="The number π.", usage="PI()"),
+    Function(name="E", rule=signature(" -> DOUBLE NOT NULL"), spark="e()", duckdb="exp(CAST(1 AS DOUBLE))", doc="The number e, the base of the natural logarithm.", usage="E()"),
     Function(name="RAND", rule=signature(" -> DOUBLE NOT NULL"), spark="rand()", duckdb="random()", deterministic=False,
-             doc="A random number from 0 to below 1; another one when a batch is repeated after a crash.", usage="RAND()"),
+             doc="Random number from 0 (inclusive) to 1 (exclusive); a batch that is repeated after a crash gets another one.", usage="RAND()"),
     Function(name="RAND_INTEGER", rule=signature("INT -> INT"), spark="CAST(floor(rand() * {0}) AS INT)", duckdb="CAST(floor(random() * {0}) AS INTEGER)",
-             deterministic=False, doc="A random whole number from 0 to below the given one; another one when a batch is repeated.", usage="RAND_INTEGER(<INT>)"),
+             deterministic=False, doc="Random integer from 0 (inclusive) to the given number (exclusive); a repeated batch gets another one.", usage="RAND_INTEGER(<INT>)"),
 )  # fmt: skip

@@ -1,4 +1,7 @@
-"""Java's date patterns (`yyyy-MM-dd HH:mm:ss`) in DuckDB's words; Spark reads them as they are, but for a few letters."""
+"""Translate Java's date patterns (`yyyy-MM-dd HH:mm:ss`) to DuckDB.
+
+Spark reads them itself, except for a few letters.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+")
 SPARK_REFUSES = frozenset("wWYuecABNpqLzZVOXx")
-"""Letters that Spark's formatter does not take, and those of a zone, which a TIMESTAMP has not."""
+"""Letters that Spark's formatter does not support, and those of a zone, which a TIMESTAMP lacks."""
 
 _FORMAT = {
     "yyyy": "%Y", "y": "%Y", "uuuu": "%Y", "u": "%Y", "yy": "%y", "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B",
@@ -24,7 +27,10 @@ _COMPUTED = {
 
 
 def tokens(pattern: str) -> list[str]:
-    """A pattern's letters in runs, quoted texts and everything else; ValueError if a quote is open."""
+    """Split a pattern into runs of a letter, quoted strings and everything else.
+
+    Raises ValueError for an unterminated quote.
+    """
     parts, at = [], 0
     while at < len(pattern):
         match = _TOKEN.match(pattern, at)
@@ -36,14 +42,14 @@ def tokens(pattern: str) -> list[str]:
 
 
 def _plain(token: str) -> str | None:
-    """The characters that a token stands for by itself."""
+    """Return the literal characters of a token; None for a pattern letter."""
     if token.startswith("'"):
         return token[1:-1].replace("''", "'") or "'"
     return None if token[0].isalpha() else token
 
 
 def format_text(pattern: str, wall: str) -> str | None:
-    """DuckDB: the text of a TIMESTAMP in a pattern; None if it has a letter that cannot be written."""
+    """Return DuckDB SQL that formats a TIMESTAMP; None if a pattern letter is unsupported."""
     pieces: list[str] = []
     words = ""
 
@@ -69,7 +75,7 @@ def format_text(pattern: str, wall: str) -> str | None:
 
 
 def parse_format(pattern: str) -> str | None:
-    """DuckDB: the pattern for `strptime`; None if it has a letter that cannot be read."""
+    """Return the pattern for DuckDB's `strptime`; None if a pattern letter is unsupported."""
     words = ""
     for token in tokens(pattern):
         plain = _plain(token)
@@ -83,5 +89,5 @@ def parse_format(pattern: str) -> str | None:
 
 
 def refused_by_spark(pattern: str) -> str | None:
-    """The first letter of a pattern that Spark does not take."""
+    """Return the first letter of a pattern that Spark does not support, or None."""
     return next((token[0] for token in tokens(pattern) if token[0] in SPARK_REFUSES and token[0].isalpha()), None)

@@ -1,4 +1,7 @@
-"""Regular expressions: Java's in Flink and Spark. In the memory runner they are RE2's, which has no look-around and no back references."""
+"""Regular expressions: Java's in Flink and Spark, RE2's in the memory runner.
+
+RE2 has no lookaround and no backreferences.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def _groups(pattern: str) -> int | None:
 
 
 def _similar_pattern(pattern: str, escape: str | None) -> str:
-    """SQL's pattern as a regular expression: `%` and `_` as in LIKE, the rest as it is."""
+    """Translate an SQL pattern to a regular expression: `%`, `_` as in LIKE, the rest unchanged."""
     parts, at = [], 0
     while at < len(pattern):
         char = pattern[at]
@@ -46,7 +49,7 @@ def _similar_rule(args: Args) -> Typed | None:
     if not all(isinstance(value, str) for value in constants):
         raise SqlError.of(
             "wrong-arguments",
-            "SIMILAR TO takes a constant pattern",
+            "SIMILAR TO requires a constant pattern",
             args[1].span,
             "use REGEXP for patterns from columns",
         )
@@ -55,7 +58,7 @@ def _similar_rule(args: Args) -> Typed | None:
 
 
 def _extract(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """NULL where nothing matches or there is no such group; the engines say '' or fail."""
+    """Return NULL if nothing matches or the group does not exist; the engines return '' or fail."""
     pattern = call.args[1]
     group = call.args[2].value if len(call.args) > 2 and isinstance(call.args[2], Literal) else None
     if len(call.args) == 2:
@@ -72,7 +75,7 @@ def _extract(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _replace(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """The replacement is taken letter by letter: no groups in it."""
+    """Replace by a literal string, without references to groups."""
     by = call.args[2]
     special = r"[\\$]" if writer.spark else r"\\"
     if isinstance(by, Literal) and isinstance(by.value, str):
@@ -87,7 +90,7 @@ def _replace(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """NULL where the pattern has no such group, or is none."""
+    """Return NULL if the pattern is invalid or does not have the group."""
     pattern = call.args[1]
     group = _constant_group(call, default=1)
     index = texts[2] if len(texts) > 2 else "1"
@@ -96,7 +99,8 @@ def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     found = f"regexp_extract_all({texts[0]}, {texts[1]}, {index})"
     count = _groups(str(pattern.value)) if isinstance(pattern, Literal) else None
     if count is None:
-        # Whether it is a pattern at all only the engine knows. DuckDB fails on a constant that is none, even within TRY.
+        # Only the engine knows whether the pattern is valid. DuckDB fails on an invalid constant,
+        # even within TRY.
         known = f"{index} BETWEEN 0 AND {_count_groups(writer, texts[1])}"
         if not writer.spark:
             constant = isinstance(pattern, Literal)
@@ -109,7 +113,7 @@ def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _constant_group(call: Call, default: int) -> int | None:
-    """The number of the group if it is a constant."""
+    """Return the number of the group if it is a constant."""
     if len(call.args) < 3:
         return default
     value = call.args[2].value if isinstance(call.args[2], Literal) else None
@@ -117,7 +121,10 @@ def _constant_group(call: Call, default: int) -> int | None:
 
 
 def _count_groups(writer: Writer, pattern: str) -> str:
-    """Write the number of groups of a pattern: its parentheses without what is escaped, in a class, or no group."""
+    """Return SQL of the number of groups of a pattern.
+
+    That is its opening parentheses, without escaped ones, those in classes, and non-capturing ones.
+    """
     every = "" if writer.spark else ", 'g'"
     plain = f"regexp_replace({pattern}, {writer.text(_NO_GROUP)}, ''{every})"
     length = "char_length" if writer.spark else "length"
@@ -179,33 +186,33 @@ def _is_decimal(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 FUNCTIONS = (
     Function(name="SIMILAR TO", rule=_similar_rule, spark="({0} RLIKE {1})", duckdb="regexp_matches({0}, {1})", operator=True,
-             doc="Whether the whole text has the form of an SQL regular expression.", usage="<STRING> SIMILAR TO <STRING> [ESCAPE <STRING>]"),
+             doc="Whether the whole string matches an SQL regular expression.", usage="<STRING> SIMILAR TO <STRING> [ESCAPE <STRING>]"),
     Function(name="REGEXP", rule=signature("STRING STRING -> BOOLEAN"), spark="({1} <> '' AND {0} RLIKE {1})",
-             duckdb="({1} <> '' AND regexp_matches({0}, {1}))", doc="Whether the pattern occurs in the text.", usage="REGEXP(<STRING>, <STRING>)"),
+             duckdb="({1} <> '' AND regexp_matches({0}, {1}))", doc="Whether the pattern matches anywhere in the string.", usage="REGEXP(<STRING>, <STRING>)"),
     Function(name="REGEXP_EXTRACT", rule=signature("STRING STRING INT? -> STRING"), spark=_extract, duckdb=_extract,
-             doc="The first match, or a group of it (0 is the whole); NULL if nothing matches.", usage="REGEXP_EXTRACT(<STRING>, <STRING>[, <INT>])"),
+             doc="First match, or a group of it (0 is the whole match); NULL if nothing matches.", usage="REGEXP_EXTRACT(<STRING>, <STRING>[, <INT>])"),
     Function(name="REGEXP_REPLACE", rule=signature("STRING STRING STRING -> STRING"), spark=_replace, duckdb=_replace,
-             doc="With every match replaced, letter by letter.", usage="REGEXP_REPLACE(<STRING>, <STRING>, <STRING>)"),
+             doc="Replaces every match by a literal string.", usage="REGEXP_REPLACE(<STRING>, <STRING>, <STRING>)"),
     Function(name="REGEXP_COUNT", rule=signature("STRING STRING -> INT"), spark="regexp_count({0}, {1})",
-             duckdb="CAST(length(regexp_extract_all({0}, {1})) AS INTEGER)", doc="How often the pattern matches.", usage="REGEXP_COUNT(<STRING>, <STRING>)"),
+             duckdb="CAST(length(regexp_extract_all({0}, {1})) AS INTEGER)", doc="Number of matches.", usage="REGEXP_COUNT(<STRING>, <STRING>)"),
     Function(name="REGEXP_INSTR", rule=signature("STRING STRING -> INT"), spark="regexp_instr({0}, {1})",
              duckdb="CASE WHEN regexp_matches({0}, {1}) THEN CAST(length(regexp_extract({0}, '(?s)^(.*?)(?:' || {1} || ')', 1)) AS INTEGER) + 1 "
              "WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN 0 END",
-             doc="Where the first match starts, 0 if there is none.", usage="REGEXP_INSTR(<STRING>, <STRING>)"),
+             doc="Position of the first match, 0 if there is none.", usage="REGEXP_INSTR(<STRING>, <STRING>)"),
     Function(name="REGEXP_SUBSTR", rule=signature("STRING STRING -> STRING"), spark="regexp_substr({0}, {1})",
              duckdb="CASE WHEN regexp_matches({0}, {1}) THEN regexp_extract({0}, {1}) END",
-             doc="The first match, NULL if there is none.", usage="REGEXP_SUBSTR(<STRING>, <STRING>)"),
+             doc="First match, NULL if there is none.", usage="REGEXP_SUBSTR(<STRING>, <STRING>)"),
     Function(name="REGEXP_EXTRACT_ALL", rule=signature("STRING STRING INT? -> ARRAY<STRING>"), spark=_extract_all, duckdb=_extract_all,
-             doc="All matches of a group, the first by default.", usage="REGEXP_EXTRACT_ALL(<STRING>, <STRING>[, <INT>])"),
+             doc="All matches of a group, by default the first group.", usage="REGEXP_EXTRACT_ALL(<STRING>, <STRING>[, <INT>])"),
     Function(name="STR_TO_MAP", rule=signature("STRING STRING? STRING? -> MAP<STRING, STRING>"), spark=_map_spark, duckdb=_map_duckdb,
-             doc="A map of pairs between separators, `,` and `=` by default.", usage="STR_TO_MAP(<STRING>[, <STRING pairs>, <STRING between>])"),
+             doc="Splits a string into a map; the separators are `,` and `=` by default.", usage="STR_TO_MAP(<STRING>[, <STRING pairs>, <STRING between>])"),
     Function(name="PARSE_URL", rule=signature("STRING TEXT STRING? -> STRING"), spark="parse_url({*})", duckdb=_url_duckdb,
-             doc="A part of a URL: HOST, PATH, QUERY (also of a key), REF, PROTOCOL, AUTHORITY, FILE or USERINFO.",
+             doc="Extracts a part of a URL: HOST, PATH, QUERY (optionally the value of a key), REF, PROTOCOL, AUTHORITY, FILE or USERINFO.",
              usage="PARSE_URL(<STRING>, <STRING part>[, <STRING key>])"),
     Function(name="IS_ALPHA", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{L}+$', false)",
-             duckdb="coalesce(regexp_full_match({0}, '\\p{L}+'), false)", doc="Whether there are only letters.", usage="IS_ALPHA(<STRING>)"),
+             duckdb="coalesce(regexp_full_match({0}, '\\p{L}+'), false)", doc="Whether the string consists of letters only.", usage="IS_ALPHA(<STRING>)"),
     Function(name="IS_DECIMAL", rule=signature("STRING -> BOOLEAN", "NUMERIC -> BOOLEAN"), spark=_is_decimal, duckdb=_is_decimal,
-             doc="Whether it is a number, or a text that holds one.", usage="IS_DECIMAL(<STRING or NUMERIC>)"),
+             doc="Whether the argument is a number, or a string that can be parsed as one.", usage="IS_DECIMAL(<STRING or NUMERIC>)"),
     Function(name="IS_DIGIT", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{Nd}+$', false)",
-             duckdb="coalesce(regexp_full_match({0}, '\\p{Nd}+'), false)", doc="Whether there are only digits.", usage="IS_DIGIT(<STRING>)"),
+             duckdb="coalesce(regexp_full_match({0}, '\\p{Nd}+'), false)", doc="Whether the string consists of digits only.", usage="IS_DIGIT(<STRING>)"),
 )  # fmt: skip

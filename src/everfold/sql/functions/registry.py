@@ -1,4 +1,4 @@
-"""The registry of scalar functions: finds an entry by name, types a call, and lists what there is."""
+"""The registry of scalar functions: look up entries, build typed calls, list names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FAMILIES = (
 )
 
 
-def _indexed() -> dict[str, Function]:
+def _index_entries() -> dict[str, Function]:
     index: dict[str, Function] = {}
     for family in _FAMILIES:
         for entry in family:
@@ -51,32 +51,37 @@ def _indexed() -> dict[str, Function]:
     return index
 
 
-_REGISTRY = _indexed()
+_REGISTRY = _index_entries()
 
 
 def lookup(name: str) -> Function | None:
-    """The entry of a function or operator by its name in upper case, None if there is none."""
+    """Return the entry of a function or operator by its upper-case name, None if there is none."""
     return _REGISTRY.get(name)
 
 
 def names() -> tuple[str, ...]:
-    """The names by which functions are called, sorted; operators are left out."""
+    """Return the sorted names of functions, without operators."""
     return tuple(sorted(name for name, entry in _REGISTRY.items() if not entry.operator or name == "MOD"))
 
 
 def entries() -> tuple[Function, ...]:
-    """All entries, in the order of their families."""
+    """Return all entries, in the order of their families."""
     return tuple(entry for family in _FAMILIES for entry in family)
 
 
 def is_deterministic(name: str) -> bool:
-    """Whether a function gives the same value for the same arguments, so that a replayed batch repeats it."""
+    """Return whether a function returns the same value for the same arguments.
+
+    A replayed batch then repeats the value.
+    """
     entry = lookup(name)
     return entry is None or entry.deterministic
 
 
 def build(name: str, args: tuple[Expr, ...], span: Span | None = None) -> Expr:
-    """The call of a function or operator by its upper-case name: arguments with their implicit casts, typed by Flink's rules.
+    """Build the call of a function or operator by its upper-case name, typed by Flink's rules.
+
+    The arguments get their implicit casts.
 
     Raises SqlError `unknown-function` and `wrong-arguments`.
     """
@@ -87,7 +92,7 @@ def build(name: str, args: tuple[Expr, ...], span: Span | None = None) -> Expr:
         return Call(function=entry.name, args=args, type=ANY, span=span)
     typed = entry.rule(args)
     if typed is None:
-        shown = ", ".join(_shown(arg) for arg in args)
+        shown = ", ".join(_describe_arg(arg) for arg in args)
         usage = f"it takes {entry.usage}" if entry.usage else None
         raise SqlError.of("wrong-arguments", f"`{name}` does not take ({shown})", span, usage)
     if isinstance(typed, tuple):
@@ -95,7 +100,7 @@ def build(name: str, args: tuple[Expr, ...], span: Span | None = None) -> Expr:
     return replace(typed, span=span)
 
 
-def _shown(arg: Expr) -> str:
+def _describe_arg(arg: Expr) -> str:
     if isinstance(arg, Literal) and arg.value is None:
         return "NULL"
     return arg.type.sql

@@ -1,4 +1,4 @@
-"""Expressions as SQL of an engine: Spark SQL (ANSI off, session zone UTC) and DuckDB SQL."""
+"""Render expressions as SQL of an engine: Spark SQL (ANSI off, session zone UTC) or DuckDB SQL."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from everfold.sql.functions.literals import duckdb_literal, duckdb_text, spark_l
 from everfold.types import DataType, TimeType
 
 REPEATED_CHARS = 160
-"""An argument that a template needs several times is written out so often as long as that is at most so many characters."""
+"""An argument that a template uses several times is repeated while that takes at most this many
+characters; otherwise it is bound to a variable."""
 
 SHOWN_CHARS = 60
-"""So much of an expression or a value stands in the message of a failure."""
+"""Maximum characters of an expression or a value in an error message."""
 
-_PUT_BACK_MINUTES = (60, 30, 120)
-"""How far clocks are put back at the end of summer time: an hour, or as on Lord Howe Island and at the Troll station."""
+_CLOCK_SHIFT_MINUTES = (60, 30, 120)
+"""How far clocks go back at the end of daylight saving time: one hour; 30 minutes on Lord Howe
+Island and two hours at the Troll station."""
 
-_UNSHOWN = re.compile(r"[\s\x00-\x1f]+")
-_HOLE = re.compile(r"\{(\d+\*?|\*|t\d*|zone|fail: [^}]*)\}")
+_WHITESPACE = re.compile(r"[\s\x00-\x1f]+")
+_PLACEHOLDER = re.compile(r"\{(\d+\*?|\*|t\d*|zone|fail: [^}]*)\}")
 _VOLATILE = ("error(", "uuid(", "random(")
 _MARK = re.compile("\x01(\\d+)\x02")
 
@@ -31,12 +33,12 @@ _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?")
 
 
 def is_utc(zone: str) -> bool:
-    """Whether a zone is UTC under one of its names."""
+    """Return whether a zone is UTC, by any of its names."""
     return zone.upper() in ("UTC", "Z", "GMT", "UT", "ETC/UTC") or fixed_offset_minutes(zone) == 0
 
 
 def fixed_offset_minutes(zone: str) -> int | None:
-    """The offset of a zone such as ``+08:00`` or ``GMT+8``, None for any other."""
+    """Return the offset of a zone such as ``+08:00`` or ``GMT+8``; None for any other."""
     match = _OFFSET.fullmatch(zone)
     if match is None:
         return None
@@ -46,10 +48,11 @@ def fixed_offset_minutes(zone: str) -> int | None:
 
 @dataclass(frozen=True)
 class RenderContext:
-    """What the text of an expression depends on beside its tree.
+    """The session state that the SQL of an expression depends on.
 
-    `zone` is the session's time zone (`table.local-time-zone`); `now` is the moment of the statement or micro-batch, as an engine's
-    text of an instant: for Spark None means `current_timestamp()`, for DuckDB a TIMESTAMP in UTC (None: the statement's own).
+    `zone` is the session's time zone (`table.local-time-zone`). `now` is the time of the statement
+    or micro-batch, as the engine's SQL of an instant (in DuckDB a TIMESTAMP in UTC). None means
+    `current_timestamp()` in Spark and `now()` in DuckDB.
     """
 
     zone: str = "UTC"
@@ -58,16 +61,16 @@ class RenderContext:
 
 @dataclass
 class Writer:
-    """Writes one expression for one engine; entries get it to write what a template cannot say.
+    """Renders one expression for one engine; entries that a template cannot express call it.
 
-    `place` is where the call that is being written stands in the script.
+    `place` is the span in the script of the call that is being rendered.
     """
 
     engine: str
     columns: Sequence[str]
     context: RenderContext
     place: Span | None = None
-    _bound: int = field(default=0)
+    _variable_count: int = field(default=0)
 
     @property
     def spark(self) -> bool:
@@ -75,54 +78,55 @@ class Writer:
         return self.engine == "Spark"
 
     def type(self, type: DataType) -> str:
-        """The engine's name of a type."""
+        """Return the engine's name of a type."""
         return type.spark if self.spark else type.duckdb
 
     def text(self, value: str) -> str:
-        """A text literal."""
+        """Return a string literal."""
         return spark_text(value) if self.spark else duckdb_text(value)
 
     def literal(self, value: object, type: DataType) -> str:
-        """A literal of a type."""
+        """Return a literal of a type."""
         return spark_literal(value, type) if self.spark else duckdb_literal(value, type)
 
     def fail(self, words: str) -> str:
-        """An expression that stops the job when it is reached. `words` start with a code: ``cast-failed: …``.
+        """Return an expression that fails the job when it is evaluated.
 
-        The message goes on with the place in the script of what is being written.
+        `words` start with an error code: ``cast-failed: …``. The position in the script of the call
+        that is being rendered is appended to the message.
         """
         code, _, rest = words.partition(": ")
         return f"{'raise_error' if self.spark else 'error'}({self.text(f'everfold[{code}]: {rest}{self._where()}')})"
 
     def fail_of(self, code: str, value: str, words: str) -> str:
-        """`fail` with a text's value in quotes before the words; a long one is cut, and all on one line."""
+        """Like `fail`, with a quoted string value before the words, shortened and on one line."""
         shown = f"replace(left({value}, {SHOWN_CHARS}), chr(10), ' ')"
         parts = [self.text(f"everfold[{code}]: '"), shown, self.text(f"' {words}{self._where()}")]
         return f"{'raise_error' if self.spark else 'error'}(concat({', '.join(parts)}))"
 
     def _where(self) -> str:
-        """Which expression it is: `` in `a / b` at q.sql:3:8``."""
+        """Return the position of the expression: `` in `a / b` at q.sql:3:8``."""
         of = self.place
         if of is None or not of.text:
             return ""
-        written = _UNSHOWN.sub(" ", of.text[of.start : of.end])
+        written = _WHITESPACE.sub(" ", of.text[of.start : of.end])
         if len(written) > SHOWN_CHARS:
             written = written[: SHOWN_CHARS - 1] + "…"
         return f" in `{written}` at {of.source}:{of.line}:{of.column}"
 
     def now(self) -> str:
-        """The moment of the statement or micro-batch, an instant."""
+        """Return the time of the statement or micro-batch, an instant."""
         if self.context.now is not None:
             return self.context.now
         return "current_timestamp()" if self.spark else "timezone('UTC', now())"
 
     def fresh(self) -> str:
-        """The name of a new variable."""
-        self._bound += 1
-        return f"v{self._bound}_"
+        """Return the name of a new variable."""
+        self._variable_count += 1
+        return f"v{self._variable_count}_"
 
     def local(self, instant: str) -> str:
-        """The wall clock time of an instant in the session's zone, as a TIMESTAMP."""
+        """Return the wall-clock time of an instant in the session's zone, as a TIMESTAMP."""
         zone = self.context.zone
         if self.spark:
             wall = f"CAST({instant} AS TIMESTAMP_NTZ)"
@@ -135,7 +139,10 @@ class Writer:
         return f"timezone({self.text(zone)}, timezone('UTC', {instant}))"
 
     def instant(self, local: str) -> str:
-        """The instant of a wall clock time (a TIMESTAMP) in the session's zone; the earlier one of two, when clocks are put back."""
+        """Return the instant of a wall-clock time (a TIMESTAMP) in the session's zone.
+
+        Of the two instants when clocks go back, the earlier one.
+        """
         zone = self.context.zone
         if self.spark:
             wall = local if is_utc(zone) else f"convert_timezone({self.text(zone)}, 'UTC', {local})"
@@ -145,11 +152,11 @@ class Writer:
         offset = fixed_offset_minutes(zone)
         if offset is not None:
             return f"({local} - to_minutes({offset}))"
-        # DuckDB knows the later one.
+        # DuckDB returns the later one.
         later = self.fresh()
         earlier = " ".join(
             f"WHEN {self.local(f'({later} - to_minutes({minutes}))')} = \x03 THEN {later} - to_minutes({minutes})"
-            for minutes in _PUT_BACK_MINUTES
+            for minutes in _CLOCK_SHIFT_MINUTES
         )
         found = self.let(
             later, f"timezone('UTC', timezone({self.text(zone)}, \x03))", f"CASE {earlier} ELSE {later} END"
@@ -157,7 +164,7 @@ class Writer:
         return self.once(local, found)
 
     def write(self, expr: Expr) -> str:
-        """The expression's text: an atom, a call, or in parentheses."""
+        """Render an expression as an atom, a call, or in parentheses."""
         match expr:
             case InputRef():
                 return self.columns[expr.position]
@@ -171,7 +178,7 @@ class Writer:
         from everfold.sql.functions.registry import lookup
 
         assert not isinstance(call, PythonCall), (
-            "Python calls stand in projections, which engines compute by themselves"
+            "Python calls are only in projections, which engines compute themselves"
         )
         entry = lookup(call.function)
         assert entry is not None, call.function
@@ -181,17 +188,17 @@ class Writer:
             raise self.unsupported(call, writing.why)
         texts = [self.write(arg) for arg in call.args]
         marks = [f"\x01{at}\x02" for at in range(len(texts))]
-        body = self._filled(writing, call, marks) if isinstance(writing, str) else writing(self, call, marks)
+        body = self._fill_template(writing, call, marks) if isinstance(writing, str) else writing(self, call, marks)
         self.place = around
         return self.bound(body, texts)
 
     def unsupported(self, call: Call, why: str) -> UnsupportedFeature:
-        """The refusal of a function (or a form of it) that the engine lacks."""
+        """Return the error for a function, or a form of it, that the engine does not support."""
         message = f"`{call.function}` is not supported on {self.engine}: {why}"
-        elsewhere = "leave out --engine memory: Spark has it" if why.startswith("DuckDB") else None
+        elsewhere = "run without --engine memory: Spark supports it" if why.startswith("DuckDB") else None
         return UnsupportedFeature.of("unsupported-function", message, self.place, elsewhere)
 
-    def _filled(self, template: str, call: Call, texts: Sequence[str]) -> str:
+    def _fill_template(self, template: str, call: Call, texts: Sequence[str]) -> str:
         def fill(hole: re.Match[str]) -> str:
             name = hole.group(1)
             if name == "zone":
@@ -206,21 +213,21 @@ class Writer:
                 return ", ".join(texts[int(name[:-1] or 0) :])
             return texts[int(name)]
 
-        return _HOLE.sub(fill, template)
+        return _PLACEHOLDER.sub(fill, template)
 
     def bound(self, body: str, texts: Sequence[str]) -> str:
-        """The body with its marks replaced; a long text that stands there several times is bound to a variable."""
+        """Replace the marks in a body; bind repeated long arguments to variables."""
         count = dict.fromkeys(range(len(texts)), 0)
         for mark in _MARK.finditer(body):
             count[int(mark.group(1))] += 1
         names = {}
         for at, text in enumerate(texts):
-            # DuckDB's TRY takes nothing that can fail on purpose.
+            # DuckDB's TRY does not accept expressions that can raise errors on purpose.
             guarded = "TRY(" in body and any(word in text for word in _VOLATILE)
             if (count[at] > 1 and len(text) * count[at] > REPEATED_CHARS) or (guarded and count[at]):
                 names[at] = self.fresh()
         if names:
-            # What would stand inside the body of a variable stands beside it instead (`let_all`).
+            # Bind long arguments next to the variables, not inside their bodies (see `let_all`).
             for at, text in enumerate(texts):
                 if count[at] and at not in names and len(text) > REPEATED_CHARS:
                     names[at] = self.fresh()
@@ -228,8 +235,11 @@ class Writer:
         return self.let_all({name: texts[at] for at, name in names.items()}, body)
 
     def let_all(self, values: dict[str, str], body: str) -> str:
-        """The body, in which each name stands for the value of its text. The texts stand beside each other, not within one another's
-        body: DuckDB binds a body twice, so that nested ones would cost twice as much a level."""
+        """Bind each name to the value of its SQL in a body.
+
+        The values are bound side by side, not nested: DuckDB binds a body twice, so nesting would
+        double the cost per level.
+        """
         if len(values) < 2:
             return self.let(*next(iter(values.items())), body) if values else body
         whole = self.fresh()
@@ -242,13 +252,13 @@ class Writer:
         return self.let(whole, made, body)
 
     def let(self, name: str, text: str, body: str) -> str:
-        """The body, in which `name` stands for the value of `text`, computed once."""
+        """Bind `name` to the value of `text` in a body, so that it is computed once."""
         if self.spark:
             return f"element_at(transform(array({text}), {name} -> {body}), 1)"
         return f"list_transform([{text}], lambda {name}: {body})[1]"
 
     def once(self, text: str, body: str) -> str:
-        """The body, in which each ``\\x03`` stands for the text: bound to a variable when that is long."""
+        """Replace each ``\\x03`` in a body by `text`, or by a variable if that would be long."""
         if len(text) * body.count("\x03") <= REPEATED_CHARS or body.count("\x03") <= 1:
             return body.replace("\x03", text)
         name = self.fresh()
@@ -256,17 +266,17 @@ class Writer:
 
 
 def to_spark(expr: Expr, columns: Sequence[str], context: RenderContext | None = None) -> str:
-    """The expression in Spark SQL; `columns[i]` is the text of input column i."""
+    """Render an expression as Spark SQL; `columns[i]` is the SQL of input column i."""
     return Writer("Spark", columns, context or RenderContext()).write(expr)
 
 
 def to_duckdb(expr: Expr, columns: Sequence[str], context: RenderContext | None = None) -> str:
-    """The expression in DuckDB SQL; `columns[i]` is the text of input column i."""
+    """Render an expression as DuckDB SQL; `columns[i]` is the SQL of input column i."""
     return Writer("DuckDB", columns, context or RenderContext()).write(expr)
 
 
 def time_text(value: int, type: TimeType) -> str:
-    """A TIME as Flink shows it."""
+    """Format a TIME as in Flink."""
     seconds, millis = divmod(value, 1000)
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     return text + (f".{millis:03d}"[: type.precision + 1] if type.precision else "")

@@ -1,8 +1,9 @@
-"""Signatures as text: ``STRING INT INT? -> STRING``.
+"""Signatures of functions as strings: ``STRING INT INT? -> STRING``.
 
-Parameters: a kind, with `?` if it may be left out (only the last ones), `+` or `*` on the last one for repeats. Results: a type's name,
-`=0` (the type of argument 0), `VARCHAR 0` (a VARCHAR as long as argument 0 can be), with NOT NULL behind it where that is always so.
-Kinds that convert (INT, BIGINT, DOUBLE, STRING) take what Flink casts unasked.
+A parameter is a kind, with `?` if it is optional (only the last ones), or with `+` or `*` on the
+last one if it repeats. A result is the name of a type, `=0` (the type of argument 0) or `VARCHAR 0`
+(a VARCHAR with the maximum length of argument 0), followed by NOT NULL if it is never NULL. Kinds
+that convert (INT, BIGINT, DOUBLE, STRING) accept what Flink casts implicitly.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ RESULTS: dict[str, DataType] = {
 }
 
 
-def _parsed(text: str) -> tuple[list[tuple[Accept, bool]], str, str]:
-    """The parameters (with whether each may be left out), the repeat mark of the last one, and the result."""
+def _parse_signature(text: str) -> tuple[list[tuple[Accept, bool]], str, str]:
+    """Parse a signature: parameters (each with whether it is optional), repeat mark, result."""
     parameters, _, result = text.partition("->")
     accepts: list[tuple[Accept, bool]] = []
     repeat = ""
@@ -121,7 +122,7 @@ def _result(text: str, args: Args) -> DataType:
     return RESULTS[text]
 
 
-def _taken(parsed: tuple[list[tuple[Accept, bool]], str, str], args: Args) -> Typed | None:
+def _accept_args(parsed: tuple[list[tuple[Accept, bool]], str, str], args: Args) -> Typed | None:
     accepts, repeat, result = parsed
     least = sum(not optional for _, optional in accepts)
     if len(args) < least or (not repeat and len(args) > len(accepts)):
@@ -136,10 +137,10 @@ def _taken(parsed: tuple[list[tuple[Accept, bool]], str, str], args: Args) -> Ty
 
 
 def signature(*texts: str) -> Rule:
-    """The rule of a function with these signatures; the first that takes the arguments decides."""
-    parsed = [_parsed(text) for text in texts]
+    """Return the typing rule for these signatures; the first that accepts the arguments applies."""
+    parsed = [_parse_signature(text) for text in texts]
 
     def rule(args: Args) -> Typed | None:
-        return next((typed for each in parsed if (typed := _taken(each, args)) is not None), None)
+        return next((typed for each in parsed if (typed := _accept_args(each, args)) is not None), None)
 
     return rule

@@ -1,4 +1,4 @@
-"""Functions of texts. Positions count from 1 and in characters (code points)."""
+"""String functions. Positions start at 1 and count characters (code points)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _CASED_WORDS = "[a-zA-Z0-9]+|[^a-zA-Z0-9]+"
 Write = Callable[[Writer, Call, Sequence[str]], str]
 
 
-def _joined(args: Args) -> Typed | None:
-    """`||`: as long as both together; CHAR of CHARs."""
+def _concat_rule(args: Args) -> Typed | None:
+    """Type `||`: the length is the sum of both; two CHARs give a CHAR."""
     if len(args) != 2 or any(kind(arg.type) not in ("string", "null") for arg in args):
         return None
     a, b = (converted(arg, STRING) if kind(arg.type) == "null" else arg for arg in args)
@@ -28,7 +28,7 @@ def _joined(args: Args) -> Typed | None:
     )
 
 
-def _overlaid(args: Args) -> Typed | None:
+def _overlay_rule(args: Args) -> Typed | None:
     typed = signature("STRING STRING INT INT? -> STRING")(args)
     if not isinstance(typed, tuple):
         return None
@@ -38,8 +38,8 @@ def _overlaid(args: Args) -> Typed | None:
     return typed[0], StringType(length=min(first.length + second.length, MAX_VARCHAR))
 
 
-def _trim_words(args: Args) -> Typed | Expr | None:
-    """TRIM with the parser's three arguments (side, characters, text), or of a text alone."""
+def _trim_rule(args: Args) -> Typed | Expr | None:
+    """Type TRIM with the parser's three arguments (side, characters, string) or a string only."""
     if len(args) == 1:
         return signature("STRING -> VARCHAR 0")(args)
     if len(args) != 3 or not isinstance(args[0], Literal):
@@ -63,11 +63,11 @@ def _trim(side: str) -> Write:
     return write
 
 
-def _concatenated(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+def _concat(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"concat({', '.join(texts)})" if writer.spark else "(" + " || ".join(texts) + ")"
 
 
-def _with_separator(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+def _concat_ws(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if len(texts) == 1:
         return f"CASE WHEN {texts[0]} IS NOT NULL THEN '' END"
     return f"concat_ws({', '.join(texts)})"
@@ -87,7 +87,7 @@ def _substring(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if len(texts) > 2 and ((size := _constant(call.args[2])) is None or size < 0):
         arms.append(f"WHEN {texts[2]} < 0 THEN NULL")
     if at is None or at < 0:
-        # Before the first character there is nothing, not even a part of what is asked for.
+        # A start before the first character yields '', not a part of the requested length.
         arms.append(f"WHEN {start} < -{_length(writer)}({text}) THEN ''")
     return f"CASE {' '.join(arms)} ELSE {part} END" if arms else part
 
@@ -109,19 +109,19 @@ def _side(name: str) -> Write:
     return write
 
 
-def _replaced(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+def _replace(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     plain = f"replace({texts[0]}, {texts[1]}, {texts[2]})"
     searched = call.args[1]
     if isinstance(searched, Literal) and searched.value:
         return plain
     item = writer.fresh()
-    # An empty text is found between all characters.
+    # An empty string is found between all characters.
     if writer.spark:
         around = f"concat({texts[2]}, array_join(transform(split({texts[0]}, ''), {item} -> concat({item}, {texts[2]})), ''))"
     else:
         each = f"list_transform(string_split({texts[0]}, ''), lambda {item}: {item} || {texts[2]})"
         around = f"({texts[2]} || array_to_string({each}, ''))"
-    # In an empty text it is found once.
+    # In an empty string it is found once.
     around = f"CASE WHEN {texts[0]} = '' THEN {texts[2]} ELSE {around} END"
     return f"CASE WHEN {texts[1]} = '' THEN {around} ELSE {plain} END"
 
@@ -147,7 +147,10 @@ def _locate(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _instr_rule(args: Args) -> Typed | Expr | None:
-    """LOCATE with its arguments the other way round. A search backwards, or for the second occurrence, is refused."""
+    """Rewrite INSTR to LOCATE with swapped arguments.
+
+    A backward search and a search for a later occurrence are not supported.
+    """
     typed = signature("STRING STRING INT? -> INT")(args)
     if not isinstance(typed, tuple):
         return None
@@ -167,7 +170,7 @@ def _split_index_rule(args: Args) -> Typed | Expr | None:
 
 
 def quoted_pattern(writer: Writer, arg: Expr, text: str) -> str:
-    """A text as a Java pattern that matches just it."""
+    """Return a Java pattern that matches a string literally."""
     if isinstance(arg, Literal) and isinstance(arg.value, str):
         value = arg.value
         return writer.text(
@@ -186,7 +189,7 @@ def _split_index(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _split(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """The empty text has no parts."""
+    """Split a string; the empty string has no parts."""
     if writer.spark:
         parts = f"split({texts[0]}, {quoted_pattern(writer, call.args[1], texts[1])})"
         none = "CAST(array() AS ARRAY<STRING>)"
@@ -196,13 +199,13 @@ def _split(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _upper(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """DuckDB has a capital sharp s; a CHAR(n) stays as long as it was."""
+    """Convert to upper case: 'ß' becomes 'SS' in DuckDB too, and a CHAR(n) keeps its length."""
     text = f"upper({texts[0]})" if writer.spark else f"upper(replace({texts[0]}, 'ß', 'SS'))"
     assert isinstance(call.type, StringType)
     return f"left({text}, {call.type.length})" if call.type.fixed and not isinstance(call.args[0], InputRef) else text
 
 
-def _padded(side: str) -> str:
+def _pad(side: str) -> str:
     return f"CASE WHEN {{1}} < 0 OR {{2}} = '' THEN NULL ELSE {side}({{0}}, {{1}}, {{2}}) END"
 
 
@@ -218,41 +221,41 @@ def _like_rule(args: Args) -> Typed | Expr | None:
 
 
 def _like(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """Without ESCAPE no character escapes; Spark takes the backslash unless another is named."""
+    """Render LIKE: without ESCAPE there is no escape character (Spark: a backslash)."""
     escape = call.args[2] if len(texts) > 2 else None
     if escape is not None and not (
         isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) == 1
     ):
-        raise writer.unsupported(call, "ESCAPE takes one constant character")
+        raise writer.unsupported(call, "ESCAPE must be a single constant character")
     if escape is None:
         return f"({texts[0]} LIKE {texts[1]}" + (" ESCAPE '\\u0001')" if writer.spark else ")")
     assert isinstance(escape, Literal)
     return f"({texts[0]} LIKE {texts[1]} ESCAPE {writer.text(str(escape.value))})"
 
 
-def _same(name: str, takes: str, text: str, doc: str, *aliases: str, duckdb: str | None = None) -> Function:
-    """A function with the same words in both engines, or two templates."""
+def _template_entry(name: str, takes: str, text: str, doc: str, *aliases: str, duckdb: str | None = None) -> Function:
+    """Return a function with one template for both engines, or with two templates."""
     return Function(
         name=name,
         rule=signature(takes),
         spark=text,
         duckdb=text if duckdb is None else duckdb,
         doc=doc,
-        usage=f"{name}({takes.partition('->')[0].strip().replace(' ', ', ')})",
+        usage=f"{name}({', '.join(f'<{word}>' for word in takes.partition('->')[0].split())})",
         aliases=aliases,
     )
 
 
-def _coded(
+def _code_entry(
     name: str, takes: str | Callable[[Args], Typed | Expr | None], write: Write, doc: str, usage: str, *aliases: str
 ) -> Function:
-    """A function whose text is computed."""
+    """Return a function whose SQL is computed."""
     rule = signature(takes) if isinstance(takes, str) else takes
     return Function(name=name, rule=rule, spark=write, duckdb=write, doc=doc, usage=usage, aliases=aliases)
 
 
-def _pieces(engine: str) -> str:
-    """INITCAP: every word (of ASCII letters and digits) with a capital; what is between stays."""
+def _initcap(engine: str) -> str:
+    """Return INITCAP's template: capitalize words of ASCII letters and digits, keep the rest."""
     word = "CASE WHEN w_ {matches} THEN {capital} ELSE w_ END"
     if engine == "Spark":
         pieces = f"regexp_extract_all({{0}}, '{_CASED_WORDS}', 0)"
@@ -267,50 +270,50 @@ def _pieces(engine: str) -> str:
 
 
 FUNCTIONS = (
-    Function(name="||", rule=_joined, spark=_concatenated, duckdb=_concatenated, doc="Both texts, one behind the other.",
+    Function(name="||", rule=_concat_rule, spark=_concat, duckdb=_concat, doc="Concatenates two strings.",
              usage="<STRING> || <STRING>", operator=True),
     Function(name="LIKE", rule=_like_rule, spark=_like, duckdb=_like, usage="<STRING> LIKE <STRING> [ESCAPE <STRING>]", operator=True,
-             doc="Whether the text has a form: `%` stands for any characters, `_` for one."),
-    _coded("CONCAT", "STRING+ -> STRING", _concatenated, "The texts, one behind the other; NULL if one is NULL.", "CONCAT(<STRING>, …)"),
-    _coded("CONCAT_WS", "STRING STRING* -> STRING", _with_separator, "The texts with a separator between; NULLs are left out.",
+             doc="Whether the string matches a pattern: `%` matches any characters, `_` exactly one."),
+    _code_entry("CONCAT", "STRING+ -> STRING", _concat, "Concatenates strings; NULL if any is NULL.", "CONCAT(<STRING>, …)"),
+    _code_entry("CONCAT_WS", "STRING STRING* -> STRING", _concat_ws, "Concatenates strings with a separator; NULLs are skipped.",
            "CONCAT_WS(<STRING separator>, <STRING>, …)"),
-    _coded("UPPER", "STRING -> =0", _upper, "In capitals.", "UPPER(<STRING>)"),
-    _same("LOWER", "STRING -> =0", "lower({0})", "In small letters."),
-    _same("INITCAP", "STRING -> =0", _pieces("Spark"), "Every word with a capital, the rest small.", duckdb=_pieces("DuckDB")),
-    _same("CHAR_LENGTH", "STRING -> INT", "char_length({0})", "Number of characters.", "CHARACTER_LENGTH", duckdb="CAST(length({0}) AS INTEGER)"),
-    _coded("TRIM", _trim_words, _trim("BOTH"), "Without the given characters at its ends, spaces by default.",
+    _code_entry("UPPER", "STRING -> =0", _upper, "Converts to upper case.", "UPPER(<STRING>)"),
+    _template_entry("LOWER", "STRING -> =0", "lower({0})", "Converts to lower case."),
+    _template_entry("INITCAP", "STRING -> =0", _initcap("Spark"), "Converts the first letter of every word to upper case and the rest to lower case.", duckdb=_initcap("DuckDB")),
+    _template_entry("CHAR_LENGTH", "STRING -> INT", "char_length({0})", "Number of characters.", "CHARACTER_LENGTH", duckdb="CAST(length({0}) AS INTEGER)"),
+    _code_entry("TRIM", _trim_rule, _trim("BOTH"), "Removes characters, by default spaces, from both ends or from one end.",
            "TRIM([BOTH, LEADING or TRAILING] <STRING> FROM <STRING>)"),
-    _coded("LTRIM", "STRING STRING? -> VARCHAR 0", _trim("LEADING"), "Without the given characters at its start.", "LTRIM(<STRING>[, <STRING>])"),
-    _coded("RTRIM", "STRING STRING? -> VARCHAR 0", _trim("TRAILING"), "Without the given characters at its end.", "RTRIM(<STRING>[, <STRING>])"),
-    _coded("BTRIM", "STRING STRING? -> STRING", _trim("BOTH"), "Without the given characters at both ends.", "BTRIM(<STRING>[, <STRING>])"),
-    _same("LPAD", "STRING INT STRING -> STRING", _padded("lpad"), "Filled from the left up to a length, or cut to it."),
-    _same("RPAD", "STRING INT STRING -> STRING", _padded("rpad"), "Filled from the right up to a length, or cut to it."),
-    _coded("SUBSTRING", "STRING INT INT? -> VARCHAR 0", _substring, "A part from a position on; a negative one counts from the end.",
+    _code_entry("LTRIM", "STRING STRING? -> VARCHAR 0", _trim("LEADING"), "Removes characters, by default spaces, from the start.", "LTRIM(<STRING>[, <STRING>])"),
+    _code_entry("RTRIM", "STRING STRING? -> VARCHAR 0", _trim("TRAILING"), "Removes characters, by default spaces, from the end.", "RTRIM(<STRING>[, <STRING>])"),
+    _code_entry("BTRIM", "STRING STRING? -> STRING", _trim("BOTH"), "Removes characters, by default spaces, from both ends.", "BTRIM(<STRING>[, <STRING>])"),
+    _template_entry("LPAD", "STRING INT STRING -> STRING", _pad("lpad"), "Pads on the left to a length, or truncates to it."),
+    _template_entry("RPAD", "STRING INT STRING -> STRING", _pad("rpad"), "Pads on the right to a length, or truncates to it."),
+    _code_entry("SUBSTRING", "STRING INT INT? -> VARCHAR 0", _substring, "Substring from a position on; a negative position counts from the end.",
            "SUBSTRING(<STRING> FROM <INT> [FOR <INT>])", "SUBSTR"),
-    _coded("LEFT", "STRING INT -> VARCHAR 0", _side("left"), "The first characters.", "LEFT(<STRING>, <INT>)"),
-    _coded("RIGHT", "STRING INT -> VARCHAR 0", _side("right"), "The last characters.", "RIGHT(<STRING>, <INT>)"),
-    _coded("REPLACE", "STRING STRING STRING -> STRING", _replaced, "With one text in place of another, everywhere.",
+    _code_entry("LEFT", "STRING INT -> VARCHAR 0", _side("left"), "First characters of a string.", "LEFT(<STRING>, <INT>)"),
+    _code_entry("RIGHT", "STRING INT -> VARCHAR 0", _side("right"), "Last characters of a string.", "RIGHT(<STRING>, <INT>)"),
+    _code_entry("REPLACE", "STRING STRING STRING -> STRING", _replace, "Replaces all occurrences of a string by another.",
            "REPLACE(<STRING>, <STRING sought>, <STRING by>)"),
-    _coded("OVERLAY", _overlaid, _overlay, "With characters from a position on replaced.", "OVERLAY(<STRING> PLACING <STRING> FROM <INT> [FOR <INT>])"),
-    _coded("POSITION", "STRING STRING -> INT", _locate, "Where a text starts within another, 0 if it does not occur.", "POSITION(<STRING> IN <STRING>)"),
-    _coded("LOCATE", "STRING STRING INT? -> INT", _locate, "Where a text starts within another, from a position on; 0 if nowhere.",
+    _code_entry("OVERLAY", _overlay_rule, _overlay, "Replaces characters from a position on.", "OVERLAY(<STRING> PLACING <STRING> FROM <INT> [FOR <INT>])"),
+    _code_entry("POSITION", "STRING STRING -> INT", _locate, "Position of the first occurrence of a string in another, 0 if there is none.", "POSITION(<STRING> IN <STRING>)"),
+    _code_entry("LOCATE", "STRING STRING INT? -> INT", _locate, "Position of the first occurrence of a string in another, from a position on; 0 if there is none.",
            "LOCATE(<STRING sought>, <STRING>[, <INT>])"),
-    Function(name="INSTR", rule=_instr_rule, spark="", duckdb="", doc="Where a text starts within another, 0 if it does not occur.",
+    Function(name="INSTR", rule=_instr_rule, spark="", duckdb="", doc="Position of the first occurrence of a string in another, 0 if there is none.",
              usage="INSTR(<STRING>, <STRING sought>[, <constant start of at least 1>])"),
-    _same("REVERSE", "STRING -> STRING", "reverse({0})", "Backwards."),
-    _same("REPEAT", "STRING INT -> STRING", "repeat({0}, {1})", "So many times, one behind the other.", duckdb="repeat({0}, greatest({1}, 0 * {1}))"),
-    _same("ASCII", "STRING -> INT", "CASE WHEN {0} = '' THEN 0 ELSE CAST(CAST(CAST(conv(left(hex({0}), 2), 16, 10) AS INT) AS TINYINT) AS INT) END",
-          "The first byte of the text.", duckdb="CASE WHEN {0} = '' THEN 0 WHEN ord(left({0}, 1)) < 128 THEN ord(left({0}, 1)) "
+    _template_entry("REVERSE", "STRING -> STRING", "reverse({0})", "Reverses the characters."),
+    _template_entry("REPEAT", "STRING INT -> STRING", "repeat({0}, {1})", "Repeats a string a number of times.", duckdb="repeat({0}, greatest({1}, 0 * {1}))"),
+    _template_entry("ASCII", "STRING -> INT", "CASE WHEN {0} = '' THEN 0 ELSE CAST(CAST(CAST(conv(left(hex({0}), 2), 16, 10) AS INT) AS TINYINT) AS INT) END",
+          "Value of the first byte, as a signed number.", duckdb="CASE WHEN {0} = '' THEN 0 WHEN ord(left({0}, 1)) < 128 THEN ord(left({0}, 1)) "
           "ELSE CAST(('0x' || left(hex(encode({0})), 2)) AS INTEGER) - 256 END"),
-    _same("CHR", "BIGINT -> STRING", "chr({0})", "The character of a code (modulo 256).",
+    _template_entry("CHR", "BIGINT -> STRING", "chr({0})", "Character with the given code (modulo 256).",
           duckdb="CASE WHEN {0} < 0 THEN '' ELSE chr(CAST({0} % 256 AS INTEGER)) END"),
-    _coded("SPLIT_INDEX", _split_index_rule, _split_index, "The part at an index (from 0) between separators; NULL if there is none.",
+    _code_entry("SPLIT_INDEX", _split_index_rule, _split_index, "Splits a string by a separator and returns the part at an index (from 0); NULL if there is none.",
            "SPLIT_INDEX(<STRING>, <STRING separator>, <INT>)"),
-    _coded("SPLIT", "STRING STRING -> ARRAY<STRING>", _split, "The parts between separators.", "SPLIT(<STRING>, <STRING separator>)"),
-    _same("STARTSWITH", "STRING STRING -> BOOLEAN", "startswith({0}, {1})", "Whether it starts with the other text.", duckdb="starts_with({0}, {1})"),
-    _same("ENDSWITH", "STRING STRING -> BOOLEAN", "endswith({0}, {1})", "Whether it ends with the other text.", duckdb="ends_with({0}, {1})"),
-    _same("TRANSLATE", "STRING STRING STRING -> STRING", "translate({0}, {1}, coalesce({2}, ''))",
-          "With characters replaced one by one; those without a counterpart go."),
-    Function(name="ELT", rule=_elt_rule, spark="elt({*})", doc="The text at a position (from 1) in the list.", usage="ELT(<INT>, <STRING>, …)",
+    _code_entry("SPLIT", "STRING STRING -> ARRAY<STRING>", _split, "Splits a string by a separator.", "SPLIT(<STRING>, <STRING separator>)"),
+    _template_entry("STARTSWITH", "STRING STRING -> BOOLEAN", "startswith({0}, {1})", "Whether the first string starts with the second.", duckdb="starts_with({0}, {1})"),
+    _template_entry("ENDSWITH", "STRING STRING -> BOOLEAN", "endswith({0}, {1})", "Whether the first string ends with the second.", duckdb="ends_with({0}, {1})"),
+    _template_entry("TRANSLATE", "STRING STRING STRING -> STRING", "translate({0}, {1}, coalesce({2}, ''))",
+          "Replaces characters one by one; those without a counterpart are removed."),
+    Function(name="ELT", rule=_elt_rule, spark="elt({*})", doc="String at a position (from 1) in the list.", usage="ELT(<INT>, <STRING>, …)",
              duckdb="CASE WHEN {0} > 0 THEN ([{1*}])[{0}] END"),
 )  # fmt: skip

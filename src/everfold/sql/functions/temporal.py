@@ -1,7 +1,7 @@
-"""Dates, times and timestamps: parts, rounding, counting between, and the way from and to texts and numbers.
+"""Dates, times and timestamps: parts, rounding, differences, conversion to strings and numbers.
 
-A TIMESTAMP_LTZ shows its parts in the session's zone. Weeks that are cut to start on Sunday (FLOOR … TO WEEK), weeks that are counted
-are ISO's (EXTRACT WEEK). Source: answers of flink 2.3.
+The parts of a TIMESTAMP_LTZ are those in the session's zone. FLOOR … TO WEEK rounds to Sunday;
+EXTRACT WEEK returns the ISO week. Source: asked of Flink 2.3.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ _INTERVAL_PARTS = {
 
 
 def word(arg: Expr) -> str:
-    """The value of a constant text argument."""
+    """Return the value of a constant string argument."""
     return str(arg.value) if isinstance(arg, Literal) else ""
 
 
 def wall_of(writer: Writer, type: DataType, text: str) -> str:
-    """The wall clock time of a point in time, in the session's zone for an instant."""
+    """Return the wall-clock time of a point in time; of an instant, in the session's zone."""
     return writer.local(text) if kind(type) == "ltz" else text
 
 
@@ -106,7 +106,7 @@ def _part(unit: str) -> Rule:
     return rule
 
 
-# --- cutting ---
+# --- rounding ---
 
 
 def _cut_rule(args: Args) -> Typed | None:
@@ -121,7 +121,7 @@ def _cut_rule(args: Args) -> Typed | None:
 def _floor(writer: Writer, wall: str, unit: str) -> str:
     cast = "TIMESTAMP_NTZ" if writer.spark else "TIMESTAMP"
     if unit == "WEEK":
-        # The engines' weeks start on Monday.
+        # Weeks of both engines start on Monday.
         return f"(CAST(date_trunc('week', {wall} + INTERVAL '1' DAY) AS {cast}) - INTERVAL '1' DAY)"
     return f"CAST(date_trunc('{unit.lower()}', {wall}) AS {cast})"
 
@@ -142,7 +142,7 @@ def _cut(up: bool) -> Write:
             made = f"CAST(({value} {'div' if writer.spark else '//'} {size}) * {size} AS {writer.type(source)})"
             if not up:
                 return made
-            failed = f"CAST({writer.fail('time-overflow: CEIL gives a time after the end of the day')} AS {writer.type(source)})"
+            failed = f"CAST({writer.fail('time-overflow: the result of CEIL is after the end of the day')} AS {writer.type(source)})"
             return f"CASE WHEN {texts[0]} > {86_400_000 - size} THEN {failed} ELSE {made} END"
         if kind(source) == "date" and unit not in _DATE_UNITS:
             return texts[0]
@@ -158,14 +158,14 @@ def _cut(up: bool) -> Write:
             return cut
         if unit in _DATE_UNITS:
             return writer.instant(cut)
-        # Within an hour that comes twice the clock alone does not say which one is meant.
+        # In an hour that occurs twice, the wall-clock time alone is ambiguous.
         between = f"({cut} - {wall})"
         return f"({texts[0]} + {between})"
 
     return write
 
 
-# --- counting ---
+# --- differences ---
 
 
 def _add_rule(args: Args) -> Expr | None:
@@ -204,7 +204,7 @@ def _diff_rule(args: Args) -> Typed | None:
 def _diff(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     unit, source = word(call.args[0]), call.args[1].type
     if unit in MONTHS:
-        # Of instants in UTC, as months are added to them.
+        # Instants are compared in UTC, as months are added to them in UTC.
         as_local = writer.spark and kind(source) == "ltz"
         start, end = (f"CAST({each} AS TIMESTAMP_NTZ)" if as_local else each for each in texts[1:])
         months = _months_between(writer, start, end, kind(source) == "date")
@@ -221,7 +221,10 @@ def _diff(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _months_between(writer: Writer, start: str, end: str, dates: bool) -> str:
-    """Whole months from start to end: those after which the day is not past the end's; a day that is reached counts by its time."""
+    """Return the number of whole months from start to end.
+
+    The start moved by so many months is not after the end; on the same day, the times decide.
+    """
     a, b, m = writer.fresh(), writer.fresh(), writer.fresh()
     day = [f"CAST({each} AS DATE)" for each in (a, b)]
 
@@ -244,11 +247,11 @@ def _months_between(writer: Writer, start: str, end: str, dates: bool) -> str:
     return writer.let(a, start, writer.let(b, end, writer.let(m, whole, body)))
 
 
-# --- texts and numbers ---
+# --- strings and numbers ---
 
 
-def _parsed(writer: Writer, call: Call, text: str, pattern: Expr | None, pattern_text: str) -> str:
-    """The TIMESTAMP that a text holds in a pattern (by default Flink's own form), NULL if it holds none."""
+def _parse(writer: Writer, call: Call, text: str, pattern: Expr | None, pattern_text: str) -> str:
+    """Return SQL that parses a TIMESTAMP by a pattern (default: Flink's form); NULL if it fails."""
     constant = word(pattern) if isinstance(pattern, Literal) else None
     if pattern is None or constant == STANDARD:
         return timestamp_of(writer, text, 3)
@@ -271,7 +274,7 @@ def _check_spark(writer: Writer, call: Call, pattern: str | None) -> None:
         raise writer.unsupported(call, f"Spark's patterns have no letter `{letter}`")
 
 
-def _formatted(writer: Writer, call: Call, wall: str, pattern: Expr | None, pattern_text: str) -> str:
+def _format(writer: Writer, call: Call, wall: str, pattern: Expr | None, pattern_text: str) -> str:
     constant = word(pattern) if isinstance(pattern, Literal) else None
     if pattern is None:
         return timestamp_text(writer, wall, 0)
@@ -289,13 +292,13 @@ def _optional(call: Call, texts: Sequence[str], at: int) -> tuple[Expr | None, s
 
 
 def _to_timestamp(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    return _parsed(writer, call, texts[0], *_optional(call, texts, 1))
+    return _parse(writer, call, texts[0], *_optional(call, texts, 1))
 
 
 def _to_date(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if len(texts) == 1:
         return date_of(writer, texts[0])
-    return f"CAST({_parsed(writer, call, texts[0], *_optional(call, texts, 1))} AS DATE)"
+    return f"CAST({_parse(writer, call, texts[0], *_optional(call, texts, 1))} AS DATE)"
 
 
 def _to_ltz_rule(args: Args) -> Typed | None:
@@ -326,11 +329,9 @@ def _to_ltz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
             cut = texts[0] if writer.spark else f"trunc({texts[0]})"
             micros = f"(CAST({cut} AS BIGINT) * {factor})"
         return f"timestamp_micros({micros})" if writer.spark else f"make_timestamp({micros})"
-    wall = _parsed(writer, call, texts[0], *_optional(call, texts, 1))
-    # Unlike TO_TIMESTAMP, Flink fails here on a text that holds no time.
-    failed = (
-        f"CASE WHEN {texts[0]} IS NOT NULL THEN {writer.fail_of('cast-failed', texts[0], 'holds no TIMESTAMP_LTZ')} END"
-    )
+    wall = _parse(writer, call, texts[0], *_optional(call, texts, 1))
+    # Unlike in TO_TIMESTAMP, Flink fails here if the string is not a time.
+    failed = f"CASE WHEN {texts[0]} IS NOT NULL THEN {writer.fail_of('cast-failed', texts[0], 'is not a valid TIMESTAMP_LTZ')} END"
     wall = f"coalesce({wall}, CAST({failed} AS {writer.type(TIMESTAMP3)}))"
     if len(texts) < 3:
         return f"CAST({wall} AS TIMESTAMP)" if writer.spark else wall
@@ -341,15 +342,15 @@ def _to_ltz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 def _from_unixtime(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     instant = f"timestamp_seconds({texts[0]})" if writer.spark else f"make_timestamp({texts[0]} * 1000000)"
-    return _formatted(writer, call, writer.local(instant), *_optional(call, texts, 1))
+    return _format(writer, call, writer.local(instant), *_optional(call, texts, 1))
 
 
 def _unix_timestamp(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """What is no time gives the least BIGINT, as in Flink."""
+    """Return the smallest BIGINT for a string that is not a time, as in Flink."""
     if not texts:
         now = writer.now()
         return f"unix_seconds({now})" if writer.spark else f"CAST(floor(epoch({now})) AS BIGINT)"
-    wall = _parsed(writer, call, texts[0], *_optional(call, texts, 1))
+    wall = _parse(writer, call, texts[0], *_optional(call, texts, 1))
     if len(texts) == 1 or word(call.args[1]) == STANDARD:
         wall = f"CASE WHEN {matches(writer, texts[0], ' ')} THEN {wall} END"
     instant = writer.instant(wall)
@@ -367,7 +368,7 @@ def _format_rule(args: Args) -> Typed | None:
 
 
 def _date_format(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    return _formatted(writer, call, wall_of(writer, call.args[0].type, texts[0]), call.args[1], texts[1])
+    return _format(writer, call, wall_of(writer, call.args[0].type, texts[0]), call.args[1], texts[1])
 
 
 def _convert_tz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -398,7 +399,7 @@ def _moment(what: str) -> Write:
 
 
 def _now_entry(name: str, result: str, what: str, doc: str, *aliases: str) -> Function:
-    """Flink's functions of now: one moment for a whole batch, which a repeated batch sees again."""
+    """Return a function of the current time, which is fixed per batch, also when it is repeated."""
     return Function(
         name=name,
         rule=signature(f" -> {result} NOT NULL"),
@@ -426,7 +427,7 @@ def _part_entry(name: str, unit: str) -> Function:
 
 
 FUNCTIONS = (
-    _text_entry("EXTRACT", _extract_rule, _extract, "A part of a point in time or an interval.", "EXTRACT(<unit> FROM <DATE, TIME, TIMESTAMP, INTERVAL>)"),
+    _text_entry("EXTRACT", _extract_rule, _extract, "A field of a point in time or an interval.", "EXTRACT(<unit> FROM <DATE, TIME, TIMESTAMP, INTERVAL>)"),
     _part_entry("YEAR", "YEAR"),
     _part_entry("QUARTER", "QUARTER"),
     _part_entry("MONTH", "MONTH"),
@@ -437,29 +438,29 @@ FUNCTIONS = (
     _part_entry("HOUR", "HOUR"),
     _part_entry("MINUTE", "MINUTE"),
     _part_entry("SECOND", "SECOND"),
-    _text_entry("FLOOR_TO", _cut_rule, _cut(up=False), "The start of the unit in which a point in time lies.", "FLOOR(<DATE, TIME, TIMESTAMP> TO <unit>)"),
-    _text_entry("CEIL_TO", _cut_rule, _cut(up=True), "The end of the unit in which a point in time lies.", "CEIL(<DATE, TIME, TIMESTAMP> TO <unit>)"),
-    Function(name="TIMESTAMPADD", rule=_add_rule, spark="", duckdb="", doc="A point in time so many units later.",
+    _text_entry("FLOOR_TO", _cut_rule, _cut(up=False), "Rounds a point in time down to a unit.", "FLOOR(<DATE, TIME, TIMESTAMP> TO <unit>)"),
+    _text_entry("CEIL_TO", _cut_rule, _cut(up=True), "Rounds a point in time up to a unit.", "CEIL(<DATE, TIME, TIMESTAMP> TO <unit>)"),
+    Function(name="TIMESTAMPADD", rule=_add_rule, spark="", duckdb="", doc="Adds a number of units to a point in time.",
              usage="TIMESTAMPADD(<unit>, <INT>, <DATE or TIMESTAMP>)"),
-    _text_entry("TIMESTAMPDIFF", _diff_rule, _diff, "Whole units from the first to the second.",
+    _text_entry("TIMESTAMPDIFF", _diff_rule, _diff, "Number of whole units from the first point in time to the second.",
                 "TIMESTAMPDIFF(<SECOND, MINUTE, HOUR, DAY, WEEK, MONTH, QUARTER or YEAR>, <point>, <point>)"),
-    _text_entry("TO_TIMESTAMP", signature("STRING STRING? -> TIMESTAMP3"), _to_timestamp, "The TIMESTAMP in a text, NULL if there is none.",
+    _text_entry("TO_TIMESTAMP", signature("STRING STRING? -> TIMESTAMP3"), _to_timestamp, "Parses a string as a TIMESTAMP; NULL if it is not one.",
                 "TO_TIMESTAMP(<STRING>[, <STRING pattern>])"),
-    _text_entry("TO_DATE", signature("STRING STRING? -> DATE"), _to_date, "The date in a text, NULL if there is none.", "TO_DATE(<STRING>[, <STRING pattern>])"),
-    _text_entry("TO_TIMESTAMP_LTZ", _to_ltz_rule, _to_ltz, "The instant of a number of seconds (0), milliseconds (3) or microseconds (6), or in a text.",
+    _text_entry("TO_DATE", signature("STRING STRING? -> DATE"), _to_date, "Parses a string as a DATE; NULL if it is not one.", "TO_DATE(<STRING>[, <STRING pattern>])"),
+    _text_entry("TO_TIMESTAMP_LTZ", _to_ltz_rule, _to_ltz, "Converts a number of seconds (0), milliseconds (3) or microseconds (6) since 1970, or a string, to an instant.",
                 "TO_TIMESTAMP_LTZ(<NUMERIC>[, 0, 3 or 6]), TO_TIMESTAMP_LTZ(<STRING>[, <pattern>[, <zone>]])"),
-    _text_entry("FROM_UNIXTIME", signature("BIGINT STRING? -> STRING"), _from_unixtime, "The text of so many seconds since 1970, in the session's zone.",
+    _text_entry("FROM_UNIXTIME", signature("BIGINT STRING? -> STRING"), _from_unixtime, "Formats a number of seconds since 1970, in the session's zone.",
                 "FROM_UNIXTIME(<BIGINT>[, <STRING pattern>])"),
     _text_entry("UNIX_TIMESTAMP", signature(" -> BIGINT NOT NULL", "STRING STRING? -> BIGINT"), _unix_timestamp,
-                "Seconds since 1970, of now or of a text in the session's zone.", "UNIX_TIMESTAMP([<STRING>[, <STRING pattern>]])"),
-    _text_entry("DATE_FORMAT", _format_rule, _date_format, "The text of a point in time in a pattern.", "DATE_FORMAT(<TIMESTAMP or STRING>, <STRING pattern>)"),
-    _text_entry("CONVERT_TZ", signature("STRING STRING STRING -> STRING"), _convert_tz, "A time's text in another zone.",
+                "Seconds since 1970, of the current time or of a string in the session's zone.", "UNIX_TIMESTAMP([<STRING>[, <STRING pattern>]])"),
+    _text_entry("DATE_FORMAT", _format_rule, _date_format, "Formats a point in time by a pattern.", "DATE_FORMAT(<TIMESTAMP or STRING>, <STRING pattern>)"),
+    _text_entry("CONVERT_TZ", signature("STRING STRING STRING -> STRING"), _convert_tz, "Converts a timestamp string from one zone to another.",
                 "CONVERT_TZ(<STRING>, <STRING from zone>, <STRING to zone>)"),
-    _now_entry("CURRENT_TIMESTAMP", "LTZ3", "instant", "Now."),
-    _now_entry("NOW", "LTZ3", "instant", "Now."),
-    _now_entry("CURRENT_ROW_TIMESTAMP", "LTZ3", "instant", "Now."),
-    _now_entry("PROCTIME", "LTZ3", "instant", "Now, as a time attribute."),
-    _now_entry("LOCALTIMESTAMP", "TIMESTAMP3", "timestamp", "Now, in the session's zone."),
-    _now_entry("CURRENT_DATE", "DATE", "date", "Today, in the session's zone."),
-    _now_entry("LOCALTIME", "TIME", "time", "The time of the day, in the session's zone.", "CURRENT_TIME"),
+    _now_entry("CURRENT_TIMESTAMP", "LTZ3", "instant", "Current timestamp."),
+    _now_entry("NOW", "LTZ3", "instant", "Current timestamp."),
+    _now_entry("CURRENT_ROW_TIMESTAMP", "LTZ3", "instant", "Current timestamp."),
+    _now_entry("PROCTIME", "LTZ3", "instant", "Current timestamp, as a time attribute."),
+    _now_entry("LOCALTIMESTAMP", "TIMESTAMP3", "timestamp", "Current timestamp in the session's zone."),
+    _now_entry("CURRENT_DATE", "DATE", "date", "Current date in the session's zone."),
+    _now_entry("LOCALTIME", "TIME", "time", "Current time of day in the session's zone.", "CURRENT_TIME"),
 )  # fmt: skip

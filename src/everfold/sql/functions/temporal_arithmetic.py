@@ -1,7 +1,8 @@
-"""Points in time and intervals: what `+`, `-`, `*` and OVERLAPS do with them.
+"""Operators on points in time and intervals: `+`, `-`, `*` and OVERLAPS.
 
-A point plus an interval is the internal function SHIFT(point, interval). An interval is a whole number of milliseconds or of months.
-Flink refuses the difference of two points (TIMESTAMPDIFF computes it) and the quotient of an interval.
+A point plus an interval is the internal function SHIFT(point, interval). An interval is a whole
+number of milliseconds or of months. As in Flink, there is no difference of two points (use
+TIMESTAMPDIFF) and no quotient of an interval.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ POINTS = ("date", "time", "timestamp", "ltz")
 
 
 def negated(interval: Expr) -> Expr:
-    """The interval backwards."""
+    """Negate an interval."""
     if isinstance(interval, Literal) and isinstance(interval.value, int):
         return Literal(value=-interval.value, type=interval.type, span=interval.span)
     return Call(function="UNARY_MINUS", args=(interval,), type=interval.type, span=interval.span)
 
 
 def shifted(operator: str, args: Args) -> Typed | Expr | None:
-    """`point + interval`, `interval + point`, `point - interval`, `interval ± interval`; None for anything else."""
+    """Type `point ± interval`, `interval + point`, `interval ± interval`; else None."""
     a, b = args
     if kind(a.type) in INTERVALS and kind(b.type) == kind(a.type):
         return args, a.type
@@ -41,7 +42,7 @@ def shifted(operator: str, args: Args) -> Typed | Expr | None:
 
 
 def scaled_interval(args: Args) -> Typed | None:
-    """`interval * number` and `number * interval`; None for anything else."""
+    """Type `interval * number` and `number * interval`; None for anything else."""
     a, b = args
     if kind(b.type) in INTERVALS:
         a, b = b, a
@@ -68,7 +69,7 @@ def _spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         case "date", _:
             return f"date_add({point}, CAST({interval} div 86400000 AS INT))"
         case "ltz", "months":
-            # In the calendar of UTC, as days are 24 hours.
+            # Months are those of the UTC calendar, as days have 24 hours.
             return f"CAST((CAST({point} AS TIMESTAMP_NTZ) + {interval} * INTERVAL '1' MONTH) AS TIMESTAMP)"
         case _, "months":
             return f"({point} + {interval} * INTERVAL '1' MONTH)"
@@ -90,9 +91,9 @@ def _duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _ends(start: Expr, end: Expr) -> tuple[Expr, Expr] | None:
-    """The earlier and the later end of a period, whichever is written first; None for what is no period.
+    """Return the earlier and the later end of a period, in any order; None if it is not a period.
 
-    With a NULL at one end Calcite takes the second for the earlier: then `>=` may still be FALSE.
+    If one end is NULL, Calcite treats the second as the earlier one: then `>=` may still be FALSE.
     """
     if kind(start.type) not in POINTS:
         return None
@@ -113,7 +114,10 @@ def _ends(start: Expr, end: Expr) -> tuple[Expr, Expr] | None:
 
 
 def _overlaps_rule(args: Args) -> Expr | None:
-    """Each period ends no earlier than the other starts: periods that only touch overlap too, as in Flink."""
+    """Type OVERLAPS: each period ends no earlier than the other starts.
+
+    Adjacent periods overlap too, as in Flink.
+    """
     if len(args) != 4:
         return None
     first, second = _ends(*args[:2]), _ends(*args[2:])
@@ -129,7 +133,7 @@ FUNCTIONS = (
         rule=_overlaps_rule,
         spark="",
         duckdb="",
-        doc="Whether two periods have a moment in common; a period is (start, end) or (start, INTERVAL).",
+        doc="Whether two periods overlap; a period is (start, end) or (start, INTERVAL).",
         usage="(<point>, <point or INTERVAL>) OVERLAPS (<point>, <point or INTERVAL>)",
         operator=True,
     ),
@@ -138,7 +142,7 @@ FUNCTIONS = (
         rule=_shift_rule,
         spark=_spark,
         duckdb=_duckdb,
-        doc="A point in time moved by an interval; a month later has the same day, or the last one the month has.",
+        doc="Adds an interval to a point in time; months keep the day, or use the last day of the month.",
         usage="<DATE, TIME, TIMESTAMP> + <INTERVAL>",
         operator=True,
     ),

@@ -251,7 +251,7 @@ def test_nested_calls_do_not_explode() -> None:
 
 
 def test_failures_at_run_time_carry_a_code() -> None:
-    with pytest.raises(duckdb.InvalidInputException, match=r"everfold\[cast-failed\]: 'x' is no INT"):
+    with pytest.raises(duckdb.InvalidInputException, match=r"everfold\[cast-failed\]: 'x' is not a valid INT"):
         in_duckdb(cast(value("x"), INT))
     with pytest.raises(duckdb.InvalidInputException, match=r"everfold\[division-by-zero\]"):
         in_duckdb(build("/", (value(1), value(0))))
@@ -276,7 +276,7 @@ def test_a_long_expression_is_shortened_in_a_failure() -> None:
 
 def test_the_text_that_a_cast_fails_on_is_quoted() -> None:
     for text, shown in (("", "''"), ("it's", "'it's'"), ("a\nb", "'a b'"), ("x" * 80, f"'{'x' * 60}'")):
-        with pytest.raises(duckdb.InvalidInputException, match=rf"everfold\[cast-failed\]: {shown} is no INT"):
+        with pytest.raises(duckdb.InvalidInputException, match=rf"everfold\[cast-failed\]: {shown} is not a valid INT"):
             in_duckdb(cast(value(text), INT))
 
 
