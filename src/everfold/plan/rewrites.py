@@ -66,7 +66,7 @@ def tables_read(roots: Iterable[Root]) -> tuple[Table, ...]:
     return tuple(dict.fromkeys(table for root in roots for table in tables_of(walk_plan(root.input))))
 
 
-# --- projections over projections -------------------------------------------------------------------------------------
+# --- projections over projections -----------------------------------------------------------------
 
 
 def merge_projects(node: Plan) -> Plan:
@@ -132,7 +132,7 @@ def _costs_nothing(expression: Expr) -> bool:
     return not isinstance(expression, PythonCall) and not getattr(expression, "args", ())
 
 
-# --- columns that nobody uses -----------------------------------------------------------------------------------------
+# --- columns that nobody uses ---------------------------------------------------------------------
 
 
 def prune_columns(roots: tuple[Root, ...]) -> tuple[Root, ...]:

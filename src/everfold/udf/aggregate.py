@@ -74,7 +74,7 @@ class AggregateRun:
             call = self._call("get_value", groups[wrong.at])
             raise failure.wrong_result(self._of, call, values[wrong.at], wrong.why, self._span) from None
 
-    # --- a group ------------------------------------------------------------------------------------------------------
+    # --- a group ----------------------------------------------------------------------------------
 
     def _taken(self, given: list[Any], new: list[_Taking]) -> list[Any]:
         if not given and not new:
@@ -102,7 +102,7 @@ class AggregateRun:
             return self._call(method, accumulator, *args)
         return failure.columns_text(self._of, [accumulator, *columns.first_values(args)], len(args[0]), method)
 
-    # --- Arrow --------------------------------------------------------------------------------------------------------
+    # --- Arrow ------------------------------------------------------------------------------------
 
     def _decoded(self, accumulators: Lists) -> Iterator[list[Any]]:
         flat = python_values(accumulators.flatten(), self._accumulator, views=True)

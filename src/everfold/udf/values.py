@@ -61,7 +61,7 @@ class WrongValue(Exception):
         self.why, self.at = why, at
 
 
-# --- out of Arrow -----------------------------------------------------------------------------------------------------
+# --- out of Arrow ---------------------------------------------------------------------------------
 
 
 def python_values(column: pa.Array | pa.ChunkedArray, of: DataType, *, views: bool = False) -> list[Any]:
@@ -121,7 +121,7 @@ def _map_reader(of: MapType, views: bool) -> Convert:
     return read
 
 
-# --- into Arrow -------------------------------------------------------------------------------------------------------
+# --- into Arrow -----------------------------------------------------------------------------------
 
 
 def arrow_column(values: Sequence[Any], of: DataType) -> pa.Array:
