@@ -20,7 +20,7 @@ _NAMES = (
     # Flink's list (FLINK-24381, FLINK-30443, FLINK-39590)
     "password", "secret", "fs.azure.account.key", "api.key", "auth.params", "service.key", "token",
     "basic.auth", "jaas.config", "http.headers",
-    # PEM keys, credentials of OAuth and of clouds, and words for passwords
+    # PEM keys, OAuth and cloud credentials, and synonyms of password
     "keystore.key", "private.key", "ssl.key.pem", "account.key", "access.key", "credential",
     "user.info", "passphrase", "passwd", "pwd",
 )  # fmt: skip

@@ -108,7 +108,7 @@ class _Variance(Aggregate):
         kept = result_of(self, of)
         value = f"{self._function}({'DISTINCT ' if over.distinct else ''}CAST({over.texts[0]} AS DOUBLE))"
         if isinstance(kept, IntegerType):
-            # A whole-number variance must not fall below it through a rounding error.
+            # A rounding error must not make a whole-number variance one smaller by truncation.
             value = f"CAST(ROUND({value}, 9) AS {'BIGINT' if kept.bits == 64 else 'INT'})"
         return f"CAST({value} AS {kept.spark})"
 

@@ -274,8 +274,8 @@ def state_of(node: Plan) -> str | None:
         case ChangelogNormalize():
             return "the last row per key, forever"
         case GroupAggregate(window=InWindow() as window):
-            lateness = f" by {duration(window.lateness_ms)}" if window.lateness_ms else ""
-            return f"accumulators per window{_per(node.keys)}, until it has ended{lateness}"
+            lateness = f"{duration(window.lateness_ms)} after " if window.lateness_ms else ""
+            return f"accumulators per window{_per(node.keys)}, until {lateness}it has ended"
         case GroupAggregate():
             return f"accumulators{_per(node.keys)}, forever"
         case WindowEmit():
