@@ -1,7 +1,7 @@
-"""everfold: streaming SQL aggregation on Spark that survives change.
+"""everfold: streaming SQL aggregation on Spark that survives query changes.
 
-`from everfold import TableEnvironment` is the Python API; it is loaded when it is first asked for, so that commands which need no
-Spark start at once.
+`from everfold import TableEnvironment` is the Python API. It is loaded on first access, so that
+commands that need no Spark start at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m everfold` is the command `everfold`."""
+"""Run the `everfold` command with `python -m everfold`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where everfold keeps what it can make or fetch again: `$EVERFOLD_CACHE`, else `~/.cache/everfold`. Any of it may be deleted."""
+"""The cache folder: `$EVERFOLD_CACHE`, or `~/.cache/everfold` by default.
+
+It holds only files that everfold can create or download again. Any of them may be deleted.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,6 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """The folder; it need not exist yet."""
-    named = os.environ.get("EVERFOLD_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "everfold"
+    """Return the cache folder. It may not exist yet."""
+    configured = os.environ.get("EVERFOLD_CACHE")
+    return Path(configured) if configured else Path.home() / ".cache" / "everfold"

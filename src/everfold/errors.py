@@ -1,8 +1,14 @@
 """Diagnostics: what is wrong, where, and what to do about it.
 
-An error is data first (`Diagnostic`); text and JSON are renderings of it. Families say who can act: `SqlError` the author of the SQL,
-`ConnectorError` whoever runs the outside system or the files, `FunctionError` the author of a Python function, `StateError` whoever runs the job,
-`UsageError` whoever typed the command.
+An error is data first (`Diagnostic`); text and JSON are renderings of it. The error classes tell
+who can act:
+
+- `SqlError`: the author of the SQL,
+- `ConnectorError`: the operator of the external system or the files,
+- `FunctionError`: the author of a Python function,
+- `StateError`: the operator of the job,
+- `UsageError`: the author of the command line.
+
 A bug is an `assert`, never one of these.
 """
 
@@ -18,15 +24,18 @@ from everfold.secrets import shown_part, without_quoted_secrets
 EXIT_FAILED = 1
 """Exit code of a job that failed at run time."""
 EXIT_WRONG_USE = 2
-"""Exit code of a command, a script or an option that is wrong: nothing has been started."""
+"""Exit code for an invalid command, script or option: nothing has been started."""
 
 LONGEST_LINE = 400
-"""Characters of a line of the script that are shown of a longer one."""
+"""Longest excerpt of a line of the script in an error message, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A place in a text: offsets of characters, `end` exclusive, within the text named `source` (a file's name, or `-e`)."""
+    """A range of characters in a script.
+
+    `end` is exclusive. `source` names the script: a file name, or `-e`. `text` is the whole script.
+    """
 
     start: int
     end: int
@@ -44,7 +53,7 @@ class Span:
         return self.start - (self.text.rfind("\n", 0, self.start) + 1) + 1
 
     def to(self, other: Span | None) -> Span:
-        """The span from the start of this one to the end of the other."""
+        """Return the span from the start of this one to the end of the other."""
         if other is None:
             return self
         return Span(min(self.start, other.start), max(self.end, other.end), self.source, self.text)
@@ -52,9 +61,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: a permanent code, a sentence, the place it speaks of, what else is known about it, and one piece of help.
+    """One finding: a permanent code, a message, its location, notes, and at most one piece of help.
 
-    It holds no values of secret options: they are removed from its texts when it is created.
+    Values of secret options are removed from its texts when it is created.
     """
 
     code: str
@@ -71,7 +80,7 @@ class Diagnostic:
             object.__setattr__(self, "help", without_quoted_secrets(self.help, script, at))
 
     def render(self) -> str:
-        """The finding as text, with the line it points at."""
+        """Return the finding as text, with an excerpt of the line it refers to."""
         lines = [f"error[{self.code}]: {self.message}"]
         if self.span is not None and self.span.text:
             lines += self._excerpt(self.span)
@@ -104,7 +113,7 @@ class Diagnostic:
         ]
 
     def to_json(self) -> dict[str, object]:
-        """The finding for machines."""
+        """Return the finding as a JSON object."""
         place: dict[str, object] = {}
         if self.span is not None and self.span.text:
             place = {"source": self.span.source, "line": self.span.line, "column": self.span.column}
@@ -119,21 +128,21 @@ class Diagnostic:
 
 
 class EverfoldError(Exception):
-    """Root of everything a user can act on; carries at least one diagnostic."""
+    """Base class of all errors that a user can act on. It carries at least one diagnostic."""
 
     exit_code = EXIT_FAILED
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
-        assert diagnostics, "an error says what is wrong"
+        assert diagnostics, "an error has at least one diagnostic"
         self.diagnostics = diagnostics
-        super().__init__("\n".join(found.render() for found in diagnostics))
+        super().__init__("\n".join(finding.render() for finding in diagnostics))
 
     def __reduce__(self) -> tuple[type[EverfoldError], tuple[Diagnostic, ...]]:
         return type(self), self.diagnostics
 
     @classmethod
     def of(cls, code: str, message: str, span: Span | None = None, help: str | None = None) -> Self:
-        """An error of this family with one diagnostic."""
+        """Create an error of this class with one diagnostic."""
         return cls(Diagnostic(code, message, span, help))
 
     @property
@@ -143,35 +152,47 @@ class EverfoldError(Exception):
 
 
 class SqlError(EverfoldError):
-    """The SQL is wrong: the author can mend it. Nothing has been started."""
+    """The SQL is wrong and its author can fix it. Nothing has been started."""
 
     exit_code = EXIT_WRONG_USE
 
 
 class UnsupportedFeature(SqlError):
-    """The SQL means something that everfold does not do (yet, or in this mode); the message says which construct and why."""
+    """The SQL is valid, but everfold does not support it (yet, or in this mode).
+
+    The message names the construct and the reason.
+    """
 
 
 class UsageError(EverfoldError):
-    """A command line, an option or a call is wrong. Nothing has been started."""
+    """A command line, an option or an API call is wrong. Nothing has been started."""
 
     exit_code = EXIT_WRONG_USE
 
 
 class ConnectorError(EverfoldError):
-    """The outside world is not as the job needs it: a file, a broker, a record."""
+    """An external resource, such as a file, a broker or a record, is not as the job needs it."""
 
 
 class FunctionError(EverfoldError):
-    """A Python function of the user's failed, or gave what it did not declare. Its author can mend it."""
+    """A user's Python function failed or returned a value of the wrong type.
+
+    Its author can fix it.
+    """
 
 
 class StateError(EverfoldError):
-    """The job's folder or state does not fit: another query's checkpoint, a damaged page, a job that already runs."""
+    """The job's folder or state cannot be used.
+
+    For example: another query's checkpoint, a damaged page, a job that is already running.
+    """
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """A sentence naming the known name nearest to `name`, if one is near: ``did you mean `SUM`?``."""
+    """Return a suggestion with the known name closest to `name`: ``did you mean `SUM`?``.
+
+    None if no known name is close.
+    """
     names = list(known)
     folded: dict[str, str] = {each.lower(): each for each in names}
     close: Sequence[str] = get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
@@ -179,7 +200,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest_or_all(name: str, known: Iterable[str], most: int = 8) -> str | None:
-    """As `nearest`; if none is near and there are few, all of them: ``there are `a`, `b```."""
+    """Return the suggestion of `nearest`, or list all names: ``there are `a`, `b```.
+
+    The names are listed if none is close and there are at most `most`. Otherwise None.
+    """
     names = list(known)
     listed = "there are " + ", ".join(f"`{each}`" for each in names) if 0 < len(names) <= most else None
     return nearest(name, names) or listed

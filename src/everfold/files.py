@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, and files that are nobody else's."""
+"""Files that are written completely or not at all, and files that only their owner can read."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a folder, and those above it that are missing, so that only their owner can enter them. A folder that exists keeps its mode. OSError."""
+    """Create a folder and its missing parents so that only their owner can enter them.
+
+    A folder that already exists keeps its mode. Raises OSError.
+    """
     for missing in [each for each in reversed(folder.parents) if not each.exists()]:
         missing.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
     folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 def make_private_file(file: Path) -> None:
-    """Create an empty file that only its owner can read; of a file that exists, take the rights of others away. Later writes keep its mode. OSError."""
+    """Create an empty file that only its owner can read.
+
+    If the file exists, the permissions of other users are removed. Later writes keep the mode.
+    Raises OSError.
+    """
     handle = os.open(file, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE)
     try:
         mode = os.fstat(handle).st_mode
@@ -31,7 +38,10 @@ def make_private_file(file: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
-    """Puts a file in place in one step: readers see what it was or what it is, also after a crash. private: only its owner can read it. OSError."""
+    """Replace a file in one step: readers see the old or the new content, even after a crash.
+
+    private: only the owner can read the file. Raises OSError.
+    """
     if private:
         make_private_folder(path.parent)
     else:
@@ -47,7 +57,11 @@ def write_atomically(path: Path, content: str | bytes, *, private: bool = False)
 
 
 def link(file: Path, target: Path) -> None:
-    """Gives a file a second name. On a file system without links it is copied, and its name appears when it is whole."""
+    """Create a hard link to a file.
+
+    On a file system without hard links the file is copied; the target appears when the copy is
+    complete.
+    """
     try:
         os.link(file, target)
     except OSError:

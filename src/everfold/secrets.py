@@ -1,7 +1,10 @@
-"""Which options are secret, and texts without their values: what is shown of a script, in an error, on a terminal or in a log, goes through here.
+"""Which options are secret, and how to redact their values.
 
-A script is redacted as text, not as a tree, because it is shown when it does not parse: keys and values may lack quotes, have wrong ones, or stand in
-a comment. So the scan looks for names of secrets and hides whatever follows them, rather too much than too little.
+Everything that is shown of a script, in an error, on a terminal or in a log, is redacted here.
+
+A script is redacted as plain text, not as a syntax tree, because it is also shown when it does not
+parse: keys and values may lack quotes, have the wrong ones, or be in a comment. So the scan looks
+for names of secrets and hides whatever follows them; in doubt it hides too much.
 """
 
 from __future__ import annotations
@@ -15,20 +18,22 @@ from functools import lru_cache
 HIDDEN = "******"
 _NAMES = (
     # Flink's list (FLINK-24381, FLINK-30443, FLINK-39590)
-    "password", "secret", "fs.azure.account.key", "api.key", "auth.params", "service.key", "token", "basic.auth", "jaas.config", "http.headers",
-    # PEM keys, credentials of OAuth and of clouds, and words for passwords
-    "keystore.key", "private.key", "ssl.key.pem", "account.key", "access.key", "credential", "user.info", "passphrase", "passwd", "pwd",
+    "password", "secret", "fs.azure.account.key", "api.key", "auth.params", "service.key", "token",
+    "basic.auth", "jaas.config", "http.headers",
+    # PEM keys, OAuth and cloud credentials, and synonyms of password
+    "keystore.key", "private.key", "ssl.key.pem", "account.key", "access.key", "credential",
+    "user.info", "passphrase", "passwd", "pwd",
 )  # fmt: skip
-"""Parts of names; a dot is any separator, or none."""
+"""Substrings of secret option names. A dot stands for any separator, or none."""
 _NAME = re.compile("|".join(name.replace(".", "[._-]?") for name in _NAMES), re.I)
 NAME_PATTERN = f"(?i){_NAME.pattern}"
-"""What Spark is to look for in names of options: a regular expression of Java's, as the next one is."""
+"""Names of options that Spark redacts. A Java regular expression, as is TEXT_PATTERN."""
 TEXT_PATTERN = "|".join((
     rf"""(?i)(?:{_NAME.pattern})[\w.$-]*['"`]?\s*(?:=>|:=|=|:)\s*(?:'[^']*'?|"[^"]*"?|`[^`]*`?|[^\s,;&)\]}}]+)""",
     r"""(?<=://)[^\s/'"`<>@]*(?=@)""",
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z ]{0,40}PRIVATE KEY-----|[\s\S]*)",
 ))  # fmt: skip
-"""What Spark is to hide in its plans: names of secrets with what follows, who logs in at a URL, private keys."""
+"""What Spark hides in its plans: values after names of secrets, user info in URLs, private keys."""
 _LONGEST_NAME = 200
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$")
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -48,26 +53,31 @@ _NO_VALUE = re.compile(
 _USER_INFO = re.compile(r"[^\s'\"`<>]*@")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*\Z")
 _FAR = 1000
-"""How many characters around a name or a URL are looked at, so that the scan of a long script takes no long time."""
+"""Characters around a name or a URL that are scanned, to bound the time for a long script."""
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
-"""Schemes whose URLs have a container, and not a user, before the `@`."""
+"""URL schemes with a container, not a user, before the `@`."""
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<text>.*?)(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.S
 )
 _STARRED = re.compile(r"[^'\n]")
 _NEAR = 100
-"""How many secrets before and after the place that a message speaks of it could quote."""
+"""How many secrets before and after a message's location the message might quote."""
 _SHORT = 4
-"""Below so many characters a word of a secret is hidden in a message only where it is quoted: it may be a word of the message's own."""
+"""A word of a secret with fewer characters is hidden in a message only where it is quoted.
+Otherwise it may be a word of the message itself."""
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of an option must not be shown: its name says so, as in Flink."""
+    """Return whether the value of an option must be hidden, judged by its name as in Flink."""
     return _NAME.search(key) is not None
 
 
 def shown_value(key: str, value: str) -> str:
-    """The value of an option as it may be shown: hidden if its name is a secret's, else without the secrets in it (of URLs, private keys)."""
+    """Return the value of an option with its secrets hidden.
+
+    The whole value is hidden if the option is secret. Otherwise secrets within it are (in URLs,
+    private keys).
+    """
     if is_secret(key):
         return HIDDEN
     for start, end in reversed(_secret_parts(value, bare=True)):
@@ -76,55 +86,64 @@ def shown_value(key: str, value: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """A script with stars for the values of secret options, one for each character: all else stays where it was."""
-    return _starred(text, _secrets_of_script(text))
+    """Return a script with each character of a secret value replaced by a star.
+
+    Everything else keeps its position.
+    """
+    return _mask(text, _secrets_of_script(text))
 
 
 def without_secrets_in_log(text: str) -> str:
-    """A line of a log, or the words of somebody else's error, with stars for what follows a name of a secret."""
-    return _starred(text, _secret_parts(text, bare=True))
+    """Return a log line or a foreign error message with stars for values after names of secrets."""
+    return _mask(text, _secret_parts(text, bare=True))
 
 
 def shown_part(script: str, start: int, end: int) -> str:
-    """A part of a script, as `without_secrets` shows it."""
+    """Return a part of a script, redacted as by `without_secrets`."""
     parts = _secrets_of_script(script)
     shown = [
         (max(each[0], start) - start, min(each[1], end) - start) for each in parts if each[0] < end and each[1] > start
     ]
-    return _starred(script[start:end], shown)
+    return _mask(script[start:end], shown)
 
 
 def without_quoted_secrets(message: str, script: str, at: int = 0) -> str:
-    """A message, which may quote the script around a place in it, without the script's secrets."""
+    """Return a message without the script's secrets.
+
+    The message may quote the script around the position `at`.
+    """
     parts = _secrets_of_script(script)
     here = bisect_left(parts, (at, at))
     for start, end in parts[max(0, here - _NEAR) : here + _NEAR]:
-        message = _without(message, script[start:end])
-    return _starred(message, _secret_parts(message, bare=False))
+        message = _remove_secret(message, script[start:end])
+    return _mask(message, _secret_parts(message, bare=False))
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """A command as it was typed, without secrets: those in SQL, all values of variables, and those of secret options."""
-    told: list[str] = []
+    """Return a command line without secrets.
+
+    Hidden are secrets in SQL, the values of all variables, and the values of secret options.
+    """
+    redacted: list[str] = []
     for before, argument in zip(["", *arguments], arguments, strict=False):
         pair = argument.removeprefix("--conf=").removeprefix("--var=")
         option = argument.removesuffix(pair)
         name, equals, value = pair.partition("=")
         if before == "--var" or option == "--var=":
-            told.append(f"{option or name + equals}{HIDDEN}")
+            redacted.append(f"{option or name + equals}{HIDDEN}")
         elif before == "--conf" or option == "--conf=":
-            told.append(f"{option}{name}{equals}{shown_value(name, value)}")
+            redacted.append(f"{option}{name}{equals}{shown_value(name, value)}")
         else:
-            told.append(without_secrets(argument))
-    return " ".join(told)
+            redacted.append(without_secrets(argument))
+    return " ".join(redacted)
 
 
-# --- the scan ---------------------------------------------------------------------------------------------------------
+# --- the scan -------------------------------------------------------------------------------------
 
 _Part = tuple[int, int]
 
 
-def _starred(text: str, parts: Iterable[_Part]) -> str:
+def _mask(text: str, parts: Iterable[_Part]) -> str:
     shown, at = [], 0
     for start, end in parts:
         shown += [text[at:start], _STARRED.sub("*", text[start:end])]
@@ -138,7 +157,10 @@ def _secrets_of_script(script: str) -> tuple[_Part, ...]:
 
 
 def _secret_parts(text: str, *, bare: bool) -> list[_Part]:
-    """From where to where secrets stand in a text, in order. bare: a name without quotes counts wherever it stands, not only where options do."""
+    """Return the start and end of each secret in a text, in order.
+
+    bare: an unquoted name counts anywhere, not only where options are expected.
+    """
     found = [match.span("text") for match in _PRIVATE_KEY.finditer(text)]
     found += _user_infos(text)
     at = 0
@@ -147,11 +169,11 @@ def _secret_parts(text: str, *, bare: bool) -> list[_Part]:
         at = max(name.end(), part[1])
         if part[0] < part[1]:
             found.append(part)
-    return _merged(found)
+    return _merge_parts(found)
 
 
 def _user_infos(text: str) -> Iterator[_Part]:
-    """The parts of URLs before `@`: who logs in."""
+    """Yield the user info of URLs: the part before `@`."""
     at = text.find("://")
     while at >= 0:
         start, end = at + 3, at + 3
@@ -163,7 +185,7 @@ def _user_infos(text: str) -> Iterator[_Part]:
         at = text.find("://", end)
 
 
-def _merged(parts: list[_Part]) -> list[_Part]:
+def _merge_parts(parts: list[_Part]) -> list[_Part]:
     merged: list[_Part] = []
     for start, end in sorted(parts):
         if merged and start <= merged[-1][1]:
@@ -175,7 +197,7 @@ def _merged(parts: list[_Part]) -> list[_Part]:
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A name of a secret, from `start` to `end` in a text."""
+    """A name of a secret in a text, from `start` to `end`."""
 
     text: str
     start: int
@@ -183,7 +205,7 @@ class _Name:
 
     @classmethod
     def around(cls, text: str, start: int, end: int) -> _Name:
-        """The whole name that a part of one belongs to."""
+        """Return the whole name that contains the given part."""
         first, last = max(0, start - _LONGEST_NAME), min(len(text), end + _LONGEST_NAME)
         while start > first and text[start - 1] in _WORD:
             start -= 1
@@ -192,7 +214,7 @@ class _Name:
         return cls(text, start, end)
 
     def value(self, *, bare: bool) -> _Part:
-        """Where the value stands; nothing if none follows."""
+        """Return the range of the value, an empty one if no value follows."""
         text, end, nothing = self.text, self.end, (self.end, self.end)
         if text[self.start - 1 : self.start] in ("?", "&") and text[end : end + 1] == "=":
             return self._parameter(end + 1)
@@ -202,7 +224,7 @@ class _Name:
         if assign is not None:
             at = self._skip(assign.end())
         elif closed and at < len(text) and not (text[at].isalnum() or text[at] in "_'\"`"):
-            at = self._skip(at + 1)  # some other sign where `=` should be
+            at = self._skip(at + 1)  # another character in place of `=`
             if _QUOTED.match(text, at) is None:
                 return nothing
         if _QUOTED.match(text, at) is not None:
@@ -215,7 +237,7 @@ class _Name:
         return nothing if operand is None or assign is None or assign.group() == ":" else operand.span()
 
     def _skip(self, at: int) -> int:
-        """Where spaces and comments end."""
+        """Return the position after spaces and comments."""
         while True:
             space = _SPACE.match(self.text, at)
             assert space is not None
@@ -231,7 +253,7 @@ class _Name:
         return found.span()
 
     def _quoted(self, at: int) -> int:
-        """The end of one or more texts in quotes, and of what is stuck to the last of them."""
+        """Return the end of one or more quoted strings and of anything attached to the last."""
         while (quoted := _QUOTED.match(self.text, at)) is not None:
             at = quoted.end()
             more = _MORE.match(self.text, at)
@@ -247,7 +269,10 @@ class _Name:
         return at if found is None else found.end()
 
     def _is_option(self, bare: bool) -> bool:
-        """Whether options stand here: in parentheses or behind a comma, in SET, or in a comment."""
+        """Return whether options are expected here.
+
+        That is after an opening parenthesis, a comma or a semicolon, after SET, or in a comment.
+        """
         if bare:
             return True
         near = self.text[max(0, self.start - _FAR) : self.start]
@@ -260,11 +285,11 @@ class _Name:
         return near.rfind("/*") > near.rfind("*/")
 
 
-# --- messages ---------------------------------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------
 
 
-def _without(message: str, secret: str) -> str:
-    """A message without a secret, as it was written, without its quotes, shortened, or word by word."""
+def _remove_secret(message: str, secret: str) -> str:
+    """Return a message without a secret, whether verbatim, unquoted, shortened, or word by word."""
     plain = secret.strip().strip("'\"`")
     message = message.replace(secret, f"'{HIDDEN}'" if secret[:1] in "'\"`" else HIDDEN)
     if not plain:

@@ -1,17 +1,21 @@
-"""Flink's data types, and their twins in Spark, Arrow, Polars and DuckDB.
+"""Flink's data types and the corresponding types in Spark, Arrow, Polars and DuckDB.
 
-Physical forms, the same in every engine, chosen so that no engine's own idea of a type leaks into results:
+The physical types hold the same values in every engine, so that no engine's own interpretation of a
+type affects results:
 
 | Flink | Spark | Arrow | Polars | DuckDB |
 | --- | --- | --- | --- | --- |
 | TIMESTAMP(p) | TIMESTAMP_NTZ | timestamp[us] | Datetime(us) | TIMESTAMP |
-| TIMESTAMP_LTZ(p) | TIMESTAMP (session zone UTC) | timestamp[us, UTC] | Datetime(us, UTC) | TIMESTAMP (in UTC) |
+| TIMESTAMP_LTZ(p) | TIMESTAMP | timestamp[us, UTC] | Datetime(us, UTC) | TIMESTAMP |
 | TIME(p) | INT, milliseconds of the day | int32 | Int32 | INTEGER |
 | INTERVAL DAY TO SECOND | BIGINT, milliseconds | int64 | Int64 | BIGINT |
 | INTERVAL YEAR TO MONTH | INT, months | int32 | Int32 | INTEGER |
 | MULTISET<t> | MAP<t, INT> | map | List(Struct) | MAP |
 
-Source of the type names and their defaults: Flink's "Data Types" page; the sizes of results: flink 2.3 through the case files.
+For TIMESTAMP_LTZ, the zone of the Spark session is UTC, and DuckDB's timestamps are in UTC.
+
+Sources: Flink's "Data Types" page for the type names and their defaults; Flink 2.3, through the
+case files, for the sizes of results.
 """
 
 from __future__ import annotations
@@ -30,23 +34,27 @@ MAX_VARCHAR = 2147483647
 
 @dataclass(frozen=True, kw_only=True)
 class DataType:
-    """A type of Flink SQL. `nullable` is part of the type there, but two types that differ only in it are `same_as` each other."""
+    """A type of Flink SQL.
+
+    In Flink `nullable` is part of the type, but two types that differ only in it are `same_as` each
+    other.
+    """
 
     nullable: bool = True
 
     @property
     def sql(self) -> str:
-        """The type as Flink writes it, without NOT NULL."""
+        """The type in Flink SQL, without NOT NULL."""
         raise NotImplementedError
 
     @property
     def spark(self) -> str:
-        """The type as Spark's DDL writes it."""
+        """The type in Spark DDL."""
         raise NotImplementedError
 
     @property
     def duckdb(self) -> str:
-        """The type as DuckDB writes it."""
+        """The type in DuckDB SQL."""
         raise NotImplementedError
 
     @property
@@ -62,17 +70,17 @@ class DataType:
         return pl.from_arrow(self.arrow_empty()).dtype  # type: ignore[union-attr]
 
     def arrow_empty(self) -> pa.Array:
-        """A column of this type without rows."""
+        """Return an empty column of this type."""
         import pyarrow as pa
 
         return pa.array([], self.arrow)
 
     def as_nullable(self, nullable: bool = True) -> DataType:
-        """The same type, nullable or not."""
+        """Return the same type, nullable or not."""
         return self if self.nullable == nullable else replace(self, nullable=nullable)
 
     def same_as(self, other: DataType) -> bool:
-        """Whether both are one type, nullability aside (also inside)."""
+        """Return whether both types are equal, ignoring nullability, also of nested types."""
         return self.sql == other.sql
 
     def __str__(self) -> str:
@@ -81,7 +89,7 @@ class DataType:
 
 @dataclass(frozen=True, kw_only=True)
 class _Simple(DataType):
-    """A type without parameters; `names` are its names in Flink, Spark, DuckDB and pyarrow."""
+    """A type without parameters. `names` are its names in Flink, Spark, DuckDB and pyarrow."""
 
     names = ("", "", "", "")
 
@@ -101,16 +109,19 @@ class _Simple(DataType):
     def arrow(self) -> pa.DataType:
         import pyarrow as pa
 
-        made: pa.DataType = getattr(pa, self.names[3])()
-        return made
+        arrow_type: pa.DataType = getattr(pa, self.names[3])()
+        return arrow_type
 
 
 class NumericType(DataType):
-    """A type that can be added and averaged."""
+    """A type that can be summed and averaged."""
 
 
 class IntegerType(NumericType):
-    """TINYINT to BIGINT; `bits` orders them, `digits` is the precision of the DECIMAL that holds each."""
+    """TINYINT to BIGINT.
+
+    `bits` is the width; `digits` is the precision of the DECIMAL that can hold every value.
+    """
 
     bits: int
     digits: int
@@ -133,7 +144,10 @@ class NullType(_Simple):
 
 @dataclass(frozen=True, kw_only=True)
 class AnyType(DataType):
-    """The type of a column of which nothing is known, in a query that is judged and never run: every function takes it, and answers with it."""
+    """The type of a column of unknown type, in a query that is checked but never run.
+
+    Every function accepts it and then returns it.
+    """
 
     @property
     def sql(self) -> str:
@@ -195,7 +209,7 @@ class DoubleType(_Simple, FloatingType):
 
 @dataclass(frozen=True, kw_only=True)
 class DecimalType(NumericType):
-    """Exact numeric with `precision` digits, `scale` of them behind the point."""
+    """Exact numeric with `precision` digits, `scale` of them after the decimal point."""
 
     precision: int = 10
     scale: int = 0
@@ -288,7 +302,7 @@ class DateType(_Simple, TemporalType):
 
 @dataclass(frozen=True, kw_only=True)
 class TimeType(TemporalType):
-    """A time of day; Flink computes with milliseconds whatever the precision."""
+    """A time of day. Flink computes with milliseconds for every precision."""
 
     precision: int = 0
 
@@ -313,7 +327,11 @@ class TimeType(TemporalType):
 
 @dataclass(frozen=True, kw_only=True)
 class TimestampType(TemporalType):
-    """TIMESTAMP(p): a wall clock time without a zone; TIMESTAMP_LTZ(p) (`local_zone`): an instant, shown in the session's zone."""
+    """TIMESTAMP(p), or TIMESTAMP_LTZ(p) if `local_zone`.
+
+    TIMESTAMP is a wall-clock time without a zone. TIMESTAMP_LTZ is an instant, shown in the
+    session's zone.
+    """
 
     precision: int = 6
     local_zone: bool = False
@@ -415,7 +433,7 @@ class MapType(DataType):
 
 @dataclass(frozen=True, kw_only=True)
 class MultisetType(MapType):
-    """MULTISET<element>: how often each element occurs."""
+    """MULTISET<element>: the number of occurrences of each element."""
 
     value: DataType = IntType(nullable=False)
 
@@ -478,7 +496,8 @@ NULL = NullType()
 class Field:
     """A column: its name and type, and whether it is a time attribute.
 
-    `time` is "rowtime" for a column that the watermark speaks of, "proctime" for processing time, None for every other column.
+    `time` is "rowtime" for a column with a watermark, "proctime" for processing time, None for
+    every other column.
     """
 
     name: str
@@ -489,13 +508,16 @@ class Field:
         assert self.time in (None, "rowtime", "proctime"), self.time
 
     def named(self, name: str) -> Field:
-        """The same column under another name."""
+        """Return the same column with another name."""
         return replace(self, name=name)
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a relation, in order. Names may repeat (SELECT a, a); operators refer to columns by position."""
+    """The columns of a relation, in order.
+
+    Names may repeat (SELECT a, a): operators refer to columns by position.
+    """
 
     fields: tuple[Field, ...]
 
@@ -510,27 +532,30 @@ class Schema:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The columns' names."""
+        """The names of the columns."""
         return tuple(field.name for field in self.fields)
 
     @property
     def arrow(self) -> pa.Schema:
-        """The columns in Arrow, by their physical names."""
+        """The Arrow schema, with physical column names."""
         import pyarrow as pa
 
         return pa.schema([pa.field(physical(at), field.type.arrow) for at, field in enumerate(self.fields)])
 
     def position(self, name: str) -> int | None:
-        """Where the first column of that name stands, None if there is none."""
+        """Return the position of the first column with that name, None if there is none."""
         return next((at for at, field in enumerate(self.fields) if field.name == name), None)
 
 
 def article(of: DataType) -> str:
-    """The type in a sentence: `a DECIMAL(10, 2)`, `an INT`."""
+    """Return the type with its article: `a DECIMAL(10, 2)`, `an INT`."""
     sql = of.sql
     return f"{'an' if sql[0] in 'AEIO' else 'a'} {sql}"
 
 
 def physical(position: int) -> str:
-    """The name that the column at a position has inside every engine: no user's name, so nothing to quote and nothing to fold."""
+    """Return the physical name of the column at a position, the same in every engine.
+
+    It is independent of the user's names, so it needs no quotes and no case folding.
+    """
     return f"c{position}"

@@ -229,7 +229,7 @@ def test_the_error_says_what_there_is_too_much_of() -> None:
     message = caught.value.diagnostics[0].message
     assert (
         message
-        == "the script is too complex: its query has 3,069 steps, those of a view or of WITH counted as often as it is used, and 2,000 are the most"
+        == "the script is too complex: its query has 3,069 steps, counting those of a view or WITH query once per use; the limit is 2,000"
     )
     assert caught.value.diagnostics[0].span is not None
     assert (MAX_TOKENS, MAX_STATEMENTS, MAX_SETS) == (125_000, 2_000, 1_000)  # docs/security.md says so

@@ -1,4 +1,7 @@
-"""Aggregate functions. Importing the package registers every entry; none of them imports an engine before its kernels are used."""
+"""Aggregate functions.
+
+Importing the package registers every entry. No entry imports an engine before its kernels are used.
+"""
 
 from __future__ import annotations
 

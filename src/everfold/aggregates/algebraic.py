@@ -1,4 +1,4 @@
-"""Aggregates that are a formula over a few distributive ones (AVG)."""
+"""Aggregates that are a formula over a few distributive ones: AVG."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from everfold.types import DataType, DecimalType, FloatType, IntegerType, Numeri
 
 @aggregate("AVG")
 class Avg(Sum):
-    """Mean of the values that are not NULL; NULL if there is none.
+    """Mean of the non-null values; NULL if there is none.
 
-    Integers keep their type: the sum (64 bits, wraps) over the count, cut off towards zero. FLOAT is averaged in DOUBLE.
-    DECIMAL(p, s) gives DECIMAL(38, max(s, 6)), rounded half up, exact; NULL where that has too few digits.
+    Integers keep their type: the sum (64 bits, wraps) divided by the count, truncated towards zero.
+    FLOAT is averaged in DOUBLE. DECIMAL(p, s) gives DECIMAL(38, max(s, 6)), rounded half up, exact;
+    NULL if that has too few digits.
     """
 
     def result_type(self, of: Signature) -> DataType | None:
@@ -47,7 +48,7 @@ class Avg(Sum):
     def duckdb_sql(self, of: Signature, over: Over) -> str:
         (arg,) = of.args
         if isinstance(arg, IntegerType):
-            # NULLIF: a group without values; the sum wraps at 64 bits as the slot does.
+            # NULLIF is for a group without values. The sum wraps at 64 bits as the slot does.
             total = duckdb_wrapped(f"SUM({over.each})", 64)
             return f"CAST(({total}) // NULLIF(COUNT({over.each}), 0) AS {arg.duckdb})"
         if isinstance(arg, DecimalType):

@@ -1,9 +1,10 @@
 """APPROX_COUNT_DISTINCT.
 
-The sketch is the least `SKETCH_VALUES` of the 64-bit hashes of the values: a bottom-k sketch, what DataSketches calls a theta sketch. Up to so
-many values the count is exact; beyond, the share of all hashes that lies below the greatest one kept tells how many there must be, with a
-relative standard error of 1 / sqrt(k - 2): 1.6 %. It is a sorted list of numbers, so it merges whole columns at a time. DataSketches' own
-sketches take one value a call in Python.
+The sketch is the least `SKETCH_VALUES` of the 64-bit hashes of the values: a bottom-k sketch, which
+DataSketches calls a theta sketch. Up to that many values the count is exact. Beyond, the count is
+estimated from the share of all hashes below the greatest kept one, with a relative standard error
+of 1 / sqrt(k - 2): 1.6 %. The sketch is a sorted list of numbers, so whole columns of sketches
+merge at once. DataSketches' own sketches take one value per call in Python.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ SKETCH_VALUES = 4096
 
 @aggregate("APPROX_COUNT_DISTINCT")
 class ApproxCountDistinct(Aggregate):
-    """About how many different values there are that are not NULL: exact up to 4096, then with a standard error of 1.6 %.
+    """Approximate number of distinct non-null values: exact up to 4096, then 1.6 % standard error.
 
-    Values cannot be taken back from it.
+    It does not support retraction.
     """
 
     hashed = True

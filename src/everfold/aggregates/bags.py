@@ -1,4 +1,4 @@
-"""Aggregates over all values of a group in no order: COLLECT, PERCENTILE."""
+"""Aggregates over all values of a group, in no particular order: COLLECT, PERCENTILE."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from everfold.types import (
 
 @aggregate("COLLECT")
 class Collect(Aggregate):
-    """Multiset of the values that are not NULL: how often each of them came."""
+    """Multiset of the non-null values, with the number of occurrences of each."""
 
     def result_type(self, of: Signature) -> DataType | None:
         (arg,) = of.args
@@ -57,10 +57,11 @@ class Collect(Aggregate):
 
 @aggregate("PERCENTILE")
 class Percentile(Aggregate):
-    """Value below which such a share of the values lies, between 0 and 1, or one for each of an array of shares; NULL if there is none.
+    """Percentile at a fraction from 0 to 1, or an array of them for an array; NULL if no values.
 
-    `PERCENTILE(x, share[, frequency])`: between two values it is interpolated. A row counts `frequency` times; not at all if that is NULL or
-    less than 1. NaN is greater than every number. The share is a constant.
+    `PERCENTILE(x, share[, frequency])`: the share is a constant. The result is interpolated between
+    two values. A row counts `frequency` times; it does not count if that is NULL or less than 1.
+    NaN is greater than every number.
     """
 
     arity = (2, 3)
@@ -80,11 +81,11 @@ class Percentile(Aggregate):
         return ArrayType(element=DOUBLE) if isinstance(of.constants[0], tuple) else DOUBLE
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
-        return (lists.bag_slot(DOUBLE) if _counted(of) else lists.sequence_slots(DOUBLE, False)[0],)
+        return (lists.bag_slot(DOUBLE) if _uses_bag(of) else lists.sequence_slots(DOUBLE, False)[0],)
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
         value = columns[0].cast(pl.Float64)
-        if not _counted(of):
+        if not _uses_bag(of):
             return lists.sequence(value, value.is_not_null(), None)
         present, count = value.is_not_null(), pl.lit(1, dtype=pl.Int64)
         if len(columns) > 1:
@@ -96,11 +97,14 @@ class Percentile(Aggregate):
         return (lists.joined(slots[0]),)
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        return (lists.netted_bag(slots[0]),) if _counted(of) else None
+        return (lists.netted_bag(slots[0]),) if _uses_bag(of) else None
 
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         ordered = slots[0].list.sort()
-        found = [_weighted(ordered, each) if _counted(of) else _plain(ordered, each) for each in _shares(of)]
+        found = [
+            _weighted_percentile(ordered, each) if _uses_bag(of) else _plain_percentile(ordered, each)
+            for each in _shares(of)
+        ]
         if not isinstance(of.constants[0], tuple):
             return found[0]
         some = slots[0].list.len() > 0
@@ -135,30 +139,33 @@ def _shares(of: Signature) -> tuple[object, ...]:
     return constant if isinstance(constant, tuple) else (constant,)
 
 
-def _counted(of: Signature) -> bool:
+def _uses_bag(of: Signature) -> bool:
     return of.retracting or len(of.args) > 1
 
 
-def _between(low: pl.Expr, high: pl.Expr, position: pl.Expr) -> pl.Expr:
+def _interpolate(low: pl.Expr, high: pl.Expr, position: pl.Expr) -> pl.Expr:
     below, above = position.floor(), position.ceil()
     return pl.when(below == above).then(low).otherwise((above - position) * low + (position - below) * high)
 
 
 def _position(count: pl.Expr, share: object) -> pl.Expr:
-    """Return the position of a share among `count` values, from 1. Flink adds the 1 before it takes the fraction, which rounds it."""
+    """Return the position of a fraction among `count` values, counted from 1.
+
+    Flink adds the 1 before it takes the fractional part, which rounds it.
+    """
     return (count - 1) * pl.lit(share) + 1.0
 
 
-def _plain(ordered: pl.Expr, share: object) -> pl.Expr:
+def _plain_percentile(ordered: pl.Expr, share: object) -> pl.Expr:
     position = _position(ordered.list.len().cast(pl.Int64), share)
     low, high = (
         ordered.list.get(at.cast(pl.Int64) - 1, null_on_oob=True) for at in (position.floor(), position.ceil())
     )
-    return _between(low, high, position)
+    return _interpolate(low, high, position)
 
 
-def _weighted(ordered: pl.Expr, share: object) -> pl.Expr:
+def _weighted_percentile(ordered: pl.Expr, share: object) -> pl.Expr:
     value, count = pl.element().struct.field(lists.VALUE), pl.element().struct.field(lists.COUNT).clip(0)
     position, sofar = _position(count.sum(), share), count.cum_sum()
     low, high = (value.filter(sofar >= at).first() for at in (position.floor(), position.ceil()))
-    return ordered.list.agg(_between(low, high, position))
+    return ordered.list.agg(_interpolate(low, high, position))

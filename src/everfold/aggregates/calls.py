@@ -1,4 +1,7 @@
-"""A plan's aggregate call as its function sees it: signature, arguments, what FILTER leaves of the rows, batch twins."""
+"""Aggregate calls of a plan as their functions see them.
+
+That is their signature, their arguments, the effect of FILTER, and their SQL for the batch engines.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _KNOWN = BOOLEAN.as_nullable(False)
 
 
 def entry_of(call: AggCall) -> Aggregate:
-    """A call's function."""
+    """Return the function of a call."""
     if call.python is not None:
         return python_entry(call.python, call.type, call.span)
     entry = lookup(call.function)
@@ -25,49 +28,54 @@ def entry_of(call: AggCall) -> Aggregate:
 
 
 def signature_of(call: AggCall, retracting: bool = False) -> Signature:
-    """What a call gives its function."""
+    """Return the signature of a call."""
     args = tuple(arg.type for arg in call.args)
     return Signature(args, tuple(each.value for each in call.constants), retracting)
 
 
 def looks_up_row(call: AggCall) -> bool:
-    """Whether a call over a window is the value of one other row, at a distance that differs from row to row: LAG and LEAD. It has no slots."""
+    """Return whether a window call is LAG or LEAD with a distance that differs from row to row.
+
+    Its value is that of one other row, and it has no slots.
+    """
     return call.function in ("LAG", "LEAD") and not call.constants
 
 
 def is_distinct(call: AggCall) -> bool:
-    """Whether the call's function is to see each value once."""
+    """Return whether the call's function sees each value once."""
     return call.distinct and entry_of(call).distinct is Distinct.APPLIES
 
 
 def over_distinct(entry: Aggregate) -> Aggregate:
-    """The function over each value once."""
+    """Return the function over distinct values."""
     return OverDistinctRows(entry) if isinstance(entry, PythonAggregate) else OverDistinct(entry)
 
 
 def arguments_of(call: AggCall) -> tuple[Expr, ...]:
-    """What a call's kernels get: its arguments, NULL where FILTER leaves the row out, unless NULL counts too (`kept_condition`).
+    """Return the arguments that a call's kernels get.
 
-    COUNT(*) with FILTER gets a boolean so.
+    An argument is NULL where FILTER excludes the row, unless the function counts NULL (see
+    `kept_condition`). COUNT(*) with FILTER gets a boolean argument this way.
     """
     if call.filter is None or not entry_of(call).skips_nulls:
         return call.args
     if not call.args:
-        return (_guarded(call.filter, Literal(type=BOOLEAN, value=True)),)
-    return tuple(_guarded(call.filter, arg) for arg in call.args)
+        return (_guard(call.filter, Literal(type=BOOLEAN, value=True)),)
+    return tuple(_guard(call.filter, arg) for arg in call.args)
 
 
 def kept_condition(call: AggCall) -> Expr | None:
-    """The condition for the rows that a call gets, where it is not in its arguments."""
+    """Return the FILTER condition of a call, None if it is already part of the arguments."""
     return None if call.filter is None or entry_of(call).skips_nulls else call.filter
 
 
 def columns_of(
     call: AggCall, arguments: Sequence[Expr], column: Callable[[Expr], str], hash_of: Callable[[Expr], str]
 ) -> tuple[str, ...]:
-    """The columns that a call's kernels get, where `column` gives that of an expression and `hash_of` that of its hash.
+    """Return the columns that a call's kernels get.
 
-    A function of hashes gets with each whether there is a value at all: NULL has a hash too.
+    `column` returns the column of an expression and `hash_of` that of its hash. A function that
+    takes hashes also gets whether each value is not NULL, since NULL has a hash too.
     """
     if not entry_of(call).hashed:
         return tuple(map(column, arguments))
@@ -76,16 +84,24 @@ def columns_of(
 
 
 def spark_twin(call: AggCall, text: Callable[[Expr], str]) -> str:
-    """The call in Spark SQL; `text` writes an expression. UnsupportedFeature where Spark cannot compute what Flink does."""
-    return _twin(call, text, "Spark", entry_of(call).spark_sql)
+    """Return the call in Spark SQL; `text` writes an expression.
+
+    Raises UnsupportedFeature if Spark cannot compute what Flink does.
+    """
+    return _write_call(call, text, "Spark", entry_of(call).spark_sql)
 
 
 def duckdb_twin(call: AggCall, text: Callable[[Expr], str]) -> str:
-    """The call in DuckDB SQL; `text` writes an expression. UnsupportedFeature where DuckDB cannot compute what Flink does."""
-    return _twin(call, text, "the memory engine", entry_of(call).duckdb_sql)
+    """Return the call in DuckDB SQL; `text` writes an expression.
+
+    Raises UnsupportedFeature if DuckDB cannot compute what Flink does.
+    """
+    return _write_call(call, text, "the memory engine", entry_of(call).duckdb_sql)
 
 
-def _twin(call: AggCall, text: Callable[[Expr], str], engine: str, write: Callable[[Signature, Over], str]) -> str:
+def _write_call(
+    call: AggCall, text: Callable[[Expr], str], engine: str, write: Callable[[Signature, Over], str]
+) -> str:
     kept = kept_condition(call)
     texts = tuple(map(text, arguments_of(call)))
     over = Over(texts, is_distinct(call), None if kept is None else text(kept))
@@ -96,6 +112,6 @@ def _twin(call: AggCall, text: Callable[[Expr], str], engine: str, write: Callab
         raise UnsupportedFeature.of("unsupported-aggregate", what, call.span) from None
 
 
-def _guarded(condition: Expr, value: Expr) -> Expr:
+def _guard(condition: Expr, value: Expr) -> Expr:
     kept = value.type.as_nullable()
     return Call(type=kept, function="CASE", args=(condition, value, Literal(type=kept, value=None)))

@@ -1,7 +1,9 @@
-"""Exact sums and means of decimals in Polars and DuckDB. A decimal is its unscaled 128-bit integer; 38 digits is the limit.
+"""Exact sums and means of decimals in Polars and DuckDB.
 
-Polars adds the integers up; in a group-by they wrap without an error, and what lies between 38 digits and 128 bits shows as nonsense. So sums
-that could have more than 38 digits are kept as two halves ("limbs") that cannot, and put together when the value is wanted.
+A decimal is its unscaled 128-bit integer; 38 digits is the limit. Polars sums the integers. In a
+group-by they wrap without an error, and values between 38 digits and 128 bits are wrong. So sums
+that could have more than 38 digits are kept as two halves ("limbs") that cannot overflow, and
+combined when the value is needed.
 """
 
 from __future__ import annotations
@@ -13,20 +15,23 @@ from everfold.aggregates.registry import Over, Slot
 from everfold.types import DataType, DecimalType
 
 SAFE_DIGITS = 28
-"""Values of so many digits can be added up ten thousand million times within 38 digits."""
+"""Ten billion values with this many digits can be summed within 38 digits."""
 LIMB = 10**19
-"""A limb has 19 digits."""
+"""The base of a limb, which has 19 digits."""
 _WHOLE = DecimalType(precision=38, scale=0)
 LIMB_SLOTS = (Slot("high", _WHOLE), Slot("low", _WHOLE))
 
 
 def in_limbs(arg: DataType) -> bool:
-    """Whether sums of a type are kept in limbs."""
+    """Return whether sums of a type are kept in limbs."""
     return isinstance(arg, DecimalType) and arg.precision > SAFE_DIGITS
 
 
 def limbs(column: pl.Expr, sign: pl.Expr | None) -> tuple[pl.Expr, pl.Expr]:
-    """The limbs of DECIMAL(38, s) values, or of 128-bit integers, with their signs; 0 for NULL."""
+    """Return the limbs of DECIMAL(38, s) values or 128-bit integers, multiplied by their signs.
+
+    The limbs of NULL are 0.
+    """
     unscaled = column.to_physical().fill_null(0)
     if sign is not None:
         unscaled = unscaled * sign.cast(pl.Int128)
@@ -35,7 +40,7 @@ def limbs(column: pl.Expr, sign: pl.Expr | None) -> tuple[pl.Expr, pl.Expr]:
 
 
 def whole(high: pl.Expr, low: pl.Expr, scale: int) -> pl.Expr:
-    """The DECIMAL(38, scale) that sums of limbs are; NULL if it has more than 38 digits."""
+    """Combine sums of limbs into a DECIMAL(38, scale); NULL if it has more than 38 digits."""
     upper, lower = high.to_physical(), low.to_physical()
     carry = lower // _i128(LIMB)
     upper, lower = upper + carry, lower - carry * _i128(LIMB)
@@ -44,13 +49,16 @@ def whole(high: pl.Expr, low: pl.Expr, scale: int) -> pl.Expr:
 
 
 def signed(column: pl.Expr, sign: pl.Expr, scale: int) -> pl.Expr:
-    """DECIMAL(38, scale) values times their signs; 0 for NULL."""
+    """Multiply DECIMAL(38, scale) values by their signs; 0 for NULL."""
     unscaled = column.to_physical().fill_null(0) * sign.cast(pl.Int128)
     return unscaled.reinterpret(dtype=pl.Decimal(38, scale))
 
 
 def mean(total: pl.Expr, nonnull: pl.Expr, scale: int, kept: int) -> pl.Expr:
-    """total / nonnull with `kept` digits behind the point, rounded half up; NULL if it has more than 38 digits."""
+    """Return total / nonnull with `kept` digits after the decimal point, rounded half up.
+
+    NULL if it has more than 38 digits.
+    """
     wider = _i128(10 ** (kept - scale))
     count = pl.when(nonnull != 0).then(nonnull.abs()).cast(pl.Int128)
     unscaled = total.to_physical() * nonnull.sign().cast(pl.Int128)
@@ -64,28 +72,32 @@ def mean(total: pl.Expr, nonnull: pl.Expr, scale: int, kept: int) -> pl.Expr:
 
 
 def spark_sum(over: Over, arg: DecimalType) -> str:
-    """Sum in Spark as DECIMAL(38, s), NULL on overflow: of three limbs, as no type of Spark's is wider than 38 digits on the way.
+    """Return the sum in Spark SQL as DECIMAL(38, s), NULL on overflow.
 
-    Spark's `div` answers a BIGINT, its arithmetic of decimals without a point loses nothing: so limbs have 18, 10 and 10 digits.
+    It is computed from three limbs, as no Spark type is wider than 38 digits for the intermediate
+    results. Spark's `div` returns a BIGINT, and its arithmetic on decimals of scale 0 is exact: so
+    the limbs have 18, 10 and 10 digits.
     """
     whole, half = f"{10**20}BD", f"{10**10}BD"
     upper, middle, lower = (_spark_limb_sum(over, arg, at) for at in range(3))
     below = f"({middle} * {half} + {lower})"
     parts = f"named_struct('high', {upper} + ({below} div {whole}), 'low', {below} % {whole})"
     unscaled = (
-        f"transform(array({parts}), of -> CASE WHEN of.high < 0 AND of.low > 0 THEN (of.high + 1) * {whole} + (of.low - {whole})"
+        f"transform(array({parts}), of -> CASE"
+        f" WHEN of.high < 0 AND of.low > 0 THEN (of.high + 1) * {whole} + (of.low - {whole})"
         f" WHEN of.high > 0 AND of.low < 0 THEN (of.high - 1) * {whole} + (of.low + {whole})"
         f" ELSE of.high * {whole} + of.low END)[0]"
     )
     if not arg.scale:
         return f"CAST({unscaled} AS DECIMAL(38,0))"
-    digits = "lpad(replace(CAST(of AS STRING), '-', ''), 40, '0')"  # its `abs` keeps 34 digits only
-    pointed = f"concat(CASE WHEN of < 0 THEN '-' ELSE '' END, left({digits}, {40 - arg.scale}), '.', right({digits}, {arg.scale}))"
+    digits = "lpad(replace(CAST(of AS STRING), '-', ''), 40, '0')"  # Spark's `abs` keeps only 34 digits
+    sign = "CASE WHEN of < 0 THEN '-' ELSE '' END"
+    pointed = f"concat({sign}, left({digits}, {40 - arg.scale}), '.', right({digits}, {arg.scale}))"
     return f"transform(array({unscaled}), of -> CAST({pointed} AS DECIMAL(38,{arg.scale})))[0]"
 
 
 def _spark_limb_sum(over: Over, arg: DecimalType, at: int) -> str:
-    """The sum of one limb of the values, as a decimal without a point."""
+    """Return the sum of one limb of the values, as a decimal of scale 0."""
 
     def limb(value: str) -> str:
         for digits in (20, 10, 0)[:at]:
@@ -93,25 +105,26 @@ def _spark_limb_sum(over: Over, arg: DecimalType, at: int) -> str:
         return f"CAST({value} div {_power((20, 10, 0)[at] - arg.scale)} AS DECIMAL(20,0))"
 
     if over.distinct:
-        added = f"aggregate(collect_set({over.texts[0]}), CAST(0 AS DECIMAL(38,0)), (sum, of) -> CAST(sum + {limb('of')} AS DECIMAL(38,0)))"
-        return f"CASE WHEN COUNT({over.texts[0]}) > 0 THEN {added} END"
+        step = f"(sum, of) -> CAST(sum + {limb('of')} AS DECIMAL(38,0))"
+        limb_sum = f"aggregate(collect_set({over.texts[0]}), CAST(0 AS DECIMAL(38,0)), {step})"
+        return f"CASE WHEN COUNT({over.texts[0]}) > 0 THEN {limb_sum} END"
     return f"SUM({limb(over.texts[0])})"
 
 
 def _power(exponent: int) -> str:
-    """A power of ten as a literal of Spark's."""
+    """Return a power of ten as a Spark literal."""
     return f"{Decimal(1).scaleb(exponent):f}BD"
 
 
 def duckdb_sum(over: Over, arg: DecimalType) -> str:
-    """Sum in DuckDB as DECIMAL(38, s), NULL on overflow (its own raises)."""
+    """Return the sum in DuckDB SQL as DECIMAL(38, s), NULL on overflow (DuckDB's SUM raises)."""
     if arg.precision <= SAFE_DIGITS:
         return f"CAST(SUM({over.each}) AS DECIMAL(38,{arg.scale}))"
     return _duckdb_scaled(_duckdb_unscaled_sum(over, arg), arg.scale)
 
 
 def duckdb_mean(over: Over, arg: DecimalType, kept: int) -> str:
-    """Mean in DuckDB as DECIMAL(38, kept), rounded half up."""
+    """Return the mean in DuckDB SQL as DECIMAL(38, kept), rounded half up."""
     total, count = _duckdb_unscaled_sum(over, arg), f"NULLIF(COUNT({over.each}), 0)::HUGEINT"
     wider = 10 ** (kept - arg.scale)
     rest = f"(({total}) % {count}) * {wider}::HUGEINT"
@@ -122,18 +135,18 @@ def duckdb_mean(over: Over, arg: DecimalType, kept: int) -> str:
 
 
 def _duckdb_unscaled_sum(over: Over, arg: DecimalType) -> str:
-    """The sum as HUGEINT without its point; NULL if it has more than 38 digits."""
+    """Return the unscaled sum as HUGEINT; NULL if it has more than 38 digits."""
     if arg.precision <= SAFE_DIGITS:
         return _duckdb_unscaled(f"CAST(SUM({over.each}) AS DECIMAL(38,{arg.scale}))")
     limb = f"{LIMB}::HUGEINT"
 
-    def added(operator: str) -> str:
+    def limb_sum(operator: str) -> str:
         if over.distinct:
             values = f"list_transform(list({over.each}), lambda x: ({_duckdb_unscaled('x')}) {operator} {limb})"
             return f"list_sum({values})"
         return f"SUM(({_duckdb_unscaled(over.texts[0])}) {operator} {limb})"
 
-    upper, lower = added("//"), added("%")
+    upper, lower = limb_sum("//"), limb_sum("%")
     high = f"({upper} + {lower} // {limb})"
     fits = f"ABS({high}) < {limb}"
     return f"CASE WHEN {fits} THEN {high} * {limb} + {lower} % {limb} END"
@@ -144,7 +157,10 @@ def _duckdb_unscaled(text: str) -> str:
 
 
 def _duckdb_scaled(text: str, scale: int) -> str:
-    """A HUGEINT as the decimal that it is without its point: by way of its digits, since nothing wider than 38 digits exists."""
+    """Return the decimal with a HUGEINT as its unscaled value.
+
+    It is converted through its digits, since no type is wider than 38 digits.
+    """
     digits = f"LPAD(CAST(ABS({text}) AS VARCHAR), 40, '0')"
     sign = f"CASE WHEN ({text}) < 0 THEN '-' ELSE '' END"
     pointed = f"LEFT({digits}, {40 - scale}) || '.' || RIGHT({digits}, {scale})" if scale else digits
@@ -156,9 +172,13 @@ def _i128(value: int) -> pl.Expr:
 
 
 def of_double(value: pl.Expr, scale: int) -> pl.Expr:
-    """A DOUBLE that is not negative as DECIMAL(38, scale): the digits that show it, rounded half up; NULL if they are more than 38."""
+    """Convert a non-negative DOUBLE to DECIMAL(38, scale), rounded half up.
+
+    The digits are those of its string form; NULL if there are more than 38.
+    """
     text = value.cast(pl.String)
-    # Polars rounds half to even. A DOUBLE shows 17 digits: one that does not fit here has none behind the scale.
+    # Polars rounds half to even. A DOUBLE has 17 digits: one that does not fit here has none after
+    # the scale.
     finest = 25
     if scale >= finest - 1:
         return text.cast(pl.Decimal(38, scale), strict=False)

@@ -1,4 +1,4 @@
-"""DISTINCT: any function over each value once."""
+"""DISTINCT: any function over distinct values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from everfold.types import ArrayType, BytesType, DataType, RowField, RowType
 
 
 class OverDistinct(Aggregate):
-    """A function over the values that are in a list slot: each once, in the order in which they came first.
+    """A function over distinct values, which a list slot holds in the order of their first arrival.
 
-    Where values may be taken back it is a bag, and a value is there from when its count rises above zero until it falls back. Several
-    arguments are one value together.
+    With retractions the slot is a bag: a value is present from when its count rises above zero
+    until it falls back. Several arguments are one combined value.
     """
 
     def __init__(self, entry: Aggregate) -> None:
@@ -66,7 +66,7 @@ class OverDistinct(Aggregate):
         return self._entry.duckdb_sql(of, replace(over, distinct=True))
 
     def _inner(self, of: Signature, slots: Sequence[pl.Expr]) -> tuple[Signature, list[pl.Expr]]:
-        """The function's own signature over the values that are there, and its settled slots."""
+        """Return the function's own signature over the present values, and its settled slots."""
         inner, element = replace(of, retracting=False), pl.element()
         columns = [element]
         if len(of.args) > 1:

@@ -1,6 +1,7 @@
-"""Aggregates whose state is the value itself: parts of a group merge by the same function (COUNT, SUM, MIN, MAX).
+"""Aggregates whose state is the value itself: COUNT, SUM, MIN, MAX.
 
-SUM can also take rows back. MIN and MAX can only over a bag of all values.
+Parts of a group merge by the same function. SUM supports retraction; MIN and MAX need a bag of all
+values for it.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from everfold.types import (
 
 @aggregate("COUNT")
 class Count(Aggregate):
-    """Number of rows (`COUNT(*)`), or of the rows whose argument is not NULL.
+    """Number of rows (`COUNT(*)`), or of rows whose argument is not NULL.
 
-    `COUNT(*)` has no argument; with FILTER its kernels get one column that is NULL for the rows left out.
+    `COUNT(*)` has no argument; with FILTER its kernels get one column that is NULL for the excluded
+    rows.
     """
 
     arity = (0, 1)
@@ -66,10 +68,11 @@ class Count(Aggregate):
 
 @aggregate("SUM")
 class Sum(Aggregate):
-    """Sum of the values that are not NULL; NULL if there is none.
+    """Sum of the non-null values; NULL if there is none.
 
-    Integers keep their type and wrap, as Flink's do. FLOAT is added up in DOUBLE. DECIMAL(p, s) gives DECIMAL(38, s), exact; NULL while the
-    total has more digits (Flink begins anew with the next row: the order of the rows would matter).
+    Integers keep their type and wrap, as in Flink. FLOAT is summed in DOUBLE. DECIMAL(p, s) gives
+    DECIMAL(38, s), exact; NULL while the total has more digits. (Flink starts from scratch with the
+    next row, so its result depends on row order.)
     """
 
     adds_up = True
@@ -122,7 +125,7 @@ class Sum(Aggregate):
         return pl.when(nonnull != 0).then(value)
 
     def total_and_count(self, of: Signature, slots: Sequence[pl.Expr]) -> tuple[pl.Expr, pl.Expr]:
-        """The sum in the type in which it is added up, and of how many values."""
+        """Return the sum, in the type used for summing, and the number of values."""
         (arg,) = of.args
         if isinstance(arg, DecimalType) and decimals.in_limbs(arg):
             return decimals.whole(slots[0], slots[1], arg.scale), slots[2]
@@ -143,7 +146,10 @@ class Sum(Aggregate):
 
 
 class _Extreme(Aggregate):
-    """MIN and MAX: of every type with an order. A zero is 0.0, never -0.0: which of the two came first must not matter."""
+    """MIN and MAX of every type that has an order.
+
+    A zero is 0.0, never -0.0, so that the result does not depend on which of the two came first.
+    """
 
     greatest: bool
     distinct = Distinct.NO_DIFFERENCE
@@ -197,9 +203,10 @@ class _Extreme(Aggregate):
 
 @aggregate("MIN")
 class Min(_Extreme):
-    """Least value that is not NULL; NULL if there is none. Texts compare by their UTF-8 bytes.
+    """Least non-null value; NULL if there is none. Strings compare by their UTF-8 bytes.
 
-    NaN is greater than every number, as in Spark (in Flink it wins if it comes first and is ignored later: not copied).
+    NaN is greater than every number, as in Spark. (In Flink, NaN wins if it comes first and is
+    ignored later. That is not copied.)
     """
 
     greatest = False
@@ -207,42 +214,43 @@ class Min(_Extreme):
 
 @aggregate("MAX")
 class Max(_Extreme):
-    """Greatest value that is not NULL; NULL if there is none. Texts compare by their UTF-8 bytes.
+    """Greatest non-null value; NULL if there is none. Strings compare by their UTF-8 bytes.
 
-    NaN is greater than every number, as in Spark (in Flink it wins if it comes first and is ignored later: not copied).
+    NaN is greater than every number, as in Spark. (In Flink, NaN wins if it comes first and is
+    ignored later. That is not copied.)
     """
 
     greatest = True
 
 
 def total_type(arg: DataType) -> DataType:
-    """The type in which values of a type are added up."""
+    """Return the type in which values of a type are summed."""
     if isinstance(arg, DecimalType):
         return DecimalType(precision=38, scale=arg.scale)
     return DOUBLE if isinstance(arg, FloatingType) else BIGINT
 
 
 def total(arg: DataType, column: pl.Expr) -> pl.Expr:
-    """A column as the type in which it is added up."""
+    """Cast a column to the type in which it is summed."""
     wide = total_type(arg)
     return column if wide.same_as(arg) else column.cast(wide.polars)
 
 
 def spark_total(arg: DataType, over: Over) -> str:
-    """Exact sum in Spark, of at least the type in which we add up."""
+    """Return the exact sum in Spark SQL, at least as wide as the type used for summing."""
     if isinstance(arg, DecimalType) and decimals.in_limbs(arg):
         return decimals.spark_sum(over, arg)
     return f"SUM({over.each})"
 
 
 def duckdb_wrapped(text: str, bits: int) -> str:
-    """A HUGEINT wrapped around at so many bits."""
+    """Return a HUGEINT wrapped around at the given number of bits, in DuckDB SQL."""
     half, whole = 1 << (bits - 1), 1 << bits
     return f"((({text}) + {half}::HUGEINT) % {whole}::HUGEINT + {whole}::HUGEINT) % {whole}::HUGEINT - {half}::HUGEINT"
 
 
 def result_of(entry: Aggregate, of: Signature) -> DataType:
-    """The result's type of a call that has one."""
+    """Return the result type of a valid call."""
     found = entry.result_type(of)
     assert found is not None, (entry.name, of)
     return found

@@ -1,6 +1,7 @@
-"""The greatest and least values of a group in their order: MAXK, MINK, MAXK_UNIQUE, MINK_UNIQUE of Lenses SQL.
+"""The greatest and least values of a group: MAXK, MINK, MAXK_UNIQUE, MINK_UNIQUE of Lenses SQL.
 
-Over inserts the state is the result. Where rows may be taken back it is a bag of all values: what takes the place of a value that leaves must be known.
+Over inserts the state is the result. With retractions it is a bag of all values, since the value
+that replaces a retracted one must be known.
 """
 
 from __future__ import annotations
@@ -59,21 +60,21 @@ class _Extremes(Several):
 
 @aggregate("MAXK")
 class MaxK(_Extremes):
-    """The n greatest values that are not NULL, the greatest first: `MAXK(x, n)`; a value counts as often as it came."""
+    """The n greatest non-null values, the greatest first, with duplicates: `MAXK(x, n)`."""
 
     greatest = True
 
 
 @aggregate("MINK")
 class MinK(_Extremes):
-    """The n least values that are not NULL, the least first: `MINK(x, n)`; a value counts as often as it came."""
+    """The n least non-null values, the least first, with duplicates: `MINK(x, n)`."""
 
     greatest = False
 
 
 @aggregate("MAXK_UNIQUE")
 class MaxKUnique(_Extremes):
-    """The n greatest values that are not NULL, each once, the greatest first: `MAXK_UNIQUE(x, n)`."""
+    """The n greatest distinct non-null values, the greatest first: `MAXK_UNIQUE(x, n)`."""
 
     greatest = True
     unique = True
@@ -81,7 +82,7 @@ class MaxKUnique(_Extremes):
 
 @aggregate("MINK_UNIQUE")
 class MinKUnique(_Extremes):
-    """The n least values that are not NULL, each once, the least first: `MINK_UNIQUE(x, n)`."""
+    """The n least distinct non-null values, the least first: `MINK_UNIQUE(x, n)`."""
 
     greatest = False
     unique = True

@@ -1,7 +1,7 @@
-"""Functions of Lenses SQL that give up to so many values of a group: what MAXK and its like have in common.
+"""Functions of Lenses SQL that return up to n values of a group: the base of MAXK and others.
 
-`MAXK(x, n)`: with n greater than 1 the result is an array, with n of 1, or none, the value itself. Source: the seed on Lenses streaming aggregations
-(`max_points: 90`).
+`MAXK(x, n)`: for n greater than 1 the result is an array; for n = 1, or without n, it is the value
+itself. Source: the seed on Lenses streaming aggregations (`max_points: 90`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from everfold.types import (
 
 
 def whole_number(value: object) -> int | None:
-    """A constant that says how many values are wanted; None if it does not."""
+    """Return a constant as a number of values, None if it is not a positive whole number."""
     if isinstance(value, Decimal) and value == int(value):
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 class Several(Aggregate):
-    """Some of the values that are not NULL, at most `n`; NULL, or an empty array, if there is none. A zero is 0.0, never -0.0."""
+    """At most `n` of the non-null values; NULL, or an empty array, if there is none.
+
+    A zero is 0.0, never -0.0.
+    """
 
     dialect: ClassVar[str] = "lenses"
     arity = (1, 2)
@@ -45,7 +48,7 @@ class Several(Aggregate):
 
     @staticmethod
     def most(of: Signature) -> int:
-        """How many values are wanted."""
+        """Return the maximum number of values."""
         (most,) = of.constants
         assert isinstance(most, int)
         return most
@@ -63,33 +66,36 @@ class Several(Aggregate):
 
     @abstractmethod
     def chosen(self, of: Signature, slot: pl.Expr) -> pl.Expr:
-        """The list of the values wanted, out of the settled slot."""
+        """Return the list of the requested values from the settled slot."""
 
     def spark_sql(self, of: Signature, over: Over) -> str:
         (arg,), (text,) = of.args, over.texts
-        values = self.spark_list(of, _unsigned(f"({text})", arg))
+        values = self.spark_list(of, _without_negative_zero(f"({text})", arg))
         return f"get({values}, 0)" if self.most(of) == 1 else f"slice({values}, 1, {self.most(of)})"
 
     def duckdb_sql(self, of: Signature, over: Over) -> str:
         (arg,), (text,) = of.args, over.texts
-        values = self.duckdb_list(of, _unsigned(f"({text})", arg))
+        values = self.duckdb_list(of, _without_negative_zero(f"({text})", arg))
         if self.most(of) == 1:
             return f"({values})[1]"
         return f"(coalesce({values}, CAST([] AS {arg.duckdb}[])))[1:{self.most(of)}]"
 
     @abstractmethod
     def spark_list(self, of: Signature, text: str) -> str:
-        """All values of the argument in the order wanted, in Spark SQL."""
+        """Return all values of the argument in the function's order, in Spark SQL."""
 
     @abstractmethod
     def duckdb_list(self, of: Signature, text: str) -> str:
-        """All values of the argument in the order wanted, in DuckDB SQL; NULL if there is none."""
+        """Return all values of the argument in the function's order, in DuckDB SQL.
+
+        NULL if there is none.
+        """
 
 
 def unsigned(arg: DataType, values: pl.Expr) -> pl.Expr:
-    """Values of a type, without a sign before zero."""
+    """Replace -0.0 by 0.0."""
     return pl.when(values == 0).then(values.abs()).otherwise(values) if isinstance(arg, FloatingType) else values
 
 
-def _unsigned(text: str, arg: DataType) -> str:
+def _without_negative_zero(text: str, arg: DataType) -> str:
     return f"CASE WHEN {text} = 0 THEN abs({text}) ELSE {text} END" if isinstance(arg, FloatingType) else text

@@ -1,4 +1,7 @@
-"""Sums of floating-point numbers from which values can be taken back: NaN and the infinities are counted, since nothing brings a sum back from them."""
+"""Sums of floating-point numbers that support retraction.
+
+NaN and the infinities are counted separately, since nothing can be subtracted from a sum with them.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ SPECIAL_SLOTS = (Slot("nan", BIGINT), Slot("infinite", BIGINT), Slot("minus_infi
 
 
 def special_counts(column: pl.Expr, sign: pl.Expr) -> list[pl.Expr]:
-    """For each row what it adds to the special slots."""
+    """Return what each row adds to the special slots."""
     infinity = float("inf")
     kinds = (column.is_nan(), column == infinity, column == -infinity)
     return [kind.fill_null(False).cast(pl.Int64) * sign for kind in kinds]
 
 
 def finite(column: pl.Expr) -> pl.Expr:
-    """The column with 0 in place of NULL, NaN and the infinities."""
+    """Return the column with 0 in place of NULL, NaN and the infinities."""
     return pl.when(column.is_finite()).then(column).otherwise(pl.lit(0.0))
 
 
 def with_specials(total: pl.Expr, counts: Sequence[pl.Expr]) -> pl.Expr:
-    """The sum of finite numbers and of so many special ones."""
+    """Return the sum of the finite numbers and the given counts of special ones."""
     nan, plus, minus = ((count > 0).fill_null(False) for count in counts)
     return (
         pl.when(nan | (plus & minus))

@@ -1,4 +1,7 @@
-"""The values of a group by how often they came: TOPK and BOTTOMK of Lenses SQL. The state is a bag of all values."""
+"""The values of a group by frequency: TOPK and BOTTOMK of Lenses SQL.
+
+The state is a bag of all values.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ class _ByCount(Several):
 
     def duckdb_list(self, of: Signature, text: str) -> str:
         entry = f"struct_pack(c := {self._sign}CAST(e.value AS BIGINT), v := e.key)"
-        return f"list_transform(list_sort(list_transform(map_entries(histogram({text})), lambda e: {entry})), lambda e: e.v)"
+        entries = f"list_transform(map_entries(histogram({text})), lambda e: {entry})"
+        return f"list_transform(list_sort({entries}), lambda e: e.v)"
 
     @property
     def _sign(self) -> str:
@@ -50,13 +54,13 @@ class _ByCount(Several):
 
 @aggregate("TOPK")
 class TopK(_ByCount):
-    """The n values that came most often, the most frequent first: `TOPK(x, n)`; of equally frequent ones the least first."""
+    """The n most frequent values, the most frequent first, ties by least value: `TOPK(x, n)`."""
 
     most_frequent = True
 
 
 @aggregate("BOTTOMK")
 class BottomK(_ByCount):
-    """The n values that came least often, the rarest first: `BOTTOMK(x, n)`; of equally frequent ones the least first."""
+    """The n least frequent values, the rarest first, ties by least value: `BOTTOMK(x, n)`."""
 
     most_frequent = False

@@ -1,4 +1,7 @@
-"""Polars, imported when a kernel is first built: the binder asks entries for types only, and has to start fast."""
+"""Polars, imported when a kernel is first built.
+
+The binder asks entries only for types, and must start fast.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Slots that are lists: what functions keep whose state cannot be folded into one value.
+"""List slots: the state of functions that cannot be folded into one value.
 
-A *sequence* is a list of elements in the order in which they came, and beside it a list of those that were taken back. The k-th time that an
-element is taken back undoes the k-th time that it came, whichever of the two is first: as Flink removes the first of the equal
-elements. So parts of a group are concatenated, and netted when the group is whole.
+A *sequence* is a list of elements in arrival order, with a list of the retracted ones. The k-th
+retraction of an element cancels its k-th arrival, whichever is first, as Flink removes the first of
+equal elements. So parts of a group are concatenated, and netted when the group is complete.
 
-A *bag* is a list of elements with counts; an element's count is the sum of its counts. Its order matters only where a function says so.
+A *bag* is a list of elements with counts; an element's count is the sum of its counts. Its order
+matters only where a function's description says so.
 """
 
 from __future__ import annotations
@@ -17,63 +18,66 @@ VALUE, COUNT = "value", "count"
 
 
 def sequence_slots(element: DataType, retracting: bool) -> tuple[Slot, ...]:
-    """`values`, and `retracted` where rows may be taken back."""
+    """Return the slot `values`, and also `retracted` where rows may be retracted."""
     of = ArrayType(element=element.as_nullable())
     return (Slot("values", of), Slot("retracted", of)) if retracting else (Slot("values", of),)
 
 
 def bag_slot(element: DataType) -> Slot:
-    """`bag`."""
+    """Return the slot `bag`."""
     fields = (RowField(name=VALUE, type=element.as_nullable()), RowField(name=COUNT, type=BIGINT))
     return Slot("bag", ArrayType(element=RowType(fields=fields)))
 
 
 def sequence(elements: pl.Expr, present: pl.Expr | None, sign: pl.Expr | None) -> list[pl.Expr]:
-    """The sequence of a group of rows. present: which of them count; None: all."""
+    """Return the sequence of a group of rows. present: which rows count, None for all."""
     if sign is None:
         return [(elements if present is None else elements.filter(present)).implode()]
-    came, back = sign > 0, sign < 0
+    inserted, removed = sign > 0, sign < 0
     if present is not None:
-        came, back = came & present, back & present
-    return [elements.filter(came).implode(), elements.filter(back).implode()]
+        inserted, removed = inserted & present, removed & present
+    return [elements.filter(inserted).implode(), elements.filter(removed).implode()]
 
 
 def bag(elements: pl.Expr, present: pl.Expr, counts: pl.Expr) -> pl.Expr:
-    """The bag of a group of rows, each of which counts so often."""
+    """Return the bag of a group of rows, each of which counts as often as `counts` says."""
     return pl.struct(elements.alias(VALUE), counts.alias(COUNT)).filter(present).implode()
 
 
 def joined(lists: pl.Expr) -> pl.Expr:
-    """The lists of a group as one."""
+    """Concatenate the lists of a group."""
     return elements_of(lists).implode()
 
 
 def elements_of(lists: pl.Expr) -> pl.Expr:
-    """The elements of all lists; a NULL list has none."""
+    """Return the elements of all lists. A NULL list has none."""
     return lists.explode(empty_as_null=False, keep_nulls=False)
 
 
 def netted_sequence(values: pl.Expr, retracted: pl.Expr) -> list[pl.Expr]:
-    """A whole sequence without what was taken back. What was taken back and never came stays a debt."""
+    """Remove retracted elements from a whole sequence.
+
+    A retraction without an arrival stays in `retracted`.
+    """
     some = retracted.list.len() > 0
     element, none = pl.element(), values.list.head(0)
-    came = pl.when(some).then(values.fill_null(retracted.list.head(0))).otherwise(none)
+    inserted = pl.when(some).then(values.fill_null(retracted.list.head(0))).otherwise(none)
     both = pl.concat_list(
-        came.list.eval(pl.struct(element.alias(VALUE), pl.lit(1, dtype=pl.Int64).alias(COUNT))),
+        inserted.list.eval(pl.struct(element.alias(VALUE), pl.lit(1, dtype=pl.Int64).alias(COUNT))),
         retracted.list.eval(pl.struct(element.alias(VALUE), pl.lit(-1, dtype=pl.Int64).alias(COUNT))),
     )
     value, count = element.struct.field(VALUE), element.struct.field(COUNT)
-    arrivals, returns = count.clip(0, 1), (-count).clip(0, 1)
-    left = value.filter((count > 0) & (arrivals.cum_sum().over(value) > returns.sum().over(value)))
-    owed = value.filter((count < 0) & (returns.cum_sum().over(value) > arrivals.sum().over(value)))
+    inserts, removals = count.clip(0, 1), (-count).clip(0, 1)
+    remaining = value.filter((count > 0) & (inserts.cum_sum().over(value) > removals.sum().over(value)))
+    debt = value.filter((count < 0) & (removals.cum_sum().over(value) > inserts.sum().over(value)))
     return [
-        pl.when(some).then(both.list.eval(left)).otherwise(values),
-        pl.when(some).then(both.list.eval(owed)).otherwise(retracted),
+        pl.when(some).then(both.list.eval(remaining)).otherwise(values),
+        pl.when(some).then(both.list.eval(debt)).otherwise(retracted),
     ]
 
 
 def netted_bag(entries: pl.Expr) -> pl.Expr:
-    """A bag with each element once, in the order of their first coming; without those that count zero times."""
+    """Return a bag with each element once, in the order of first arrival, without zero counts."""
     element = pl.element()
     value, count = element.struct.field(VALUE), element.struct.field(COUNT)
     total = count.sum().over(value)
@@ -83,7 +87,7 @@ def netted_bag(entries: pl.Expr) -> pl.Expr:
 
 
 def netted_in_order(entries: pl.Expr) -> pl.Expr:
-    """A whole bag with each element once, in the order of when it last began to be there."""
+    """Return a whole bag with each element once, in the order in which they last became present."""
     element = pl.element()
     value, count = element.struct.field(VALUE), element.struct.field(COUNT)
     total, sofar = count.sum().over(value), count.cum_sum().over(value)
@@ -94,6 +98,6 @@ def netted_in_order(entries: pl.Expr) -> pl.Expr:
 
 
 def present_values(entries: pl.Expr) -> pl.Expr:
-    """The elements of a netted bag that are there."""
+    """Return the elements of a netted bag with a positive count."""
     element = pl.element()
     return entries.list.eval(element.struct.field(VALUE).filter(element.struct.field(COUNT) > 0))

@@ -1,9 +1,11 @@
-"""Aggregate functions of the user's as entries of the registry, made from the function for each call.
+"""Python aggregate functions of users as registry entries, created for each call.
 
-An AggregateFunction keeps `accumulators`, a list of those of parts of the group in their order, and `rows`, the arguments of rows that are in none of
-them yet. Where accumulators can be merged, rows go into them as soon as may be: inserts where they come in, changes when they have come to their group. Where
-not, rows stay rows as long as they may still be put together with others before them: until a window has its value, or until they have come to the one
-accumulator of an unbounded group. A function of whole columns keeps the rows themselves.
+An AggregateFunction keeps two lists. `accumulators` holds those of parts of the group, in order;
+`rows` holds the arguments of rows that are not yet in an accumulator. If the function can merge
+accumulators, rows are accumulated as early as possible: inserts where they are read, changes when
+they reach their group. Otherwise rows are kept as long as they may still be combined with earlier
+ones: until a window has its value, or until they reach the single accumulator of an unbounded
+group. A function over whole columns keeps the rows themselves.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ if TYPE_CHECKING:
 
 
 def python_entry(of: PythonFunction, result: DataType, span: Span | None) -> PythonAggregate:
-    """The entry of a function whose values are of the type `result`; the call stands at `span`."""
+    """Return the entry of a function with values of type `result`; `span` locates the call."""
     whole = isinstance(of.function, WholeColumns)
     return WholeColumnsAggregate(of, result, span) if whole else AccumulatingAggregate(of, result, span)
 
 
 class PythonAggregate(Eager):
-    """What entries of functions of the user's have in common."""
+    """The common base of the entries of user functions."""
 
     ordered = True
     skips_nulls = False
@@ -46,7 +48,7 @@ class PythonAggregate(Eager):
         return self._result
 
     def values_of_rows(self, of: Signature, rows: pl.Series) -> pl.Series:
-        """The values of whole groups, given as lists of rows."""
+        """Compute the values of whole groups, given as lists of rows."""
         raise NotImplementedError
 
     def spark_sql(self, of: Signature, over: Over) -> str:
@@ -105,7 +107,7 @@ class AccumulatingAggregate(PythonAggregate):
 
 
 class WholeColumnsAggregate(PythonAggregate):
-    """A function that makes the value out of the columns of all rows."""
+    """A function that computes the value from the columns of all rows."""
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         return lists.sequence_slots(_row_type(of.args, signed=False), of.retracting)
@@ -128,7 +130,7 @@ class WholeColumnsAggregate(PythonAggregate):
 
 
 class OverDistinctRows(OverDistinct, Eager):
-    """A function of the user's over each combination of arguments once."""
+    """A user function over distinct combinations of arguments."""
 
     def __init__(self, entry: PythonAggregate) -> None:
         super().__init__(entry)
@@ -149,9 +151,9 @@ def _row_type(args: Sequence[DataType], *, signed: bool) -> RowType:
 
 
 def _rows(columns: Sequence[pl.Expr], sign: pl.Expr | None) -> pl.Expr:
-    """The arguments of each row as one value."""
-    named = [column.alias(argument(at)) for at, column in enumerate(columns)]
-    return pl.struct(*named, *([] if sign is None else [sign.alias(SIGN)]))
+    """Return the arguments of each row as one struct."""
+    arguments = [column.alias(argument(at)) for at, column in enumerate(columns)]
+    return pl.struct(*arguments, *([] if sign is None else [sign.alias(SIGN)]))
 
 
 def _arrow(column: pl.Series) -> pa.Array:

@@ -1,7 +1,8 @@
-"""Functions of windows: they need OVER with an order, and take no frame. ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD.
+"""Window functions: ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD.
 
-Each is an aggregate over all rows up to the current one, LEAD from it on. The ranks are made of the order key, which the binder gives them as their argument;
-over a NULL key of their own they rank as over any other value.
+They need OVER with an order, and take no frame. Each is an aggregate over all rows up to the
+current one; LEAD is one over all rows from it on. The binder passes the order key to RANK and
+DENSE_RANK as their argument. They rank a NULL key like any other value.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class _OfWindows(Aggregate):
         return BIGINT.as_nullable(False)
 
     def spark_sql(self, of: Signature, over: Over) -> str:
-        raise NoTwin("it is a function of windows")
+        raise NoTwin("it is a window function")
 
 
 @aggregate("ROW_NUMBER")
 class RowNumber(_OfWindows):
-    """Number of the row in its partition, from 1 on; peers have different ones."""
+    """Number of the row in its partition, starting at 1; peers get different numbers."""
 
     by_rows = True
     adds_up = True
@@ -56,7 +57,7 @@ class RowNumber(_OfWindows):
 
 @aggregate("RANK")
 class Rank(_OfWindows):
-    """Rank of the row in its partition: one more than the number of rows before it that are not its peers."""
+    """One plus the number of rows before this one in its partition that are not its peers."""
 
     of_order = True
 
@@ -85,7 +86,7 @@ class Rank(_OfWindows):
 
 @aggregate("DENSE_RANK")
 class DenseRank(_OfWindows):
-    """Rank of the row in its partition without gaps: the number of different places in the order up to its own."""
+    """Rank of the row in its partition without gaps: the number of distinct keys up to its own."""
 
     of_order = True
 
@@ -102,7 +103,7 @@ class DenseRank(_OfWindows):
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
         count, first, last = slots
-        # A part that goes on where the one before it ends has its first place in common with it.
+        # A part that starts with the key that the previous part ends with shares its first rank.
         common = first.slice(1).eq_missing(last.slice(0, pl.len() - 1)).sum()
         return count.sum() - common.cast(pl.Int64), first.first(), last.last()
 
@@ -116,9 +117,11 @@ class DenseRank(_OfWindows):
 
 @aggregate("LAG")
 class Lag(_OfWindows):
-    """Value of the row that came so many rows before (1 unless given); where there is none the default, NULL unless given.
+    """Value `n` rows before the current one (1 by default); else the given default value, or NULL.
 
-    A number that is not a constant is an argument (batch only): engines then look the row up, and there are no slots. In a stream rows of one time are computed together, as Flink does it: they all have the value that the last of them has.
+    A number of rows that is not a constant is an argument (batch only): engines then look up the
+    row, and there are no slots. In a stream, rows with the same time are computed together, as in
+    Flink: they all get the value of the last of them.
     """
 
     arity = (1, 3)
@@ -164,7 +167,7 @@ class Lag(_OfWindows):
 
 @aggregate("LEAD")
 class Lead(Lag):
-    """Value of the row that comes so many rows after (1 unless given); where there is none the default, NULL unless given. In batch only."""
+    """Value `n` rows after the current one (1 by default); else the default or NULL. Batch only."""
 
     forward = True
 
@@ -181,9 +184,9 @@ class Lead(Lag):
         return pl.when(values.list.len() > on).then(values.list.get(on, null_on_oob=True)).otherwise(default)
 
     def duckdb_sql(self, of: Signature, over: Over) -> str:
-        values, place = f"list({over.texts[0]})", _offset(of) + 1
+        values, position = f"list({over.texts[0]})", _offset(of) + 1
         default = f"list({over.texts[1]})[1]" if len(over.texts) > 1 else "NULL"
-        return f"CASE WHEN COUNT(*) >= {place} THEN {values}[{place}] ELSE {default} END"
+        return f"CASE WHEN COUNT(*) >= {position} THEN {values}[{position}] ELSE {default} END"
 
 
 def _offset(of: Signature) -> int:

@@ -1,7 +1,10 @@
-"""The registry of aggregate functions: one entry a function, the one source for binding, docs, state layout and kernels.
+"""The registry of aggregate functions.
 
-Kernels are Polars expressions over whole columns. An entry's life: `update` folds the rows of a batch into slots (per group),
-`merge` folds slots with slots, `settle` nets what list slots hold, `result` makes the value. `spark_sql` and `duckdb_sql` are the batch twins.
+There is one entry per function. It is the only source for binding, docs, state layout and kernels.
+
+Kernels are Polars expressions over whole columns. `update` folds the rows of a batch into slots,
+per group; `merge` folds slots with slots; `settle` nets the contents of list slots; `result`
+computes the value. `spark_sql` and `duckdb_sql` write the function for the batch engines.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ Types = tuple[DataType, ...]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a call gives its function.
+    """The signature of a call.
 
-    args: the types of the arguments that vary from row to row. constants: the parameters that do not, as Python values (LISTAGG's separator);
-    all that the function has. retracting: rows may be taken back: then kernels get a sign with each row.
+    args: the types of the arguments that vary from row to row. constants: the constant parameters
+    of the function as Python values, such as LISTAGG's separator. retracting: whether rows may be
+    retracted; then kernels get a sign with each row.
     """
 
     args: Types = ()
@@ -35,7 +39,10 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A piece of an aggregate's state: found by the call's canonical text and this name, never by position."""
+    """One field of an aggregate's state.
+
+    It is found by the call's canonical text and this name, never by position.
+    """
 
     name: str
     type: DataType
@@ -43,10 +50,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """What a batch twin is written over: the texts of the arguments, NULL where FILTER leaves the row out.
+    """The arguments of a call in the SQL of a batch engine.
 
-    distinct: over each combination of arguments once. kept: the condition of FILTER, given only to functions that do not skip NULL; their
-    arguments are then as they are.
+    texts: the arguments as SQL expressions, NULL where FILTER excludes the row. distinct: whether
+    each combination of arguments counts once. kept: the condition of FILTER, only for functions
+    that do not skip NULL; their arguments are then unchanged.
     """
 
     texts: tuple[str, ...]
@@ -55,16 +63,16 @@ class Over:
 
     @property
     def each(self) -> str:
-        """The first argument as a function takes it."""
+        """The first argument, with DISTINCT if it applies."""
         return f"DISTINCT {self.texts[0]}" if self.distinct else self.texts[0]
 
     def where(self, condition: str) -> Over:
-        """Over the rows that also meet a condition."""
+        """Return the same arguments over the rows that also meet a condition."""
         return replace(self, kept=condition if self.kept is None else f"({self.kept}) AND {condition}")
 
 
 class Distinct(StrEnum):
-    """What DISTINCT in a call does: it applies, makes no difference, or is refused."""
+    """The effect of DISTINCT in a call: it applies, makes no difference, or is refused."""
 
     APPLIES = "applies"
     NO_DIFFERENCE = "no-difference"
@@ -73,7 +81,10 @@ class Distinct(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A result that must not be: `where` it holds for a group, the job stops with the error's code and message."""
+    """An invalid result.
+
+    If `where` holds for a group, the job fails with the error's code and message.
+    """
 
     code: str
     where: pl.Expr
@@ -81,21 +92,35 @@ class Fault:
 
 
 class NoTwin(Exception):
-    """A batch engine cannot compute the function as Flink does; the text says why."""
+    """A batch engine cannot compute the function as Flink does. The message gives the reason."""
 
 
 class Aggregate(ABC):
-    """An aggregate function. The docstring says what it means; the first line is its help text.
+    """An aggregate function.
 
-    arity: how many arguments are written. constant: the position of the one that must be a constant. clause: the clause in the call that is
-    its constant. default: the constant if it is not written. wrapped: the scalar functions that arguments go through before the kernels
-    get them. hashed: the kernels get the 64-bit hash of each argument instead, and whether it is not NULL.
-    ordered: the result depends on the order in which rows come. newest_slice_first: in a HOP window the rows of newer slices stand before those of
-    older ones, as Flink merges them. skips_nulls: a row with a NULL argument changes nothing; so FILTER is a NULL
-    argument, while other functions get only the rows that FILTER keeps. adds_up: slots merge by addition, so that whole numbers among them can be
-    subtracted again. over_only: the function is one of windows, not of groups; it takes no frame. by_rows: over a window it sees the rows up to its own,
-    without later peers; rows_in_batch: in a batch only. forward: it sees its own row and those behind it, which a stream does not have. of_order: its
-    argument is the order key of the window. dialect: which SQL calls it by its name; another may do so by another name.
+    The docstring of a subclass documents the function; its first line is the help text.
+
+    - arity: the least and the greatest number of arguments in SQL.
+    - constant: the position of the argument that must be a constant.
+    - clause: the clause of the call that sets the constant.
+    - default: the constant if it is not given.
+    - wrapped: scalar functions that are applied to the arguments before the kernels get them.
+    - hashed: the kernels get the 64-bit hash of each argument, and whether it is not NULL, in place
+      of the argument.
+    - ordered: the result depends on the order of the rows.
+    - newest_slice_first: in a HOP window the rows of newer slices come before those of older ones,
+      as Flink merges them.
+    - skips_nulls: a row with a NULL argument changes nothing, so FILTER is a NULL argument. Other
+      functions get only the rows that pass FILTER.
+    - retractable: rows can be retracted.
+    - distinct: the effect of DISTINCT.
+    - adds_up: slots merge by addition, so whole numbers among them can be subtracted again.
+    - over_only: a window function: it needs OVER and takes no frame.
+    - by_rows: over a window, it sees the rows up to its own, without later peers.
+    - rows_in_batch: as `by_rows`, but in batch only.
+    - forward: it sees its own row and the rows after it, which a stream does not have.
+    - of_order: its argument is the order key of the window.
+    - dialect: the SQL dialect that calls it by this name. Another dialect may use another name.
     """
 
     name: ClassVar[str]
@@ -119,51 +144,55 @@ class Aggregate(ABC):
     dialect: ClassVar[str] = "flink"
 
     def constant_value(self, value: object) -> object | None:
-        """A constant as kernels take it; None if it must not be that."""
+        """Return a constant as the kernels take it, None if it is not valid."""
         return value
 
     @abstractmethod
     def result_type(self, of: Signature) -> DataType | None:
-        """The result's type by Flink's rules, None if it does not take such arguments."""
+        """Return the result type by Flink's rules, None if the arguments are not accepted."""
 
     @abstractmethod
     def slots(self, of: Signature) -> tuple[Slot, ...]:
-        """The state of a group."""
+        """Return the state fields of a group."""
 
     @abstractmethod
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
-        """The slots of a group of rows. sign: +1 or -1 of each row, BIGINT; None: all rows are new."""
+        """Return the slots of a group of rows.
+
+        sign: +1 or -1 for each row, BIGINT; None if all rows are inserts.
+        """
 
     def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr] | None:
-        """The slots of each row alone; None for slots that are lists."""
+        """Return the slots of each single row, None if the slots are lists."""
         return None
 
     @abstractmethod
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        """The slots of a group of slots, which come in the order of their rows."""
+        """Return the slots of a group of slots, which are in the order of their rows."""
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        """The slots with all that was taken back removed from their lists; None: there is nothing to remove.
+        """Return the slots with retracted elements removed from their lists.
 
-        whole: the slots hold all rows of their group from the first on. A part of them can be netted only where order does not matter.
+        None if there is nothing to remove. whole: the slots hold all rows of their group from the
+        first on. A part of the rows can be netted only where order does not matter.
         """
         return None
 
     @abstractmethod
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
-        """The value of a group, of the result type, out of settled slots."""
+        """Return the value of a group, of the result type, from settled slots."""
 
     def faults(self, of: Signature, slots: Sequence[pl.Expr]) -> tuple[Fault, ...]:
-        """What must not be in settled slots."""
+        """Return what is not allowed in settled slots."""
         return ()
 
     @abstractmethod
     def spark_sql(self, of: Signature, over: Over) -> str:
-        """The function in Spark SQL, with Flink's result and type. Raises NoTwin."""
+        """Return the function in Spark SQL, with Flink's result and type. Raises NoTwin."""
 
     @abstractmethod
     def duckdb_sql(self, of: Signature, over: Over) -> str:
-        """The function in DuckDB SQL, with Flink's result and type. Raises NoTwin."""
+        """Return the function in DuckDB SQL, with Flink's result and type. Raises NoTwin."""
 
 
 _REGISTRY: dict[str, Aggregate] = {}
@@ -171,7 +200,7 @@ _Entry = TypeVar("_Entry", bound=type[Aggregate])
 
 
 def aggregate(name: str) -> Callable[[_Entry], _Entry]:
-    """Registers a class as the aggregate function of that name; twice is an error."""
+    """Register a class as the aggregate function of that name. Each name can be registered once."""
 
     def register(entry: _Entry) -> _Entry:
         assert name not in _REGISTRY, f"{name} is registered twice"
@@ -183,15 +212,15 @@ def aggregate(name: str) -> Callable[[_Entry], _Entry]:
 
 
 def lookup(name: str) -> Aggregate | None:
-    """The function of that name in upper case, None if there is none."""
+    """Return the function with that name in upper case, None if there is none."""
     return _REGISTRY.get(name)
 
 
 def names(dialect: str = "flink") -> tuple[str, ...]:
-    """The names of the functions of groups that a dialect brings, sorted."""
+    """Return the sorted names of a dialect's aggregate functions."""
     return tuple(sorted(name for name, entry in _REGISTRY.items() if not entry.over_only and entry.dialect == dialect))
 
 
 def names_of_windows() -> tuple[str, ...]:
-    """The names of the functions that OVER has besides, sorted."""
+    """Return the sorted names of the functions that need OVER."""
     return tuple(sorted(name for name, entry in _REGISTRY.items() if entry.over_only))

@@ -1,6 +1,10 @@
-"""Aggregates over the rows in their order: FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG, COLLECT_LIST, JSON_ARRAYAGG, JSON_OBJECTAGG.
+"""Aggregates over the rows in their order.
 
-Where rows may be taken back, all of them keep a sequence (`lists.py`). Over inserts, FIRST_VALUE and LAST_VALUE keep one value and LISTAGG its text.
+FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG, COLLECT_LIST, COLLECT_SET, JSON_ARRAYAGG,
+JSON_OBJECTAGG.
+
+With retractions, all of them keep a sequence (`lists.py`). Over inserts, FIRST_VALUE and LAST_VALUE
+keep one value and LISTAGG its string.
 """
 
 from __future__ import annotations
@@ -27,25 +31,25 @@ from everfold.types import (
 
 
 class _Sequence(Aggregate):
-    """Keeps an element of each row, or of each that is `present`, in the order of the rows."""
+    """Keeps an element of each row, or of each `present` row, in the order of the rows."""
 
     ordered = True
 
     @abstractmethod
     def element_type(self, of: Signature) -> DataType:
-        """The type of the elements."""
+        """Return the type of the elements."""
 
     def element(self, columns: Sequence[pl.Expr]) -> pl.Expr:
-        """The element of each row."""
+        """Return the element of each row."""
         return columns[0]
 
     def present(self, of: Signature, columns: Sequence[pl.Expr]) -> pl.Expr | None:
-        """Which rows have one. None: all."""
+        """Return which rows have an element, None for all."""
         return columns[0].is_not_null() if self.skips_nulls else None
 
     @abstractmethod
     def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
-        """The result out of the list of elements; a NULL list has none."""
+        """Return the result for the list of elements. A NULL list has no elements."""
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         return lists.sequence_slots(self.element_type(of), of.retracting)
@@ -101,23 +105,26 @@ class _OneOf(_Sequence):
 
 @aggregate("FIRST_VALUE")
 class FirstValue(_OneOf):
-    """First value to come that is not NULL; NULL if there is none."""
+    """First non-null value in arrival order; NULL if there is none."""
 
     last = False
 
 
 @aggregate("LAST_VALUE")
 class LastValue(_OneOf):
-    """Last value to come that is not NULL; NULL if there is none. With DISTINCT: the last that had not come before."""
+    """Last non-null value in arrival order; NULL if none. With DISTINCT: the last new value.
+
+    With DISTINCT, a value counts only if it had not occurred before.
+    """
 
     last = True
 
 
 @aggregate("LISTAGG")
 class ListAgg(_Sequence):
-    """Texts that are not NULL, one behind the other with a separator (`,` unless given) in between; NULL if there is none.
+    """Non-null strings joined by a separator (`,` by default); NULL if there is none.
 
-    The separator is a constant text.
+    The separator is a constant string.
     """
 
     arity = (1, 2)
@@ -138,10 +145,10 @@ class ListAgg(_Sequence):
         return super().slots(of) if of.retracting else (Slot("text", STRING),)
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
-        return super().update(of, columns, sign) if of.retracting else (self._text(of, columns[0]),)
+        return super().update(of, columns, sign) if of.retracting else (self._join(of, columns[0]),)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return super().merge(of, slots) if of.retracting else (self._text(of, slots[0]),)
+        return super().merge(of, slots) if of.retracting else (self._join(of, slots[0]),)
 
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         return super().result(of, slots) if of.retracting else slots[0]
@@ -156,7 +163,7 @@ class ListAgg(_Sequence):
     def duckdb_sql(self, of: Signature, over: Over) -> str:
         return f"array_to_string({sql_lists.duckdb_list(over)}, {sql_lists.duckdb_text(self._separator(of))})"
 
-    def _text(self, of: Signature, column: pl.Expr) -> pl.Expr:
+    def _join(self, of: Signature, column: pl.Expr) -> pl.Expr:
         return pl.when(column.count() > 0).then(column.drop_nulls().str.join(self._separator(of)))
 
     @staticmethod
@@ -166,7 +173,7 @@ class ListAgg(_Sequence):
 
 @aggregate("ARRAY_AGG")
 class ArrayAgg(_Sequence):
-    """The values as an array in the order in which they came, NULL too unless IGNORE NULLS is said; NULL if there is none."""
+    """Array of the values in arrival order, with NULLs unless IGNORE NULLS; NULL if none."""
 
     skips_nulls = False
     newest_slice_first = True
@@ -200,7 +207,10 @@ class ArrayAgg(_Sequence):
 
 @aggregate("COLLECT_LIST")
 class CollectList(_Sequence):
-    """The first n values that are not NULL as an array, in the order in which they came: `COLLECT(x, n)` of Lenses SQL; without n all of them."""
+    """The first n non-null values in arrival order, all without n: `COLLECT(x, n)` of Lenses SQL.
+
+    The result is an array.
+    """
 
     dialect = "lenses"
     arity = (1, 2)
@@ -224,7 +234,7 @@ class CollectList(_Sequence):
         return super().merge(of, slots) if of.retracting else (self._first(of, lists.elements_of(slots[0])),)
 
     def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
-        found = values.list.eval(self._kept(of, pl.element())) if of.retracting else values
+        found = values.list.eval(self._take(of, pl.element())) if of.retracting else values
         return found.fill_null([])
 
     def spark_sql(self, of: Signature, over: Over) -> str:
@@ -236,9 +246,9 @@ class CollectList(_Sequence):
         return found if not of.constants else f"({found})[1:{of.constants[0]}]"
 
     def _first(self, of: Signature, values: pl.Expr) -> pl.Expr:
-        return self._kept(of, values).implode()
+        return self._take(of, values).implode()
 
-    def _kept(self, of: Signature, values: pl.Expr) -> pl.Expr:
+    def _take(self, of: Signature, values: pl.Expr) -> pl.Expr:
         if self.unique:
             values = values.unique(maintain_order=True)
         return values.head(of.constants[0]) if of.constants else values  # type: ignore[arg-type]
@@ -246,25 +256,30 @@ class CollectList(_Sequence):
 
 @aggregate("COLLECT_SET")
 class CollectSet(CollectList):
-    """The first n values that are not NULL, each once, as an array in the order in which they came: `COLLECT_UNIQUE(x, n)` of Lenses SQL; without n all
-    of them."""
+    """The first n distinct non-null values, all without n: `COLLECT_UNIQUE(x, n)` of Lenses SQL.
+
+    The result is an array in arrival order.
+    """
 
     unique = True
 
 
 class _Json(_Sequence):
-    """JSON_ARRAYAGG and JSON_OBJECTAGG: the arguments come as JSON texts. Their constant says what becomes of a NULL: NULL or ABSENT."""
+    """JSON_ARRAYAGG and JSON_OBJECTAGG.
+
+    The arguments are JSON strings. The constant NULL or ABSENT specifies the treatment of NULL.
+    """
 
     skips_nulls = False
     clause = "ON NULL"
     distinct = Distinct.REFUSED
 
     def result_type(self, of: Signature) -> DataType | None:
-        return StringType(length=2000, nullable=False) if all(_in_json(arg) for arg in of.args) else None
+        return StringType(length=2000, nullable=False) if all(_is_json_type(arg) for arg in of.args) else None
 
     @staticmethod
     def keeps_nulls(of: Signature) -> bool:
-        """NULL ON NULL."""
+        """Return whether NULL ON NULL applies."""
         return of.constants == ("NULL",)
 
     def present(self, of: Signature, columns: Sequence[pl.Expr]) -> pl.Expr | None:
@@ -273,7 +288,7 @@ class _Json(_Sequence):
 
 @aggregate("JSON_ARRAYAGG")
 class JsonArrayAgg(_Json):
-    """A JSON array of the values in the order in which they came; `[]` if there is none. NULL is left out unless NULL ON NULL is said."""
+    """JSON array in arrival order; `[]` if none. NULLs are omitted unless NULL ON NULL is given."""
 
     default = "ABSENT"
     wrapped = ("JSON_STRING",)
@@ -301,9 +316,9 @@ class JsonArrayAgg(_Json):
 
 @aggregate("JSON_OBJECTAGG")
 class JsonObjectAgg(_Json):
-    """A JSON object of keys and values, sorted by key; `{}` if there is none. A NULL value is kept unless ABSENT ON NULL is said.
+    """JSON object sorted by key; `{}` if none. NULL values are kept unless ABSENT ON NULL is given.
 
-    A key that comes twice stops the job, as does one that is NULL.
+    A repeated key or a NULL key stops the job.
     """
 
     arity = (2, 2)
@@ -320,7 +335,7 @@ class JsonObjectAgg(_Json):
         return pl.struct(columns[0].alias("key"), columns[1].fill_null("null").alias("value"))
 
     def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
-        # Sorted by what stands between the quotes: a quote is no letter that would come first.
+        # Sort by the key without its quotes, which would affect the order.
         bare = pl.element().struct.field("key").str.strip_chars('"')
         pairs = values.list.eval(pl.format("{}:{}", _field("key"), _field("value")).sort_by(bare))
         return pl.format("{{{}}}", pairs.list.join(",").fill_null(""))
@@ -337,9 +352,10 @@ class JsonObjectAgg(_Json):
         keys = f"transform({pairs}, __p -> __p.key)"
         sorted_ = f"array_sort({pairs}, (__a, __b) -> {_SPARK_ORDER})"
         texts = f"transform({sorted_}, __p -> concat(__p.key, ':', __p.value))"
+        repeated = f"raise_error('everfold[repeated-key]: {_REPEATED_KEY}')"
         return (
             f"CASE WHEN exists({keys}, __k -> __k IS NULL) THEN raise_error('everfold[null-key]: {_NULL_KEY}') "
-            f"WHEN size(array_distinct({keys})) < size({keys}) THEN raise_error('everfold[repeated-key]: {_REPEATED_KEY}') "
+            f"WHEN size(array_distinct({keys})) < size({keys}) THEN {repeated} "
             f"ELSE concat('{{', array_join({texts}, ','), '}}') END"
         )
 
@@ -349,8 +365,9 @@ class JsonObjectAgg(_Json):
         )
         keys = f"list_transform({pairs}, lambda p: p.key)"
         texts = f"list_transform(list_sort({pairs}), lambda p: p.key || ':' || p.value)"
+        has_null = f"len(list_filter({keys}, lambda k: k IS NULL)) > 0"
         return (
-            f"CASE WHEN len(list_filter({keys}, lambda k: k IS NULL)) > 0 THEN error('everfold[null-key]: {_NULL_KEY}') "
+            f"CASE WHEN {has_null} THEN error('everfold[null-key]: {_NULL_KEY}') "
             f"WHEN len(list_distinct({keys})) < len({keys}) THEN error('everfold[repeated-key]: {_REPEATED_KEY}') "
             f"ELSE concat('{{', array_to_string({texts}, ','), '}}') END"
         )
@@ -362,7 +379,7 @@ class JsonObjectAgg(_Json):
 
 
 _NULL_KEY = "a key of JSON_OBJECTAGG is NULL"
-_REPEATED_KEY = "a key of JSON_OBJECTAGG comes twice"
+_REPEATED_KEY = "a key of JSON_OBJECTAGG occurs more than once"
 _SPARK_ORDER = (
     """CASE WHEN trim(BOTH '"' FROM __a.key) < trim(BOTH '"' FROM __b.key) THEN -1 """
     """WHEN trim(BOTH '"' FROM __a.key) > trim(BOTH '"' FROM __b.key) THEN 1 ELSE 0 END"""
@@ -373,6 +390,6 @@ def _field(name: str) -> pl.Expr:
     return pl.element().struct.field(name)
 
 
-def _in_json(of: DataType) -> bool:
-    """Whether Flink writes values of a type as JSON."""
+def _is_json_type(of: DataType) -> bool:
+    """Return whether Flink writes values of a type as JSON."""
     return not isinstance(of, NullType | DateType | TimeType)

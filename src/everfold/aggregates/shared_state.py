@@ -1,7 +1,8 @@
-"""Aggregates that keep the same of the same values: what one of them has kept, another can go on with.
+"""Aggregates that keep the same state over the same values, so that one can use another's.
 
-SUM and AVG keep the sum and how many values there are; the variances and standard deviations how many there are and their moments. COUNT of an
-argument is how many there are, which all of them keep.
+SUM and AVG keep the sum and the number of values; the variances and standard deviations keep the
+number of values and their moments. COUNT of an argument is the number of values, which all of them
+keep.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from functools import cache
 _MOMENTS = frozenset({"VAR_POP", "VAR_SAMP", "VARIANCE", "STDDEV_POP", "STDDEV_SAMP", "STDDEV"})
 _SUMS = frozenset({"SUM", "AVG"})
 _NONNULL, _COUNT = "nonnull", "count"
-"""The slot of how many values there are, and what COUNT calls it."""
+"""The slot with the number of values, and its name in COUNT."""
 
 
 def derivable_from(function: str) -> frozenset[str]:
-    """The functions out of whose state, over the same values, this one's follows as a whole."""
+    """Return the functions whose state over the same values contains this function's state."""
     for family in (_SUMS, _MOMENTS):
         if function in family:
             return family - {function}
@@ -24,7 +25,11 @@ def derivable_from(function: str) -> frozenset[str]:
 
 
 def relatives(text: str, function: str) -> list[str]:
-    """Canonical texts of the calls out of whose state that of a call follows: of other functions over the same values. COUNT(*) has no values, and DISTINCT is kept otherwise."""
+    """Return the canonical texts of the calls from whose state that of a call can be derived.
+
+    They are other functions over the same values. COUNT(*) has no values, and DISTINCT has another
+    state, so both have none.
+    """
     rest = text.removeprefix(function)
     if rest.startswith(("()", "(DISTINCT ")):
         return []
@@ -33,18 +38,21 @@ def relatives(text: str, function: str) -> list[str]:
 
 @cache
 def synonyms(column: str) -> tuple[str, ...]:
-    """What else a page may call the slot that it calls `<canonical text>|<slot>[ since <version>]`: the same thing, kept by a relative."""
+    """Return other names of a slot `<canonical text>|<slot>[ since <version>]` in a page.
+
+    They hold the same values, kept by a related function.
+    """
     text, _, rest = column.rpartition("|")
     slot, _, since = rest.partition(" ")
     function = text.partition("(")[0]
-    return tuple(f"{other}|{named}{since and f' {since}'}" for other, named in _kept(text, function, slot))
+    return tuple(f"{other}|{name}{since and f' {since}'}" for other, name in _related_slots(text, function, slot))
 
 
 def stored_as(column: str, there: Collection[str]) -> list[str]:
-    """Which columns of a page have a slot, by the name that the page would call it: its own, then synonyms."""
+    """Return the columns of a page that hold a slot: its own name first, then the synonyms."""
     return [each for each in (column, *synonyms(column)) if each in there]
 
 
-def _kept(text: str, function: str, slot: str) -> Iterator[tuple[str, str]]:
+def _related_slots(text: str, function: str, slot: str) -> Iterator[tuple[str, str]]:
     for other in relatives(text, function):
         yield other, _NONNULL if function == "COUNT" else slot

@@ -1,4 +1,4 @@
-"""SINGLE_VALUE: what a scalar subquery is when there is nothing that makes it one row."""
+"""SINGLE_VALUE: the value of a scalar subquery that is not known to have at most one row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MESSAGE = "SINGLE_VALUE got more than one row"
 
 @aggregate("SINGLE_VALUE")
 class SingleValue(Aggregate):
-    """The value of the only row, NULL if there is none. A second row stops the job."""
+    """Value of the only row, NULL if there is none. A second row stops the job."""
 
     skips_nulls = False
     ordered = True
@@ -24,7 +24,7 @@ class SingleValue(Aggregate):
         return None if isinstance(of.args[0], NullType) else of.args[0].as_nullable()
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
-        # A list, so that a NULL that came is told from none.
+        # A list, to distinguish a NULL value from no value.
         return Slot("last", ArrayType(element=of.args[0].as_nullable())), Slot("count", BIGINT)
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:

@@ -1,4 +1,7 @@
-"""Lists in the batch twins: what both engines write where a function needs the values of a group in their order."""
+"""Lists and literals in the SQL of the batch engines.
+
+Functions that need the values of a group in their order use them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ from everfold.aggregates.registry import Over
 
 
 def spark_list(over: Over, nulls: bool = False) -> str:
-    """The first argument's values as an array in Spark; with `nulls` also those that are NULL. Empty if there is none."""
+    """Return the first argument's values as an array in Spark SQL.
+
+    nulls: include NULL values. The array is empty if there are no values.
+    """
     (text, *_) = over.texts
     if not nulls:
         values = f"collect_list({text})"
@@ -17,7 +23,10 @@ def spark_list(over: Over, nulls: bool = False) -> str:
 
 
 def duckdb_list(over: Over, nulls: bool = False) -> str:
-    """The first argument's values as a list in DuckDB; with `nulls` also those that are NULL. NULL if there is none."""
+    """Return the first argument's values as a list in DuckDB SQL.
+
+    nulls: include NULL values. The list is NULL if there are no values.
+    """
     (text, *_) = over.texts
     condition = over.kept if nulls else f"{text} IS NOT NULL"
     values = f"list({text})" if condition is None else f"list({text}) FILTER (WHERE {condition})"
@@ -28,34 +37,39 @@ def duckdb_list(over: Over, nulls: bool = False) -> str:
 
 
 def spark_last(array: str) -> str:
-    """The last element, NULL of an empty array."""
+    """Return the last element of an array in Spark SQL, NULL if the array is empty."""
     return f"get({array}, size({array}) - 1)"
 
 
 def spark_text(text: str) -> str:
-    """A text literal."""
+    """Return a string literal of Spark SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def duckdb_text(text: str) -> str:
-    """A text literal."""
+    """Return a string literal of DuckDB SQL."""
     escaped = text.replace("'", "''")
     return f"'{escaped}'"
 
 
 def spark_percentile(ordered: str, share: object, *, counted: bool) -> str:
-    """Return the value below which such a share of a sorted array of DOUBLE lies, interpolated. counted: its elements are structs of a value `v` and how often it counts, `n`."""
+    """Return the interpolated percentile of a sorted array of DOUBLE in Spark SQL.
+
+    share: the fraction of the values that lie below it. counted: the elements are structs of a
+    value `v` and its number of occurrences `n`.
+    """
     count = f"aggregate({ordered}, 0L, (__a, __e) -> __a + __e.n)" if counted else f"size({ordered})"
     low, high = "floor(__p)", "ceil(__p)"
     below, above = (_spark_value(ordered, at, counted) for at in (low, high))
     value = f"IF({low} = {high}, {below}, ({high} - __p) * {below} + (__p - {low}) * {above})"
-    # The position is bound to a name: in the lambda of `aggregate` it would be computed again for each element.
+    # The position is bound to a name: in the lambda of `aggregate` it would be computed again for
+    # each element.
     return f"get(transform(array(({count} - 1) * {share!r}D + 1), __p -> {value}), 0)"
 
 
 def _spark_value(ordered: str, position: str, counted: bool) -> str:
-    """Return the value at a position, from 1."""
+    """Return the value at a position, counted from 1, in Spark SQL."""
     if not counted:
         return f"element_at({ordered}, CAST({position} AS INT))"
     begin = "named_struct('n', 0L, 'v', CAST(NULL AS DOUBLE))"
@@ -64,8 +78,12 @@ def _spark_value(ordered: str, position: str, counted: bool) -> str:
 
 
 def duckdb_percentile(values: str, share: object) -> str:
-    """The value below which such a share of a list of DOUBLE lies, interpolated; NULL of no values."""
+    """Return the interpolated percentile of a list of DOUBLE in DuckDB SQL.
+
+    share: the fraction of the values that lie below it. NULL if there are no values.
+    """
     ordered, position = f"list_sort({values})", f"((len({values}) - 1) * {share!r}::DOUBLE + 1)"
     low, high = f"floor({position})", f"ceil({position})"
     below, above = (f"{ordered}[CAST({at} AS BIGINT)]" for at in (low, high))
-    return f"CASE WHEN {low} = {high} THEN {below} ELSE ({high} - {position}) * {below} + ({position} - {low}) * {above} END"
+    between = f"({high} - {position}) * {below} + ({position} - {low}) * {above}"
+    return f"CASE WHEN {low} = {high} THEN {below} ELSE {between} END"

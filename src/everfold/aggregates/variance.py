@@ -1,12 +1,13 @@
 """VAR_POP, VAR_SAMP, STDDEV_POP and STDDEV_SAMP.
 
-The result is a DOUBLE converted to the result's type, as in Flink. Two ways to keep what it takes:
+The result is a DOUBLE converted to the result type, as in Flink. The state has two forms:
 
-- Integers, and decimals of up to 18 digits: how many, their sum and the sum of their squares, exact in whole numbers. So values that have been
-  taken back leave no trace.
-- Other numbers: how many, a number near them (`origin`), and the sum and the sum of squares of the distances from it. Small distances keep their
-  digits where sums of the values' own squares would lose them; and, unlike mean and moment, these slots can be added to and subtracted from in
-  any order. A value that is taken back leaves an error of about 1e-16 of its distance's square.
+- Integers, and decimals of up to 18 digits: their count, sum and sum of squares, exact in whole
+  numbers. So retracted values leave no trace.
+- Other numbers: their count, a number near them (`origin`), and the sum and the sum of squares of
+  the distances from it. Small distances keep their digits, where sums of the squares of the values
+  themselves would lose them. Unlike mean and moment, these slots can be added and subtracted in any
+  order. A retracted value leaves an error of about 1e-16 of the square of its distance.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _WHOLE = DecimalType(precision=38, scale=0)
 
 
 class _Variance(Aggregate):
-    """sample: divided by one less than the number of values. root: its square root."""
+    """A variance or a standard deviation.
+
+    sample: divide by one less than the number of values. root: take the square root.
+    """
 
     sample: bool
     root: bool
@@ -67,7 +71,7 @@ class _Variance(Aggregate):
             return known, total, *decimals.limbs(whole * whole, sign)
         value, none = column.cast(pl.Float64), pl.lit(0.0)
         if sign is None:
-            # The distance of NaN and of an infinity from itself is NaN: there is no variance then.
+            # The distance of NaN or an infinity from itself is NaN, so the variance is NaN too.
             distance = (value - value).fill_null(0.0)
             return known, value, distance, distance
         special = (~value.is_finite()).fill_null(False).cast(pl.Int64) * sign
@@ -79,14 +83,14 @@ class _Variance(Aggregate):
         nonnull, origin, distances, squares, *special = slots
         finite = nonnull - special[0] if special else nonnull
         count = finite.sum()
-        centre = (origin * finite + distances).sum() / pl.when(count != 0).then(count)
-        centre = centre.fill_null(origin.drop_nulls().first())
-        moved = origin - centre
+        center = (origin * finite + distances).sum() / pl.when(count != 0).then(count)
+        center = center.fill_null(origin.drop_nulls().first())
+        shift = origin - center
         return (
             nonnull.sum(),
-            centre,
-            (distances + moved * finite).sum(),
-            (squares + moved * 2.0 * distances + moved * moved * finite).sum(),
+            center,
+            (distances + shift * finite).sum(),
+            (squares + shift * 2.0 * distances + shift * shift * finite).sum(),
             *(each.sum() for each in special),
         )
 
@@ -94,7 +98,7 @@ class _Variance(Aggregate):
         nonnull, *others = slots
         least = 1 if self.sample else 0
         value = _exact_squares(of, nonnull, *others) if _is_exact(of) else _squares(nonnull, *others)
-        # Without the sign of a negative zero, which depends on the order of the additions.
+        # Drop the sign of a negative zero, which depends on the order of the additions.
         value = value / (nonnull - least) + 0.0
         if self.root:
             value = value.sqrt()
@@ -104,7 +108,7 @@ class _Variance(Aggregate):
         kept = result_of(self, of)
         value = f"{self._function}({'DISTINCT ' if over.distinct else ''}CAST({over.texts[0]} AS DOUBLE))"
         if isinstance(kept, IntegerType):
-            # A variance that is a whole number must not fall short of it by a rounding error.
+            # A rounding error must not make a whole-number variance one smaller by truncation.
             value = f"CAST(ROUND({value}, 9) AS {'BIGINT' if kept.bits == 64 else 'INT'})"
         return f"CAST({value} AS {kept.spark})"
 
@@ -130,9 +134,10 @@ class _Variance(Aggregate):
 
 @aggregate("VAR_POP")
 class VarPop(_Variance):
-    """Variance of the values that are not NULL, which are all there are; NULL if there is none.
+    """Population variance of the non-null values; NULL if there is none.
 
-    Integers keep their type: what is behind the point is cut off. DECIMAL(p, s) gives DECIMAL(38, max(s, 6)), computed in DOUBLE.
+    Integers keep their type: the fraction is truncated. DECIMAL(p, s) gives DECIMAL(38, max(s, 6)),
+    computed in DOUBLE.
     """
 
     sample, root = False, False
@@ -140,7 +145,7 @@ class VarPop(_Variance):
 
 @aggregate("VAR_SAMP")
 class VarSamp(_Variance):
-    """Variance of the values that are not NULL, which are a sample; NULL if there are fewer than two.
+    """Sample variance of the non-null values; NULL if there are fewer than two.
 
     Types as in VAR_POP.
     """
@@ -155,7 +160,7 @@ class Variance(VarSamp):
 
 @aggregate("STDDEV_POP")
 class StddevPop(_Variance):
-    """Standard deviation of the values that are not NULL, which are all there are; NULL if there is none.
+    """Population standard deviation of the non-null values; NULL if there is none.
 
     Types as in VAR_POP.
     """
@@ -165,7 +170,7 @@ class StddevPop(_Variance):
 
 @aggregate("STDDEV_SAMP")
 class StddevSamp(_Variance):
-    """Standard deviation of the values that are not NULL, which are a sample; NULL if there are fewer than two.
+    """Sample standard deviation of the non-null values; NULL if there are fewer than two.
 
     Types as in VAR_POP.
     """
@@ -184,16 +189,17 @@ def _is_exact(of: Signature) -> bool:
 
 
 def _unscaled(of: Signature, column: pl.Expr) -> pl.Expr:
-    """The values as whole numbers, 0 for NULL: decimals without their point."""
+    """Return the values as whole numbers, 0 for NULL: decimals without their decimal point."""
     whole = column.to_physical() if isinstance(of.args[0], DecimalType) else column
     return whole.cast(pl.Int128).fill_null(0)
 
 
 def _exact_squares(of: Signature, count: pl.Expr, total: pl.Expr, high: pl.Expr, low: pl.Expr) -> pl.Expr:
-    """The sum of the squares of the distances from the mean, a DOUBLE.
+    """Return the sum of the squared distances from the mean, a DOUBLE.
 
-    The whole number below the mean is subtracted first, exactly: what wraps around at 128 bits on the way comes back, unless the
-    result itself is so large. Then the digits of a DOUBLE are enough.
+    The whole number below the mean is subtracted first, exactly. Intermediate wraparound at 128
+    bits cancels out, unless the result itself is that large. After that the digits of a DOUBLE are
+    enough.
     """
     (arg,) = of.args
     some = pl.when(count != 0).then(count).cast(pl.Int128)
@@ -211,13 +217,17 @@ def _exact_squares(of: Signature, count: pl.Expr, total: pl.Expr, high: pl.Expr,
 
 
 def _squares(count: pl.Expr, origin: pl.Expr, distances: pl.Expr, squares: pl.Expr, *special: pl.Expr) -> pl.Expr:
-    """The sum of the squares of the distances from the mean."""
+    """Return the sum of the squared distances from the mean."""
     value = (squares - distances * distances / count).clip(lower_bound=0.0)
     return pl.when(special[0] > 0).then(pl.lit(float("nan"))).otherwise(value) if special else value
 
 
 def converted(value: pl.Expr, to: DataType) -> pl.Expr:
-    """A DOUBLE as Java converts it: cut off towards zero, too large is the largest INT or BIGINT, and smaller integers wrap then."""
+    """Convert a DOUBLE as Java does.
+
+    It is truncated towards zero. A value that is too large becomes the largest INT or BIGINT;
+    smaller integer types then wrap.
+    """
     match to:
         case IntegerType(bits=64):
             large = value >= 2.0**63
@@ -234,7 +244,7 @@ def converted(value: pl.Expr, to: DataType) -> pl.Expr:
 
 
 def duckdb_integer(text: str, to: IntegerType) -> str:
-    """As `converted`."""
+    """Return the conversion of `converted` in DuckDB SQL."""
     bits = 64 if to.bits == 64 else 32
     largest = (1 << (bits - 1)) - 1
     value = f"(CASE WHEN {text} >= {2.0 ** (bits - 1)!r} THEN {largest} ELSE CAST(TRUNC({text}) AS BIGINT) END)"

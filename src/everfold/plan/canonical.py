@@ -1,4 +1,7 @@
-"""Canonical texts: what a column is made of, down to the columns of tables. Equal texts mean the same, so they name state."""
+"""Canonical texts: the expression of a column down to the columns of tables.
+
+Columns with equal texts have the same meaning, so the texts name state.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,15 @@ from everfold.plan.nodes import (
 
 
 def expr_text(expr: Expr, input_plan: Plan) -> str:
-    """Canonical text of an expression over a plan's columns."""
+    """Return the canonical text of an expression over a plan's columns."""
     return text_of(expr, column_texts(input_plan))
 
 
 def call_text(call: AggCall, input_plan: Plan) -> str:
-    """Canonical text of an aggregate call over a plan's columns: `SUM(Bid.price) FILTER (…)`; COUNT(*) is `COUNT()`."""
+    """Return the canonical text of an aggregate call over a plan's columns.
+
+    For example `SUM(Bid.price) FILTER (…)`; COUNT(*) is `COUNT()`.
+    """
     names = column_texts(input_plan)
     args = ", ".join(text_of(arg, names) for arg in (*call.args, *call.constants))
     distinct = "DISTINCT " if call.distinct else ""
@@ -48,17 +54,17 @@ def call_text(call: AggCall, input_plan: Plan) -> str:
 
 
 def over_text(call: AggCall, plan: OverAggregate) -> str:
-    """Canonical text of a call over a window: what it is computed of, and over which rows."""
+    """Return the canonical text of a call over a window: its call and the rows it covers."""
     return f"{call_text(call, plan.input)} OVER ({_partition_text(plan)} {frame_text(plan.frame)})"
 
 
 def rank_text(plan: Rank) -> str:
-    """Canonical text of the number that a row has in its partition."""
+    """Return the canonical text of a row's number in its partition."""
     return f"ROW_NUMBER() OVER ({_partition_text(plan)})"
 
 
 def _partition_text(plan: OverAggregate | Rank) -> str:
-    """What rows are apart by, and in which order."""
+    """Return PARTITION BY and ORDER BY with canonical texts."""
     names = column_texts(plan.input)
     keys = ", ".join(text_of(key, names) for key in plan.partition)
     order = ", ".join(text_of(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order)
@@ -66,7 +72,7 @@ def _partition_text(plan: OverAggregate | Rank) -> str:
 
 
 def frame_text(frame: Frame) -> str:
-    """A frame as SQL writes it, distances of a time in milliseconds."""
+    """Return a frame in SQL, with time distances in milliseconds."""
     bounds = [_bound_text(frame.first, "PRECEDING", frame.scale), _bound_text(frame.last, "FOLLOWING", frame.scale)]
     return f"{'ROWS' if frame.rows else 'RANGE'} BETWEEN {bounds[0]} AND {bounds[1]}"
 
@@ -80,15 +86,19 @@ def _bound_text(bound: int | None, without: str, scale: int) -> str:
 
 
 def column_texts(plan: Plan) -> tuple[str, ...]:
-    """What each column of a plan is made of. What happens to rows on the way (filters, windows, order) is not in it."""
+    """Return the canonical text of each column of a plan.
+
+    It does not include what happens to rows on the way: filters, windows, order.
+    """
     return plan.remember("column-texts", _limited_texts)
 
 
 def _limited_texts(plan: Plan) -> tuple[str, ...]:
     texts = _column_texts(plan)
-    if sum(map(len, texts)) > MAX_TEXT:
-        what = "written out down to the columns of tables, a step of its query has more characters"
-        raise too_complex(what, MAX_TEXT, plan.span, "write what a view finds into a table, and read that")
+    length = sum(map(len, texts))
+    if length > MAX_TEXT:
+        what = f"a step of its query has {length:,} characters when expanded down to the columns of tables"
+        raise too_complex(what, MAX_TEXT, plan.span, "write the result of a view to a table and read that table")
     return texts
 
 
@@ -102,9 +112,9 @@ def _column_texts(plan: Plan) -> tuple[str, ...]:
             below = column_texts(plan.input)
             return tuple(text_of(each, below) for each in plan.expressions)
         case Union():
-            return _either(tuple(column_texts(each) for each in plan.inputs))
+            return _merge_sides(tuple(column_texts(each) for each in plan.inputs))
         case SetOperation():
-            return _either((column_texts(plan.left), column_texts(plan.right)))
+            return _merge_sides((column_texts(plan.left), column_texts(plan.right)))
         case Values():
             return tuple(f"VALUES.{field.name}" for field in plan.fields)
         case Unnest():
@@ -114,9 +124,9 @@ def _column_texts(plan: Plan) -> tuple[str, ...]:
         case WindowTableFunction():
             return (*column_texts(plan.input), "window_start", "window_end", "window_time")
         case WindowAggregate():
-            return (*_aggregated(plan), "window_start", "window_end", "window_time")
+            return (*_aggregate_texts(plan), "window_start", "window_end", "window_time")
         case GroupAggregate():
-            return _aggregated(plan)
+            return _aggregate_texts(plan)
         case Rank():
             number = (rank_text(plan),) if plan.numbered else ()
             return (*column_texts(plan.input), *number)
@@ -130,14 +140,14 @@ def _column_texts(plan: Plan) -> tuple[str, ...]:
             assert_never(plan)
 
 
-def _aggregated(plan: WindowAggregate | GroupAggregate) -> tuple[str, ...]:
+def _aggregate_texts(plan: WindowAggregate | GroupAggregate) -> tuple[str, ...]:
     below = column_texts(plan.input)
     keys = tuple(text_of(key, below) for key in plan.keys)
     return (*keys, *(call_text(call, plan.input) for call in plan.calls))
 
 
-def _either(sides: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    """The columns of rows that come from one side or another, whichever stands first."""
+def _merge_sides(sides: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """Return the column texts of rows from any side, independent of the order of the sides."""
     return tuple(
         texts[0] if len(set(texts)) == 1 else "(" + " | ".join(sorted(texts)) + ")"
         for texts in zip(*sides, strict=True)

@@ -1,7 +1,8 @@
-"""Changes: the kinds that rows can have, and which of them a plan's rows have.
+"""Changes: the kinds of rows, and which of them a plan emits.
 
-A row that changes an earlier one comes as -U (what was) and +U (what is now). A keyed source may leave out -U: then the last row by
-primary key has to be remembered before anything can be computed with it (`ChangelogNormalize`).
+A change of an earlier row is emitted as -U (the old row) and +U (the new row). A keyed source may
+omit -U. Then the last row by primary key must be kept before anything can be computed from it
+(`ChangelogNormalize`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 KIND = "__kind"
 """Column of rows that may be changes: their `RowKind`, TINYINT. Rows without it are all +I."""
 ORDER = "__order"
-"""Column of rows that an operator gives, BIGINT: the end of their window or their time, ms, or when their key was first touched in the batch. Rows for
-people are shown in this order. NULL for rows that come from no operator."""
+"""Column of an operator's output rows, BIGINT: the end of their window or their time in ms, or the
+order in which their key was first touched in the batch. Rows that are displayed are sorted by it.
+NULL for rows that do not come from an operator."""
 
 
 class RowKind(IntEnum):
-    """What a row does to the result so far."""
+    """The effect of a row on the result so far."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -29,16 +31,20 @@ class RowKind(IntEnum):
 
     @property
     def short(self) -> str:
-        """As Flink prints it: +I, -U, +U, -D."""
+        """The kind as Flink prints it: +I, -U, +U, -D."""
         return ("+I", "-U", "+U", "-D")[self]
 
 
 AGAIN, GONE = 4, 5
-"""Beside the kinds that rows have: one that is given again, as it has been for a while; and one of these that a condition behind leaves out now. Neither is given to a sink as such."""
+"""Kinds besides `RowKind`: a re-emitted row whose value has not changed, and a re-emitted row that
+a later condition now excludes. Sinks get neither as such."""
 
 
 class ChangelogMode(StrEnum):
-    """Which kinds of rows there are. `upsert`: +I, +U and -D by primary key, without the rows before; a -D may have its key only."""
+    """Which kinds of rows occur.
+
+    `upsert`: +I, +U and -D by primary key, without the old rows; a -D may contain only the key.
+    """
 
     INSERT_ONLY = "insert-only"
     UPSERT = "upsert"
@@ -46,7 +52,7 @@ class ChangelogMode(StrEnum):
 
 
 def changelog_of(plan: Plan) -> ChangelogMode:
-    """The changes that a plan gives in a stream."""
+    """Return the kinds of changes that a plan emits in a stream."""
     return plan.remember("changelog", _changelog_of)
 
 
@@ -61,7 +67,7 @@ def _changelog_of(plan: Plan) -> ChangelogMode:
         case nodes.Values() | nodes.WindowAggregate():
             return ChangelogMode.INSERT_ONLY
         case nodes.Rank(window=None):
-            # Of rows that stay, the first to arrive stay the first.
+            # If no input row is retracted, the first rows to arrive remain the first.
             stays = plan.by_arrival and not is_updating(plan.input)
             return ChangelogMode.INSERT_ONLY if stays else ChangelogMode.ALL
         case nodes.Rank():
@@ -69,7 +75,7 @@ def _changelog_of(plan: Plan) -> ChangelogMode:
         case nodes.ChangelogNormalize() | nodes.WindowEmit() | nodes.OverAggregate(time=nodes.TimeKind.BOUNDED):
             return ChangelogMode.ALL
         case nodes.GroupAggregate():
-            # Without calls it is DISTINCT: a row that has come once stays, unless its last copy is taken back.
+            # Without calls it is DISTINCT: a row stays until its last copy is retracted.
             return ChangelogMode.ALL if plan.calls else changelog_of(plan.input)
         case (
             nodes.WatermarkAssigner()
@@ -92,5 +98,5 @@ def _changelog_of(plan: Plan) -> ChangelogMode:
 
 
 def is_updating(plan: Plan) -> bool:
-    """Whether rows of a plan may change or leave again."""
+    """Return whether rows of a plan may be changed or retracted later."""
     return changelog_of(plan) is not ChangelogMode.INSERT_ONLY

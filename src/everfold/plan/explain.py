@@ -1,4 +1,4 @@
-"""EXPLAIN: a plan as a readable tree, one node a line, with what each operator keeps and until when."""
+"""EXPLAIN: a plan as a readable tree, one node per line, with the state of each operator."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 def explain(root: Root, *, streaming: bool = True) -> str:
-    """The plan as text, sink first. In streaming each line ends with the changes that it gives."""
+    """Return the plan as text, sink first.
+
+    In streaming, each line ends with the kinds of changes that the node emits.
+    """
     match root:
         case Sink():
             top = f"Sink(table=[{root.table.name}], columns=[{', '.join(root.input.schema.names)}])"
@@ -57,7 +60,7 @@ def explain(root: Root, *, streaming: bool = True) -> str:
 
 
 def changelog_mode(node: Plan) -> str:
-    """The kinds of change that a node's rows have, as Flink writes them: I, UB (-U), UA (+U), D."""
+    """Return the kinds of changes of a node as Flink writes them: I, UB (-U), UA (+U), D."""
     match changelog_of(node):
         case ChangelogMode.INSERT_ONLY:
             return "[I]"
@@ -68,7 +71,10 @@ def changelog_mode(node: Plan) -> str:
 
 
 def _deletes(node: Plan) -> bool:
-    """Whether rows may leave again: where some table's do, or where an aggregate of changing rows can become empty."""
+    """Return whether rows may be deleted.
+
+    They may if a table's rows are deleted, or if an aggregate of changing rows can become empty.
+    """
     return node.remember("deletes", _deletes_of)
 
 
@@ -98,14 +104,15 @@ def _tree(node: Plan, indent: str, last: bool, lines: list[str], streaming: bool
         _tree(child, indent + below, at == len(inputs) - 1, lines, flows)
 
 
-# --- nodes ------------------------------------------------------------------------------------------------------------
+# --- nodes ----------------------------------------------------------------------------------------
 
 
 def _node(node: Plan) -> str:
     match node:
         case Scan():
             connector = f", connector=[{node.table.connector}]" if node.table.connector else ""
-            return f"Scan(table=[{node.table.name}], columns=[{_names(column.name for column in node.table.columns)}]{connector})"
+            columns = _names(column.name for column in node.table.columns)
+            return f"Scan(table=[{node.table.name}], columns=[{columns}]{connector})"
         case WatermarkAssigner():
             names = node.input.schema.names
             return f"WatermarkAssigner(rowtime=[{names[node.column]}], watermark=[{expr_sql(node.watermark, names)}])"
@@ -113,7 +120,8 @@ def _node(node: Plan) -> str:
             return f"ChangelogNormalize(key=[{_names(node.schema.names[at] for at in node.keys)}])"
         case Project():
             names = node.input.schema.names
-            return f"Project({_names(_as(expr_sql(each, names), name) for each, name in zip(node.expressions, node.names, strict=True))})"
+            pairs = zip(node.expressions, node.names, strict=True)
+            return f"Project({_names(_as(expr_sql(each, names), name) for each, name in pairs)})"
         case Filter():
             return f"Filter({expr_sql(node.condition, node.input.schema.names)})"
         case Union():
@@ -212,11 +220,11 @@ def _order(keys: Iterable[SortKey], names: tuple[str, ...]) -> str:
 
 _NULLS = {"RESPECT": "", "IGNORE": " IGNORE NULLS", "NULL": " NULL ON NULL", "ABSENT": " ABSENT ON NULL"}
 _WITH_NULLS = ("ARRAY_AGG", "JSON_ARRAYAGG", "JSON_OBJECTAGG")
-"""Aggregates whose constant is a clause, and how that is written."""
+"""Aggregates whose constant is a NULL clause; `_NULLS` has its SQL."""
 
 
 def call_sql(call: AggCall, names: tuple[str, ...]) -> str:
-    """An aggregate call for people: near to SQL."""
+    """Return an aggregate call in a readable form close to SQL."""
     values = [*call.args, *call.constants]
     clause = ""
     if call.function in _WITH_NULLS and call.constants:
@@ -229,7 +237,7 @@ def call_sql(call: AggCall, names: tuple[str, ...]) -> str:
 
 
 def window_text(window: Window) -> str:
-    """A window in short: `HOP(slide=5 min, size=10 min)`."""
+    """Return a window in short form: `HOP(slide=5 min, size=10 min)`."""
     match window:
         case Tumble():
             text = f"TUMBLE(size={duration(window.size_ms)}"
@@ -243,15 +251,15 @@ def window_text(window: Window) -> str:
 
 
 def duration(ms: int) -> str:
-    """Milliseconds in the largest unit that holds them exactly."""
-    for worth, unit in _UNITS:
-        if ms and ms % worth == 0:
-            return f"{ms // worth} {unit}"
+    """Return milliseconds in the largest unit that is exact."""
+    for unit_ms, unit in _UNITS:
+        if ms and ms % unit_ms == 0:
+            return f"{ms // unit_ms} {unit}"
     return f"{ms} ms"
 
 
 def state_of(node: Plan) -> str | None:
-    """What an operator keeps, and until when; None for one without state."""
+    """Return what an operator keeps and how long, None for a node without state."""
     match node:
         case WindowAggregate(window=Session()):
             return f"accumulators per session{_per(node.keys)}, until the gap after its last row has passed"
@@ -259,18 +267,19 @@ def state_of(node: Plan) -> str | None:
             return f"accumulators per window{_per(node.keys)}, until the window has fired"
         case WindowAggregate():
             assert not isinstance(node.window, Session)
-            return f"accumulators per slice of {duration(node.window.slice_ms)}{_per(node.keys)}, until its last window has fired"
+            width = duration(node.window.slice_ms)
+            return f"accumulators per slice of {width}{_per(node.keys)}, until its last window has fired"
         case WindowTableFunction(window=Session()):
             return "rows of open sessions, until the gap after the last row has passed"
         case ChangelogNormalize():
-            return "the last row per key, for ever"
+            return "the last row per key, forever"
         case GroupAggregate(window=InWindow() as window):
-            lateness = f" by {duration(window.lateness_ms)}" if window.lateness_ms else ""
-            return f"accumulators per window{_per(node.keys)}, until it has ended{lateness}"
+            lateness = f"{duration(window.lateness_ms)} after " if window.lateness_ms else ""
+            return f"accumulators per window{_per(node.keys)}, until {lateness}it has ended"
         case GroupAggregate():
-            return f"accumulators{_per(node.keys)}, for ever"
+            return f"accumulators{_per(node.keys)}, forever"
         case WindowEmit():
-            return "changes that wait"
+            return "pending changes"
         case OverAggregate():
             return _over_state(node)
         case Rank():
@@ -283,11 +292,11 @@ def _over_state(node: OverAggregate) -> str:
     waiting = "" if node.time is TimeKind.PROCTIME else "rows until the watermark has passed them; "
     per = " per partition" if node.partition else ""
     if node.time is TimeKind.BOUNDED:
-        return f"all rows{per}, for ever"
+        return f"all rows{per}, forever"
     if node.frame.first is None:
-        return f"{waiting}accumulators{per}, for ever"
+        return f"{waiting}accumulators{per}, forever"
     if node.frame.rows:
-        return f"{waiting}the last {max(-node.frame.first, 1)} rows{per}, for ever"
+        return f"{waiting}the last {max(-node.frame.first, 1)} rows{per}, forever"
     return f"{waiting}the rows of {-node.frame.first * 3 // 2} ms"
 
 
@@ -296,17 +305,17 @@ def _rank_state(node: Rank) -> str:
     if node.window is not None:
         return f"the first {node.last} rows{per}, until the window has ended"
     if is_updating(node.input):
-        return f"all rows{per}, for ever"
+        return f"all rows{per}, forever"
     if node.by_arrival:
-        return f"how many rows have come{per}, for ever"
-    return f"the first {node.last} rows{per}, for ever"
+        return f"the number of rows{per}, forever"
+    return f"the first {node.last} rows{per}, forever"
 
 
 def _per(keys: tuple[Expr, ...]) -> str:
     return " and key" if keys else ""
 
 
-# --- expressions ------------------------------------------------------------------------------------------------------
+# --- expressions ----------------------------------------------------------------------------------
 
 INFIX = frozenset(
     {"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "AND", "OR", "||", "LIKE", "IS DISTINCT FROM"}
@@ -314,7 +323,7 @@ INFIX = frozenset(
 
 
 def expr_sql(expr: Expr, names: tuple[str, ...]) -> str:
-    """An expression for people: near to SQL."""
+    """Return an expression in a readable form close to SQL."""
     match expr:
         case InputRef():
             return names[expr.position]

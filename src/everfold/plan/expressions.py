@@ -1,7 +1,7 @@
 """Typed scalar expressions over the columns of one relation.
 
-An expression says what is computed, by Flink's rules and types; `sql/functions` knows how each engine writes it. Columns are
-positions, so a plan does not change when somebody renames a column.
+An expression specifies what is computed, by Flink's rules and types; `sql/functions` writes it for
+each engine. Columns are positions, so a plan does not change when a column is renamed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from everfold.types import BOOLEAN, DataType, Schema
 from everfold.udf.function import PythonFunction
 
 LONG_CHAIN = 32
-"""From how many operands on a chain of AND or OR becomes a balanced tree."""
+"""Chains of AND or OR with more operands become balanced trees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expr:
-    """What all expressions have: the type of their value and their place in the text."""
+    """The common base of all expressions: the type of their value and their location in the SQL."""
 
     type: DataType
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -29,7 +29,7 @@ class _Expr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRef(_Expr):
-    """The value of the input column at `position`; `name` is only for people."""
+    """The value of the input column at `position`. `name` is only for display."""
 
     position: int
     name: str = field(default="", compare=False)
@@ -39,8 +39,9 @@ class InputRef(_Expr):
 class Literal(_Expr):
     """A constant.
 
-    `value` by type: None; bool; int (integers; TIME as milliseconds of the day; INTERVAL as milliseconds or months); Decimal; float;
-    str; bytes; date; datetime (naive; in UTC for TIMESTAMP_LTZ).
+    The Python type of `value` depends on the SQL type: None; bool; int (integers; TIME as
+    milliseconds of the day; INTERVAL as milliseconds or months); Decimal; float; str; bytes; date;
+    datetime (naive; in UTC for TIMESTAMP_LTZ).
     """
 
     value: object
@@ -48,7 +49,10 @@ class Literal(_Expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(_Expr):
-    """A function of the registry applied to arguments; operators are functions too (`+`, `AND`, `CASE`, `CAST`)."""
+    """A registered function applied to arguments.
+
+    Operators are functions too (`+`, `AND`, `CASE`, `CAST`).
+    """
 
     function: str
     args: tuple[Expr, ...]
@@ -56,26 +60,32 @@ class Call(_Expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonCall(Call):
-    """A Python function of the user's applied to arguments. In a submitted plan it stands alone in a projection (`python_calls`)."""
+    """A user's Python function applied to arguments.
+
+    In a submitted plan it is always a whole expression of a projection (`python_calls`).
+    """
 
     of: PythonFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retyped(Call):
-    """The same value in another type: the one that state has it in, where the type of the expression is another now. Its canonical text is that of the value."""
+    """The same value in another type: the type of the state, if the expression's type has changed.
+
+    Its canonical text is that of the value.
+    """
 
 
 Expr: TypeAlias = InputRef | Literal | Call
 
 
 def retyped(expr: Expr, type: DataType) -> Retyped:
-    """The value of an expression in another type."""
+    """Return the value of an expression in another type."""
     return Retyped(function="CAST", args=(expr,), type=type.as_nullable(expr.type.nullable), span=expr.span)
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and all below it, outermost first."""
+    """Yield the expression and all expressions below it, outermost first."""
     waiting = [expr]
     while waiting:
         each = waiting.pop()
@@ -85,12 +95,15 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def depth(expr: Expr) -> int:
-    """How many calls stand in each other, at most."""
+    """Return the greatest nesting depth of calls."""
     return 1 + max(map(depth, expr.args), default=0) if isinstance(expr, Call) else 0
 
 
 def transform(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
-    """The expression with every part for which `change` answers replaced; parts of a replaced part are not looked at."""
+    """Replace every part of an expression for which `change` returns another one.
+
+    Parts of a replaced part are not visited.
+    """
     changed = change(expr)
     if changed is not None:
         return changed
@@ -102,12 +115,15 @@ def transform(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def references(schema: Schema) -> tuple[InputRef, ...]:
-    """All columns of a schema, as they are."""
+    """Return references to all columns of a schema."""
     return tuple(InputRef(type=of.type, position=at, name=of.name) for at, of in enumerate(schema))
 
 
 def conjuncts(condition: Expr) -> Iterator[Expr]:
-    """The conditions that a chain of AND joins, from left to right; a chain may be as long as a user's IN list."""
+    """Yield the conditions joined by AND, from left to right.
+
+    A chain may be as long as a user's IN list, so this does not recurse.
+    """
     waiting = [condition]
     while waiting:
         each = waiting.pop()
@@ -118,12 +134,12 @@ def conjuncts(condition: Expr) -> Iterator[Expr]:
 
 
 def conjunction(conditions: Sequence[Expr]) -> Expr:
-    """The conditions, one at least, joined by AND."""
+    """Join one or more conditions by AND."""
     return balanced(conditions, lambda one, other: Call(type=BOOLEAN, function="AND", args=(one, other)))
 
 
 def balanced(parts: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr:
-    """The parts, one at least, joined from left to right; many of them as a tree that is no higher than it must be."""
+    """Join one or more parts from left to right, many of them as a tree of minimal height."""
     if len(parts) <= LONG_CHAIN:
         return reduce(join, parts)
     half = len(parts) // 2
@@ -131,17 +147,23 @@ def balanced(parts: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr:
 
 
 def inputs_of(expr: Expr) -> frozenset[int]:
-    """Positions of the input columns that the expression reads."""
+    """Return the positions of the input columns that the expression reads."""
     return frozenset(part.position for part in walk(expr) if isinstance(part, InputRef))
 
 
 def substitute(expr: Expr, columns: tuple[Expr, ...]) -> Expr:
-    """The expression over the input of a projection, given as what each column of the projection is."""
+    """Replace column references by the expressions of the projection that computes the columns.
+
+    columns: the expression of each column of the projection.
+    """
     return transform(expr, lambda part: columns[part.position] if isinstance(part, InputRef) else None)
 
 
 def text_of(expr: Expr, names: tuple[str, ...] | None = None) -> str:
-    """Canonical text of an expression: equal for equal expressions. `names` names the input columns, else their positions do."""
+    """Return the canonical text of an expression: equal for equal expressions.
+
+    names: the names of the input columns. Without them their positions are used.
+    """
     match expr:
         case InputRef():
             return names[expr.position] if names is not None else f"${expr.position}"

@@ -1,7 +1,8 @@
-"""Keys: columns by which the rows of a plan can be told apart.
+"""Keys: columns that identify the rows of a plan.
 
-A sink that keeps one row a key can take a result that changes only if no two rows of the result have the same key. Flink decides it the same way
-(the metadata of unique keys), from grouping keys, declared primary keys and the conditions of joins.
+A sink that keeps one row per key accepts a changing result only if no two rows of the result have
+the same key. The decision is the same as in Flink (the metadata of unique keys): it is based on
+grouping keys, declared primary keys and join conditions.
 """
 
 from __future__ import annotations
@@ -23,17 +24,24 @@ from everfold.types import (
     TimestampType,
 )
 
-_MOST = 16
-"""How many keys of a result are looked at that differ only in which columns show them."""
+_MAX_ALTERNATIVES = 16
+"""Maximum number of equivalent keys of a result, which differ only in the columns that show
+them."""
 
 
 def unique_key(plan: nodes.Plan) -> tuple[int, ...] | None:
-    """Columns in which no two rows agree that are there at the same time; none at all where there is one row at most. None: not known."""
+    """Return columns in which no two rows agree at the same time, None if unknown.
+
+    An empty tuple means that there is at most one row.
+    """
     return next(iter(unique_keys(plan)), None)
 
 
 def unique_keys(plan: nodes.Plan) -> tuple[tuple[int, ...], ...]:
-    """The same, with the others that show the same values: a column that stands twice, or by itself and in a ROW."""
+    """Return all keys equivalent to `unique_key`.
+
+    They differ if a column occurs twice, or both alone and in a ROW.
+    """
     return plan.remember("unique-keys", _unique_keys)
 
 
@@ -47,16 +55,16 @@ def _unique_keys(plan: nodes.Plan) -> tuple[tuple[int, ...], ...]:
         case nodes.ChangelogNormalize():
             return _one(plan.keys)
         case nodes.WindowEmit():
-            # window_time follows from the window's end.
+            # The window's end determines window_time.
             return _one(tuple(at for at in plan.keys if at != plan.time_column))
         case nodes.Filter() | nodes.WatermarkAssigner() | nodes.OverAggregate() | nodes.Sort() | nodes.Limit():
             return unique_keys(plan.input)
         case nodes.Rank():
-            return _one(_ranked(plan))
+            return _one(_rank_key(plan))
         case nodes.Project():
-            return _projected(plan)
+            return _project_keys(plan)
         case nodes.Join():
-            return _one(_joined(plan))
+            return _one(_join_key(plan))
         case _:
             return ()
 
@@ -65,8 +73,12 @@ def _one(key: tuple[int, ...] | None) -> tuple[tuple[int, ...], ...]:
     return () if key is None else (key,)
 
 
-def _ranked(plan: nodes.Rank) -> tuple[int, ...] | None:
-    """A partition has one row of each number, and changes come by number; without numbers they come by the input's key."""
+def _rank_key(plan: nodes.Rank) -> tuple[int, ...] | None:
+    """Return the key of a Rank.
+
+    A partition has one row per number, and changes are by number. Without numbers they are by the
+    input's key.
+    """
     single = plan.first == plan.last
     if not single and not plan.numbered:
         return unique_key(plan.input)
@@ -76,7 +88,7 @@ def _ranked(plan: nodes.Rank) -> tuple[int, ...] | None:
     return tuple(columns) if single else (*columns, len(plan.input.schema))
 
 
-def _projected(plan: nodes.Project) -> tuple[tuple[int, ...], ...]:
+def _project_keys(plan: nodes.Project) -> tuple[tuple[int, ...], ...]:
     found: dict[tuple[int, ...], None] = {}
     for below in unique_keys(plan.input):
         shown: dict[int, list[int]] = {at: [] for at in below}
@@ -85,13 +97,16 @@ def _projected(plan: nodes.Project) -> tuple[tuple[int, ...], ...]:
             if parts is not None and parts <= shown.keys():
                 for part in parts:
                     shown[part].append(at)
-        alternatives = islice(product(*(shown[at] for at in below)), _MOST)
+        alternatives = islice(product(*(shown[at] for at in below)), _MAX_ALTERNATIVES)
         found |= {tuple(dict.fromkeys(each)): None for each in alternatives}
     return tuple(found)
 
 
 def _parts(expr: Expr) -> frozenset[int] | None:
-    """The columns whose values an expression tells apart, and nothing else: one as it is, or the fields of a ROW; None for any other."""
+    """Return the columns that an expression consists of, None if it contains anything else.
+
+    That is one column as it is, or the fields of a ROW.
+    """
     match told_apart(expr):
         case InputRef(position=at):
             return frozenset((at,))
@@ -103,16 +118,16 @@ def _parts(expr: Expr) -> frozenset[int] | None:
 
 
 def told_apart(expr: Expr) -> Expr:
-    """What an expression converts, if that makes no two values one."""
+    """Return the operand of casts that keep different values different."""
     while isinstance(expr, Call) and expr.function == "CAST":
-        if not isinstance(expr, Retyped) and not _tells_apart(expr.args[0].type, expr.type):
+        if not isinstance(expr, Retyped) and not _is_injective_cast(expr.args[0].type, expr.type):
             break
         expr = expr.args[0]
     return expr
 
 
-def _tells_apart(source: DataType, target: DataType) -> bool:
-    """Whether different values of a type are still different when they are converted."""
+def _is_injective_cast(source: DataType, target: DataType) -> bool:
+    """Return whether different values of a type remain different after the conversion."""
     if source.same_as(target):
         return True
     match source, target:
@@ -128,7 +143,7 @@ def _tells_apart(source: DataType, target: DataType) -> bool:
         case (FloatType(), DoubleType()):
             return True
         case (StringType(), StringType()):
-            # A CHAR is filled up with blanks, which another text may end with.
+            # A CHAR is padded with blanks, and another string may end with blanks.
             return not target.fixed and source.length <= target.length
         case (IntegerType(), StringType()):
             return not target.fixed and source.digits + 1 <= target.length
@@ -140,11 +155,11 @@ def _tells_apart(source: DataType, target: DataType) -> bool:
             return not target.local_zone
         case (RowType(), RowType()):
             pairs = zip(source.fields, target.fields, strict=True)
-            return all(_tells_apart(one.type, other.type) for one, other in pairs)
+            return all(_is_injective_cast(one.type, other.type) for one, other in pairs)
     return False
 
 
-def _joined(plan: nodes.Join) -> tuple[int, ...] | None:
+def _join_key(plan: nodes.Join) -> tuple[int, ...] | None:
     left = unique_key(plan.left)
     if plan.kind in (nodes.JoinKind.SEMI, nodes.JoinKind.ANTI):
         return left
@@ -158,7 +173,7 @@ def _joined(plan: nodes.Join) -> tuple[int, ...] | None:
 
 
 def _fixed_by_left(condition: Expr | None, width: int) -> set[int]:
-    """The columns of the right side that a condition sets equal to something of the left side, or to a constant."""
+    """Return the right columns that a condition equates with a left expression or a constant."""
     found: set[int] = set()
     for part in conjuncts(condition) if condition is not None else ():
         if not (isinstance(part, Call) and part.function == "="):

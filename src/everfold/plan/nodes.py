@@ -1,6 +1,8 @@
-"""The logical plan: what a query means, typed by Flink's rules. Four readers: stream, batch, memory and the judge of changes.
+"""The logical plan: the meaning of a query, typed by Flink's rules.
 
-Nodes are frozen and equal when their meaning is equal. Facts (schema, boundedness, updates) are properties, never stored twice.
+It is used by the stream, batch and memory engines and by the compatibility check. Nodes are frozen
+and equal when their meaning is equal. Facts (schema, boundedness, updates) are properties, never
+stored twice.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ T = TypeVar("T")
 
 
 class Fact(Generic[N, T]):
-    """A property that follows from a node and what is below it, computed once: a node may be asked often, and stand in several places."""
+    """A property that is derived from a node and its inputs, and computed once.
+
+    A node may be asked often, and may occur several times in a plan.
+    """
 
     def __init__(self, compute: Callable[[N], T]) -> None:
         self.compute = compute
@@ -37,13 +42,13 @@ class Fact(Generic[N, T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanNode:
-    """What all nodes have: their place in the text."""
+    """The common base of all nodes: their location in the SQL."""
 
     span: Span | None = field(default=None, compare=False, repr=False)
     _facts: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def remember(self: N, what: str, compute: Callable[[N], T]) -> T:
-        """What is computed of the node, once."""
+        """Return a value computed from the node, computing it on first use."""
         if what not in self._facts:
             self._facts[what] = compute(self)
         found: T = self._facts[what]
@@ -52,7 +57,7 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """A column of a table that its connector delivers or takes: physical, or METADATA by `metadata_key`."""
+    """A column that a table's connector reads or writes: physical, or METADATA (`metadata_key`)."""
 
     name: str
     type: DataType
@@ -63,12 +68,13 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table as its DDL declares it, options already resolved by the catalog; computed columns and watermark live in the plan.
+    """A table as declared by its DDL, with options already resolved by the catalog.
 
-    `options` are sorted pairs. Option values can be secret: they are neither compared nor shown. `changelog`: which changes its rows are
-    when it is read. `bounded`: whether its rows come to an end by themselves. `read_whole`: whether a record is understood only
-    with all physical columns in mind. `positions`: where in a record the fields of columns lie, of those that are found by position and not
-    by name.
+    Computed columns and the watermark are in the plan. `options` are sorted pairs. Option values
+    can be secret: they are neither compared nor shown. `changelog`: the kinds of changes among its
+    rows when it is read. `bounded`: whether its rows end. `read_whole`: whether decoding a record
+    needs all physical columns. `positions`: the position in a record of each column that is found
+    by position, not by name.
     """
 
     name: str
@@ -84,23 +90,23 @@ class Table:
     span: Span | None = field(default=None, compare=False, repr=False)
 
     def place_of(self, column: str) -> Span | None:
-        """Where a column is declared, or else the table."""
+        """Return the location of a column's declaration, or else of the table's."""
         return next((of.span for of in self.columns if of.name == column and of.span is not None), self.span)
 
     @property
     def connector(self) -> str | None:
-        """Name of the connector; None for a table without WITH, which a case file feeds."""
+        """The name of the connector, None for a table of a case file, without WITH."""
         return dict(self.options).get("connector")
 
     @property
     def schema(self) -> Schema:
-        """The columns, none of them a time attribute yet."""
+        """The columns, without time attributes."""
         return Schema(tuple(Field(name=column.name, type=column.type) for column in self.columns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan(PlanNode):
-    """Reads a table: its physical and metadata columns."""
+    """Read the physical and metadata columns of a table."""
 
     table: Table
 
@@ -111,7 +117,10 @@ class Scan(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatermarkAssigner(PlanNode):
-    """Makes column `column` the event time: no row with a time below the greatest `watermark` seen is expected any more."""
+    """Make a column the event time.
+
+    Rows with a time below the greatest `watermark` seen so far are late.
+    """
 
     input: Plan
     column: int
@@ -127,10 +136,11 @@ class WatermarkAssigner(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangelogNormalize(PlanNode):
-    """Makes changes by key whole (streaming): an upsert becomes +I, or -U and +U, a delete -D with all columns.
+    """Complete a changelog by key (streaming).
 
-    It keeps the last row of each key. An upsert that changes nothing and a delete of what is not there give nothing. A key that was not
-    touched for `ttl_ms` is forgotten (0: never).
+    An upsert becomes +I, or -U and +U; a delete becomes -D with all columns. The last row of each
+    key is kept. An upsert that changes nothing and a delete of a missing row emit nothing. A key
+    that has not been touched for `ttl_ms` is discarded (0: never).
     """
 
     input: Plan
@@ -144,7 +154,10 @@ class ChangelogNormalize(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project(PlanNode):
-    """Computes one column an expression. A bare reference to a time attribute stays one; `PROCTIME()` is one."""
+    """Compute one column per expression.
+
+    A bare reference to a time attribute remains one; `PROCTIME()` is one.
+    """
 
     input: Plan
     expressions: tuple[Expr, ...]
@@ -165,7 +178,10 @@ class Project(PlanNode):
 
 
 def time_attribute(expr: Expr, below: Schema) -> str | None:
-    """Which kind of time attribute an expression over `below` is: "rowtime", "proctime" or none."""
+    """Return an expression's kind of time attribute: "rowtime", "proctime" or None.
+
+    below: the columns that the expression reads.
+    """
     if isinstance(expr, InputRef):
         return below[expr.position].time
     return "proctime" if isinstance(expr, Call) and expr.function == "PROCTIME" else None
@@ -173,7 +189,7 @@ def time_attribute(expr: Expr, below: Schema) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(PlanNode):
-    """Keeps the rows for which the condition is TRUE."""
+    """Keep the rows for which the condition is TRUE."""
 
     input: Plan
     condition: Expr
@@ -185,7 +201,10 @@ class Filter(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Union(PlanNode):
-    """UNION ALL: the rows of all inputs, whose columns agree in type. Names, and time attributes that all share, are the first's."""
+    """UNION ALL: the rows of all inputs, whose columns agree in type.
+
+    The names are those of the first input. A time attribute remains one if all inputs share it.
+    """
 
     inputs: tuple[Plan, ...]
 
@@ -214,9 +233,10 @@ class Values(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unnest(PlanNode):
-    """CROSS JOIN UNNEST: each input row once for every element of a collection, whose columns are appended.
+    """CROSS JOIN UNNEST: each input row once per element of a collection, with its columns.
 
-    An ARRAY of ROW gives the row's fields, any other ARRAY one column, a MAP key and value; `outer` keeps rows without elements.
+    An ARRAY of ROW appends the fields of the row, any other ARRAY one column, a MAP key and value.
+    `outer` keeps rows without elements.
     """
 
     input: Plan
@@ -231,7 +251,11 @@ class Unnest(PlanNode):
 
 
 class TimeKind(StrEnum):
-    """Which clock a window runs on. "bounded" is none: a plain column of a finished table, or of OVER in a stream that is not ordered by time."""
+    """The clock of a window.
+
+    "bounded" means no clock: a plain column of a bounded table, or of OVER in a stream that is not
+    ordered by time.
+    """
 
     ROWTIME = "rowtime"
     PROCTIME = "proctime"
@@ -240,10 +264,10 @@ class TimeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTableFunction(PlanNode):
-    """`SELECT * FROM TUMBLE(…)`: the input's rows, each once for every window it is in, with window_start, window_end, window_time.
+    """`SELECT * FROM TUMBLE(…)`: the input's rows, each once per window that contains it.
 
-    `zone` is the session's zone when the time column is TIMESTAMP_LTZ: windows align there. `partition_keys` is SESSION's
-    PARTITION BY.
+    It appends window_start, window_end and window_time. `zone` is the session's zone if the time
+    column is TIMESTAMP_LTZ: windows are aligned in it. `partition_keys` is SESSION's PARTITION BY.
     """
 
     input: Plan
@@ -263,7 +287,10 @@ class WindowTableFunction(PlanNode):
 
 
 def window_fields(time_type: DataType, time: TimeKind) -> tuple[Field, Field, Field]:
-    """window_start, window_end and window_time of a window over a time column of that type, which is window_time's too."""
+    """Return window_start, window_end and window_time.
+
+    window_time has the given type of the time column.
+    """
     assert isinstance(time_type, TimestampType)
     attribute = None if time is TimeKind.BOUNDED else time.value
     return (
@@ -279,10 +306,13 @@ def window_fields(time_type: DataType, time: TimeKind) -> tuple[Field, Field, Fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggCall:
-    """An aggregate function over rows: `args` and `filter` are expressions over the aggregate's input.
+    """An aggregate function over rows.
 
-    constants: parameters that are the same for all rows (LISTAGG's separator); an array's value is a tuple. python: the function, if it is the
-    user's. since: the version of the job in which its state begins. Equal calls mean the same, whatever they are named: the name belongs to the
+    `args` and `filter` are expressions over the aggregate's input.
+
+    constants: parameters that are the same for all rows, such as LISTAGG's separator; the value of
+    an array is a tuple. python: the function, if it is a user's. since: the version of the job in
+    which its state begins. Calls with the same meaning are equal: the column name belongs to the
     projection above.
     """
 
@@ -299,11 +329,13 @@ class AggCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowAggregate(PlanNode):
-    """GROUP BY window_start, window_end[, keys] over a window function: one final row a window and key.
+    """GROUP BY window_start, window_end[, keys] over a window function: one row per window and key.
 
-    Columns: the keys, the calls, window_start, window_end, window_time. SESSION makes its sessions by these very keys: grouped by
-    others, it is a GroupAggregate over the window function. Rows are emitted once, when the watermark has passed the window.
-    lateness_ms (SESSION): sessions are given from their first row on, as changes, and take rows for so long after their end.
+    Columns: the keys, the calls, window_start, window_end, window_time. SESSION forms its sessions
+    by exactly these keys; grouped by others, it is a GroupAggregate over the window function. Each
+    row is final: it is emitted once, when the watermark has passed the window. lateness_ms
+    (SESSION): sessions are emitted from their first row on, as changes, and accept rows for this
+    long after their end.
     """
 
     input: Plan
@@ -330,8 +362,11 @@ class WindowAggregate(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InWindow:
-    """The windows that rows lie in, whose bounds are columns of theirs. end: the column that says when a row's window ends. `zone` as in
-    WindowTableFunction. lateness_ms: how long a window still takes rows when it has ended."""
+    """The windows that contain the rows of an input, which has their bounds as columns.
+
+    end: the position of the column with the end of a row's window. `zone` as in
+    WindowTableFunction. lateness_ms: how long a window accepts rows after its end.
+    """
 
     of: Window
     end: int
@@ -344,8 +379,9 @@ class InWindow:
 class GroupAggregate(PlanNode):
     """Unbounded GROUP BY: the keys, then the calls. Without calls it is DISTINCT.
 
-    A group that was not touched for `ttl_ms` is forgotten (0: never). With `window`, whose end is one of the keys, groups are forgotten when their
-    window takes no rows any more, and rows that come later are dropped.
+    A group that has not been touched for `ttl_ms` is discarded (0: never). With `window`, whose end
+    is one of the keys, groups are discarded when their window no longer accepts rows; later rows
+    are dropped.
     """
 
     input: Plan
@@ -366,10 +402,11 @@ class GroupAggregate(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowEmit(PlanNode):
-    """Emit control (streaming): gives changes of windows' results when it is time for them.
+    """Emit control (streaming): when changes of window results are emitted.
 
-    While a window is open they wait for `early_ms`, and when it has ended for `late_ms`; 0: not at all, None: until the window ends, or for ever.
-    When the window ends all is given that waits. keys: by which a result is changed. time_column: window_time, a time attribute.
+    Changes are held back for `early_ms` while a window is open, and for `late_ms` after it has
+    ended. 0: not at all; None: until the window ends, or forever. When the window ends, all held
+    changes are emitted. keys: the key of the results. time_column: window_time, a time attribute.
     """
 
     input: Plan
@@ -389,7 +426,7 @@ class WindowEmit(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortKey:
-    """One expression of ORDER BY. Flink takes NULL as the smallest value."""
+    """One expression of ORDER BY. In Flink, NULL is the smallest value."""
 
     expression: Expr
     descending: bool = False
@@ -398,11 +435,12 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Which rows around each row an OVER window takes: from `first` to `last`, both included.
+    """The rows of an OVER window around each row: from `first` to `last`, both inclusive.
 
-    rows: counted in rows; else by the distance of the (only) order key, in milliseconds for a time. 0 is the current row, and with it, unless counted in
-    rows, all its peers; what comes before is negative. None: without a bound. scale: of distances of numbers, which are counted in 10^-scale; that of a
-    DECIMAL is the scale of its type.
+    rows: bounds count rows; otherwise they are distances of the only order key, in milliseconds for
+    a time. 0 is the current row, including all its peers unless rows are counted; preceding rows
+    are negative. None: unbounded. scale: distances of numbers are in units of 10^-scale; for a
+    DECIMAL it is the scale of its type.
     """
 
     rows: bool
@@ -412,18 +450,20 @@ class Frame:
 
     @property
     def by_distance(self) -> bool:
-        """Whether rows are in it by their distance from the current one."""
+        """Whether the frame selects rows by their distance from the current one."""
         return not self.rows and bool({self.first, self.last} - {None, 0})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverAggregate(PlanNode):
-    """OVER: each row of the input with the aggregates of its frame, in a partition sorted by `order`.
+    """OVER: each input row with the aggregates of its frame, in a partition sorted by `order`.
 
-    Columns: the input's, the calls. In a stream whose order is one time attribute, ascending, over rows that stay, a row is emitted
-    once, when the watermark has passed it (`time` ROWTIME), or at once (PROCTIME). With any other order (`time` BOUNDED) rows are emitted
-    at once, and the result follows every change. Rows that are equal in the order are in the order of their arrival.
-    A partition that was not touched for `ttl_ms` is forgotten (0: never). refused: why no stream runs it as it is; it may become a `Rank`.
+    Columns: the input's, the calls. In a stream, if the order is one ascending time attribute and
+    the input is insert-only, each row is emitted once: when the watermark has passed it (`time`
+    ROWTIME), or at once (PROCTIME). With any other order (`time` BOUNDED) rows are emitted at once,
+    and the result follows every change. Rows that are equal in the order stay in arrival order. A
+    partition that has not been touched for `ttl_ms` is discarded (0: never). refused: the error for
+    running it in a stream as it is; it may become a `Rank`.
     """
 
     input: Plan
@@ -447,11 +487,13 @@ class OverAggregate(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank(PlanNode):
-    """Top-N and deduplication (streaming): of each partition, sorted by `order`, the rows from the `first` to the `last`, counted from 1.
+    """Top-N and deduplication (streaming): rows `first` to `last` of each partition, from 1.
 
-    Columns: the input's; if `numbered` the row's number. Equal rows are in the order of their arrival, and so are all if the order is
-    processing time. With `window`, whose columns are among those of the partition, rows come once, when time has passed their window. Else the
-    result follows every change of the input. A partition that was not touched for `ttl_ms` is forgotten (0: never).
+    Partitions are sorted by `order`. Columns: the input's and, if `numbered`, the row number. Equal
+    rows are in arrival order; so are all rows if the order is processing time. With `window`, whose
+    columns are among the partition columns, rows are emitted once, when time has passed their
+    window. Otherwise the result follows every change of the input. A partition that has not been
+    touched for `ttl_ms` is discarded (0: never).
     """
 
     input: Plan
@@ -470,7 +512,7 @@ class Rank(PlanNode):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether rows are ranked as they come: a row that has its place keeps it."""
+        """Whether rows are ranked in arrival order, so that a ranked row keeps its rank."""
         return not self.order or (self._by_proctime(self.order[0]) and not self.order[0].descending)
 
     def _by_proctime(self, key: SortKey) -> bool:
@@ -491,7 +533,7 @@ class Sort(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit(PlanNode):
-    """LIMIT and OFFSET (batch); `count` None takes all."""
+    """LIMIT and OFFSET (batch). `count` None means no limit."""
 
     input: Plan
     count: int | None
@@ -503,7 +545,7 @@ class Limit(PlanNode):
 
 
 class JoinKind(StrEnum):
-    """How rows without a partner are treated; SEMI and ANTI are [NOT] IN and [NOT] EXISTS."""
+    """The kind of a join. SEMI and ANTI are [NOT] IN and [NOT] EXISTS."""
 
     INNER = "inner"
     LEFT = "left"
@@ -516,10 +558,11 @@ class JoinKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(PlanNode):
-    """A join; the condition is over the columns of both, left first. SEMI and ANTI give the left's columns only.
+    """A join. The condition is over the columns of both sides, left first.
 
-    In a stream the left side flows, and the right one is bounded: it is read as a batch, and no row of it is remembered with a row of the
-    left. So a time attribute of the left stays one.
+    SEMI and ANTI return only the left columns. In a stream the left side is streamed and the right
+    side is bounded: it is read as a batch, and no state is kept for matches. So time attributes of
+    the left side remain time attributes.
     """
 
     left: Plan
@@ -541,7 +584,7 @@ class Join(PlanNode):
 
 
 class SetKind(StrEnum):
-    """Which set operation; UNION ALL is a node of its own."""
+    """The kind of a set operation. UNION ALL is a separate node."""
 
     UNION = "UNION"
     INTERSECT = "INTERSECT"
@@ -586,12 +629,15 @@ Plan: TypeAlias = (
 StatefulNode: TypeAlias = (
     WindowTableFunction | WindowAggregate | GroupAggregate | WindowEmit | OverAggregate | Rank | ChangelogNormalize
 )
-"""The nodes that an operator of ours runs in a stream: those of which `is_stateful` says so."""
+"""The nodes that an operator of everfold runs in a stream: those that `is_stateful` accepts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """An INSERT: the query's columns go to the table's columns, position by position, already cast to their types."""
+    """An INSERT: the query's columns are written to the table's columns by position.
+
+    They are already cast to the column types.
+    """
 
     table: Table
     input: Plan
@@ -600,7 +646,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collect:
-    """A bare SELECT: the rows go to whoever asked. `names` are the result's columns."""
+    """A bare SELECT: the rows are returned to the caller."""
 
     input: Plan
 
@@ -613,7 +659,7 @@ Root: TypeAlias = Sink | Collect
 
 
 def children(node: Plan) -> tuple[Plan, ...]:
-    """The inputs of a node."""
+    """Return the inputs of a node."""
     match node:
         case Scan() | Values():
             return ()
@@ -642,7 +688,7 @@ def children(node: Plan) -> tuple[Plan, ...]:
 
 
 def with_children(node: Plan, inputs: tuple[Plan, ...]) -> Plan:
-    """The node over other inputs."""
+    """Return the node with other inputs."""
     match node:
         case Scan() | Values():
             return node
@@ -655,7 +701,7 @@ def with_children(node: Plan, inputs: tuple[Plan, ...]) -> Plan:
 
 
 def walk_plan(node: Plan) -> Iterator[Plan]:
-    """The node and all below it, topmost first."""
+    """Yield the node and all nodes below it, topmost first."""
     waiting = [node]
     while waiting:
         each = waiting.pop()
@@ -664,19 +710,22 @@ def walk_plan(node: Plan) -> Iterator[Plan]:
 
 
 def streamed(node: Plan) -> Iterator[Plan]:
-    """The node and all below it that flows in a stream, topmost first: not what a join reads as a batch."""
+    """Yield the node and all streamed nodes below it, topmost first.
+
+    The side of a join that is read as a batch is left out.
+    """
     yield node
     for child in children(node)[: 1 if isinstance(node, Join) else None]:
         yield from streamed(child)
 
 
 def tables_of(nodes: Iterable[Plan]) -> list[Table]:
-    """The tables that are read among nodes (`walk_plan`, `streamed`), once for each time."""
+    """Return the tables read by the given nodes (`walk_plan`, `streamed`), once per scan."""
     return [node.table for node in nodes if isinstance(node, Scan)]
 
 
 def last_operators(plan: Plan) -> Iterator[StatefulNode]:
-    """The operators whose rows are a plan's, as far as they come from operators: the plan itself if it is one."""
+    """Yield the topmost operators of a plan: the plan itself if it is one."""
     if is_stateful(plan):
         yield plan
         return
@@ -685,26 +734,29 @@ def last_operators(plan: Plan) -> Iterator[StatefulNode]:
 
 
 def repeated(name: str, seen: dict[str, int]) -> str:
-    """What a table is called where it is read: by its name, with a number from the second time on. seen: how often each was read so far, which is counted."""
+    """Return the name of a table where it is read, with a number from its second use on.
+
+    seen: how often each table has been read so far; it is updated.
+    """
     nth = seen.get(name, 0)
     seen[name] = nth + 1
     return name if nth == 0 else f"{name}_{nth}"
 
 
 def read_as_batch(node: Plan) -> Iterator[Plan]:
-    """What the joins below a node read as a batch beside a stream."""
+    """Yield the sides of the joins below a node that are read as a batch."""
     return (each.right for each in streamed(node) if isinstance(each, Join))
 
 
 def runs_on_arrival(node: StatefulNode) -> bool:
-    """Whether a stateful node's clock is that of processing, and not that of its rows."""
+    """Return whether a stateful node runs on processing time, not on the time of its rows."""
     if isinstance(node, Rank | GroupAggregate | WindowEmit):
         return node.window is not None and node.window.time is TimeKind.PROCTIME
     return isinstance(node, WindowTableFunction | WindowAggregate | OverAggregate) and node.time is TimeKind.PROCTIME
 
 
 def is_stateful(node: Plan) -> TypeGuard[StatefulNode]:
-    """Whether the node keeps state in a stream: what an operator of ours runs, not the engine's scalar part."""
+    """Return whether an operator of everfold runs the node in a stream and keeps state for it."""
     if isinstance(node, WindowTableFunction):
         return isinstance(node.window, Session)
     return isinstance(node, StatefulNode)
@@ -714,4 +766,4 @@ ROW_COUNT = BIGINT.as_nullable(False)
 """The type of COUNT."""
 _WHOLE = INT.as_nullable(False)
 ONE_ROW = Values(rows=((Literal(type=_WHOLE, value=0),),), fields=(Field(name="", type=_WHOLE),))
-"""One row of nothing to name."""
+"""One row with one unnamed column."""

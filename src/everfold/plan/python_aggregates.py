@@ -1,6 +1,7 @@
-"""Aggregate functions of the user's in plans: what they need of a stream, and how a batch runs them.
+"""Python aggregate functions of users in plans: checks for streams, and execution in batch.
 
-A batch has whole groups. So it collects the rows of each with ARRAY_AGG, and calls the function on that list, as a scalar function.
+A batch has whole groups. So it collects the rows of each group with ARRAY_AGG and calls the
+function on that list, as a scalar function.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Aggregating: TypeAlias = WindowAggregate | GroupAggregate
 
 
 def check_streamed(roots: Iterable[Root]) -> None:
-    """Raises UnsupportedFeature for a function that cannot take back rows, over an input that does."""
+    """Raise UnsupportedFeature for a function without `retract` over an input with retractions."""
     for root in roots:
         for node in streamed(root.input):
             if isinstance(node, Aggregating):
@@ -38,28 +39,32 @@ def _check(node: Aggregating, call: AggCall, of: PythonFunction) -> None:
     if is_updating(node.input) and not of.retracts:
         raise UnsupportedFeature.of(
             "no-retraction",
-            f"the Python function `{of.name}` has no method `retract`, and its input changes rows that it gave before",
+            f"the Python function `{of.name}` has no method `retract`, but its input retracts rows",
             call.span,
-            help=f"define retract(self, accumulator, …) in {type(of.function).__name__}, or SET 'execution.runtime-mode' = 'batch'",
+            help=f"define retract(self, accumulator, …) in {type(of.function).__name__}, "
+            "or SET 'execution.runtime-mode' = 'batch'",
         )
 
 
 def calls_python_aggregate(node: Aggregating) -> bool:
-    """Whether a function of the user's is among the calls."""
+    """Return whether one of the calls is a user's function."""
     return any(call.python is not None for call in node.calls)
 
 
 def over_collected_rows(node: Aggregating) -> Project:
-    """The node with lists of rows for the calls of the user's functions, and a projection that calls these on the lists."""
-    made = replace(node, calls=tuple(_collecting(call) for call in node.calls))
+    """Replace the calls of user functions by lists of rows.
+
+    A projection on top calls the functions on the lists.
+    """
+    made = replace(node, calls=tuple(_collect_rows(call) for call in node.calls))
     columns: list[Expr] = [*references(made.schema)]
     for at, call in enumerate(node.calls, len(node.keys)):
         if call.python is not None:
-            columns[at] = _over_list(call, call.python, columns[at])
+            columns[at] = _call_on_list(call, call.python, columns[at])
     return Project(input=made, expressions=tuple(columns), names=node.schema.names, span=node.span)
 
 
-def _collecting(call: AggCall) -> AggCall:
+def _collect_rows(call: AggCall) -> AggCall:
     if call.python is None:
         return call
     fields = tuple(RowField(name=argument(at), type=arg.type) for at, arg in enumerate(call.args))
@@ -75,7 +80,7 @@ def _collecting(call: AggCall) -> AggCall:
     )
 
 
-def _over_list(call: AggCall, of: PythonFunction, rows: Expr) -> PythonCall:
+def _call_on_list(call: AggCall, of: PythonFunction, rows: Expr) -> PythonCall:
     over = OverRows(of, [arg.type for arg in call.args], call.span)
     python = PythonFunction(name=of.name, identifier=of.identifier, function=over, deterministic=of.deterministic)
     return PythonCall(function=call.function, args=(rows,), type=call.type, of=python, span=call.span)

@@ -1,7 +1,8 @@
-"""Python functions apart from everything else: a rewrite after which a `PythonCall` stands only by itself in a projection.
+"""A rewrite after which every `PythonCall` is a whole expression of a projection.
 
-So each call is computed once, whatever SQL is written around it, and an engine hands rows to Python in one place. `f(x) > 1` in a WHERE becomes a
-projection with f(x) as one more column, the condition over that, and a projection that drops it. Flink splits its plans likewise.
+So each call is computed once, whatever SQL surrounds it, and an engine passes rows to Python in one
+place. `f(x) > 1` in WHERE becomes a projection that appends f(x) as a column, a filter over that,
+and a projection that drops it. Flink splits its plans in the same way.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from everfold.types import INT, Field, Schema
 
 
 def split_python_calls(node: Plan) -> Plan:
-    """The plan with each Python call by itself in a projection."""
+    """Return the plan with each Python call as a whole expression of a projection."""
     node = with_children(node, tuple(split_python_calls(child) for child in children(node)))
     match node:
         case Project():
@@ -59,34 +60,36 @@ def split_python_calls(node: Plan) -> Plan:
         case Filter():
             return _filter(node)
         case WatermarkAssigner():
-            apart = _Apart(node.input)
-            (watermark,) = apart.all([node.watermark])
-            return _first_columns(replace(node, input=apart.plan, watermark=watermark), node.schema)
+            extractor = _CallExtractor(node.input)
+            (watermark,) = extractor.extract([node.watermark])
+            return _first_columns(replace(node, input=extractor.plan, watermark=watermark), node.schema)
         case Unnest():
-            apart = _Apart(node.input)
-            (collection,) = apart.all([node.collection])
-            return _appended(replace(node, input=apart.plan, collection=collection), node)
+            extractor = _CallExtractor(node.input)
+            (collection,) = extractor.extract([node.collection])
+            return _drop_extra_columns(replace(node, input=extractor.plan, collection=collection), node)
         case WindowAggregate() | GroupAggregate():
-            apart = _Apart(node.input)
-            keys, calls = apart.all(node.keys), tuple(_agg_call(call, apart) for call in node.calls)
-            return replace(node, input=apart.plan, keys=keys, calls=calls)
+            extractor = _CallExtractor(node.input)
+            keys, calls = extractor.extract(node.keys), tuple(_agg_call(call, extractor) for call in node.calls)
+            return replace(node, input=extractor.plan, keys=keys, calls=calls)
         case OverAggregate():
-            apart = _Apart(node.input)
-            partition, calls = apart.all(node.partition), tuple(_agg_call(call, apart) for call in node.calls)
-            sorts = apart.all([key.expression for key in node.order])
+            extractor = _CallExtractor(node.input)
+            partition = extractor.extract(node.partition)
+            calls = tuple(_agg_call(call, extractor) for call in node.calls)
+            sorts = extractor.extract([key.expression for key in node.order])
             order = tuple(replace(key, expression=made) for key, made in zip(node.order, sorts, strict=True))
-            made = replace(node, input=apart.plan, partition=partition, order=order, calls=calls)
-            return _appended(made, node)
+            made = replace(node, input=extractor.plan, partition=partition, order=order, calls=calls)
+            return _drop_extra_columns(made, node)
         case Rank():
-            apart = _Apart(node.input)
-            partition, sorts = apart.all(node.partition), apart.all([key.expression for key in node.order])
+            extractor = _CallExtractor(node.input)
+            partition = extractor.extract(node.partition)
+            sorts = extractor.extract([key.expression for key in node.order])
             order = tuple(replace(key, expression=made) for key, made in zip(node.order, sorts, strict=True))
-            return _appended(replace(node, input=apart.plan, partition=partition, order=order), node)
+            return _drop_extra_columns(replace(node, input=extractor.plan, partition=partition, order=order), node)
         case Sort():
-            apart = _Apart(node.input)
-            sorts = apart.all([key.expression for key in node.keys])
+            extractor = _CallExtractor(node.input)
+            sorts = extractor.extract([key.expression for key in node.keys])
             keyed = tuple(replace(key, expression=made) for key, made in zip(node.keys, sorts, strict=True))
-            return _first_columns(replace(node, input=apart.plan, keys=keyed), node.schema)
+            return _first_columns(replace(node, input=extractor.plan, keys=keyed), node.schema)
         case Join():
             return _join(node)
         case Values():
@@ -98,20 +101,26 @@ def split_python_calls(node: Plan) -> Plan:
 
 
 def calls_python(expr: Expr) -> bool:
-    """Whether a Python function is called somewhere in the expression."""
+    """Return whether an expression calls a Python function."""
     return any(isinstance(part, PythonCall) for part in walk(expr))
 
 
 @dataclass(slots=True)
-class _Apart:
-    """A plan that gets projections on top for the calls that are taken out of expressions over it. What it had keeps its place."""
+class _CallExtractor:
+    """A plan that gets projections on top for the calls extracted from expressions over it.
+
+    Its own columns keep their positions.
+    """
 
     plan: Plan
     _calls: list[PythonCall] = field(default_factory=list)
 
-    def all(self, expressions: Sequence[Expr], *, keep_alone: bool = False) -> tuple[Expr, ...]:
-        """The expressions without calls, over the plan as it is then. keep_alone: a call that is a whole expression stays."""
-        while any(map(self._nested if keep_alone else calls_python, expressions)):
+    def extract(self, expressions: Sequence[Expr], *, keep_alone: bool = False) -> tuple[Expr, ...]:
+        """Return the expressions without calls, over the plan as it is afterwards.
+
+        keep_alone: a call that is a whole expression stays.
+        """
+        while any(map(self._contains_nested_call if keep_alone else calls_python, expressions)):
             expressions = [self._without_innermost(each) for each in expressions]
             schema = self.plan.schema
             self.plan = Project(
@@ -123,12 +132,12 @@ class _Apart:
         return tuple(expressions)
 
     @staticmethod
-    def _nested(expr: Expr) -> bool:
+    def _contains_nested_call(expr: Expr) -> bool:
         parts: Iterable[Expr] = expr.args if isinstance(expr, PythonCall) else (expr,)
         return any(map(calls_python, parts))
 
     def _without_innermost(self, expression: Expr) -> Expr:
-        """The expression with its calls over arguments without calls replaced by the columns that they will be."""
+        """Replace the innermost calls of an expression by references to their future columns."""
 
         def change(part: Expr) -> Expr | None:
             if isinstance(part, PythonCall) and not any(map(calls_python, part.args)):
@@ -147,40 +156,40 @@ class _Apart:
 
 
 def _first_columns(node: Plan, schema: Schema) -> Plan:
-    """The node with the columns that it has beyond the schema's dropped."""
+    """Drop the columns of a node beyond those of the schema."""
     if len(node.schema) == len(schema):
         return node
     return Project(input=node, expressions=references(schema), names=schema.names)
 
 
 def _filter(node: Filter) -> Plan:
-    """What a condition asks without Python is asked first, so that functions see only the rows that are left by then."""
+    """Apply conditions without Python calls first, so that functions see only remaining rows."""
     plain: list[Expr] = []
     calling: list[Expr] = []
     for part in conjuncts(node.condition):
         (calling if calls_python(part) else plain).append(part)
     if not calling:
         return node
-    apart = _Apart(replace(node, condition=conjunction(plain)) if plain else node.input)
-    condition = conjunction(apart.all(calling))
-    return _first_columns(replace(node, input=apart.plan, condition=condition), node.schema)
+    extractor = _CallExtractor(replace(node, condition=conjunction(plain)) if plain else node.input)
+    condition = conjunction(extractor.extract(calling))
+    return _first_columns(replace(node, input=extractor.plan, condition=condition), node.schema)
 
 
 def _project(node: Project) -> Project:
-    apart = _Apart(node.input)
-    expressions = apart.all(node.expressions, keep_alone=True)
-    return replace(node, input=apart.plan, expressions=expressions)
+    extractor = _CallExtractor(node.input)
+    expressions = extractor.extract(node.expressions, keep_alone=True)
+    return replace(node, input=extractor.plan, expressions=expressions)
 
 
-def _agg_call(call: AggCall, apart: _Apart) -> AggCall:
-    # One after the other: each taking out leaves the columns before it in their places.
-    args = apart.all(call.args)
-    condition = None if call.filter is None else apart.all([call.filter])[0]
+def _agg_call(call: AggCall, extractor: _CallExtractor) -> AggCall:
+    # One after the other: each extraction keeps the positions of the columns before it.
+    args = extractor.extract(call.args)
+    condition = None if call.filter is None else extractor.extract([call.filter])[0]
     return replace(call, args=args, filter=condition)
 
 
-def _appended(made: Unnest | OverAggregate | Rank, before: Unnest | OverAggregate | Rank) -> Plan:
-    """A node that appends columns to those of its input, without what that has more than before."""
+def _drop_extra_columns(made: Unnest | OverAggregate | Rank, before: Unnest | OverAggregate | Rank) -> Plan:
+    """Drop the extra input columns of a node that appends columns to those of its input."""
     width, wider = len(before.input.schema), len(made.input.schema)
     if width == wider:
         return made
@@ -199,7 +208,7 @@ def _values(node: Values) -> Plan:
 
 
 def _join(node: Join) -> Plan:
-    """One call after the other goes to the side whose columns it takes."""
+    """Move the calls of the condition, one after the other, to the side whose columns they read."""
     call = None if node.condition is None else _innermost(node.condition)
     if call is None:
         return node
@@ -207,32 +216,32 @@ def _join(node: Join) -> Plan:
     width = len(node.left.schema)
     inputs = inputs_of(call)
     if all(at < width for at in inputs):
-        place, made = width, replace(node, left=_with_column(node.left, call))
+        column_at, made = width, replace(node, left=_with_column(node.left, call))
     elif all(at >= width for at in inputs):
-        over_right = transform(call, lambda part: _moved(part, -width))
+        over_right = transform(call, lambda part: _shift_reference(part, -width))
         assert isinstance(over_right, PythonCall)
-        place, made = width + len(node.right.schema), replace(node, right=_with_column(node.right, over_right))
+        column_at, made = width + len(node.right.schema), replace(node, right=_with_column(node.right, over_right))
     else:
         raise UnsupportedFeature.of(
             "unsupported-in-join",
-            f"the Python function `{call.of.name}` in a join's condition takes columns of both sides",
+            f"the Python function `{call.of.name}` in a join condition reads columns of both sides",
             call.span,
-            help="call it in WHERE, or over one side in a subquery",
+            help="call it in WHERE, or on one side in a subquery",
         )
 
     def over_wider(part: Expr) -> Expr | None:
         if part == call:
-            return InputRef(type=call.type, position=place, name=call.of.name, span=call.span)
-        return _moved(part, 1 if isinstance(part, InputRef) and part.position >= place else 0)
+            return InputRef(type=call.type, position=column_at, name=call.of.name, span=call.span)
+        return _shift_reference(part, 1 if isinstance(part, InputRef) and part.position >= column_at else 0)
 
     joined = _join(replace(made, condition=transform(node.condition, over_wider)))
     columns = references(joined.schema)
-    kept = [*columns[:place], *columns[place + 1 :]]
+    kept = [*columns[:column_at], *columns[column_at + 1 :]]
     return Project(input=joined, expressions=tuple(kept), names=node.schema.names)
 
 
 def _innermost(expr: Expr) -> PythonCall | None:
-    """A call over arguments without calls."""
+    """Return a call whose arguments contain no calls, None if there is none."""
     found = (part for part in walk(expr) if isinstance(part, PythonCall) and not any(map(calls_python, part.args)))
     return next(found, None)
 
@@ -246,5 +255,5 @@ def _with_column(plan: Plan, call: PythonCall) -> Project:
     )
 
 
-def _moved(part: Expr, by: int) -> Expr | None:
+def _shift_reference(part: Expr, by: int) -> Expr | None:
     return replace(part, position=part.position + by) if isinstance(part, InputRef) else None

@@ -1,4 +1,4 @@
-"""Canonical texts for people: what `canonical.py` writes, near to SQL."""
+"""Convert canonical texts (`canonical.py`) to readable, SQL-like ones."""
 
 from __future__ import annotations
 
@@ -15,19 +15,26 @@ _WORDS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
 
 
 def readable(text: str) -> str:
-    """The text near to SQL: `+(t.x, 1:INT)` is `t.x + 1`. One that cannot be read, as it holds names with odd signs, stays as it is."""
+    """Return the text in a form close to SQL: `+(t.x, 1:INT)` becomes `t.x + 1`.
+
+    A text that cannot be parsed, because its names contain special characters, is returned
+    unchanged.
+    """
     reader = _Reader(text)
-    said, _ = reader.expression(outermost=True)
-    return said if reader.at == len(text) and not reader.lost else text
+    sql, _ = reader.expression(outermost=True)
+    return sql if reader.at == len(text) and not reader.is_malformed else text
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
-        self.text, self.at, self.lost = text, 0, False
+        self.text, self.at, self.is_malformed = text, 0, False
 
     def expression(self, *, outermost: bool = False) -> tuple[str, bool]:
-        """What stands up to the next comma or closing parenthesis, and whether an operator is what it is made of."""
-        said, infix = "", False
+        """Parse up to the next comma or closing parenthesis.
+
+        Return the SQL and whether its outermost part is an operator.
+        """
+        sql, infix = "", False
         while self.at < len(self.text):
             sign = self.text[self.at]
             string = _STRING.match(self.text, self.at)
@@ -35,18 +42,18 @@ class _Reader:
                 break
             if string is not None:
                 self.at = string.end()
-                said += "'" + literal_eval(string.group()).replace("'", "''") + "'"
-            elif sign == "(" and _TYPE.search(said):
+                sql += "'" + literal_eval(string.group()).replace("'", "''") + "'"
+            elif sign == "(" and _TYPE.search(sql):
                 end = self.text.find(")", self.at) + 1
-                self.lost |= not end
-                said += self.text[self.at : end]
+                self.is_malformed |= not end
+                sql += self.text[self.at : end]
                 self.at = end or len(self.text)
             elif sign == "(":
-                said, infix = _called(said, self._arguments())
+                sql, infix = _format_call(sql, self._arguments())
             else:
-                said += sign
+                sql += sign
                 self.at += 1
-        return _plain(said), infix
+        return _format_literal(sql), infix
 
     def _arguments(self) -> list[tuple[str, bool]]:
         found: list[tuple[str, bool]] = []
@@ -55,21 +62,21 @@ class _Reader:
             found.append(self.expression())
             if self.text.startswith(", ", self.at):
                 self.at += 2
-        self.lost |= self.at >= len(self.text)
+        self.is_malformed |= self.at >= len(self.text)
         self.at += 1
         return found
 
 
-def _called(before: str, arguments: list[tuple[str, bool]]) -> tuple[str, bool]:
-    """A function with its arguments; what stands before its name stays there."""
-    said = [text for text, _ in arguments]
+def _format_call(before: str, arguments: list[tuple[str, bool]]) -> tuple[str, bool]:
+    """Return a function call in SQL. A prefix before the function's name is kept."""
+    args = [text for text, _ in arguments]
     operands = [f"({text})" if infix else text for text, infix in arguments]
     for operator in INFIX:
-        if len(said) == 2 and (before == operator or before.endswith(f" {operator}")):
+        if len(args) == 2 and (before == operator or before.endswith(f" {operator}")):
             return f"{before.removesuffix(operator)}{operands[0]} {operator} {operands[1]}", True
     function = before.rpartition(" ")[2]
     rest = before.removesuffix(function)
-    match function, said:
+    match function, args:
         case "SHIFT", [_, by]:
             sign, amount = ("-", by[1:]) if by.startswith("-") else ("+", by)
             return f"{rest}{operands[0]} {sign} {amount}", True
@@ -86,18 +93,18 @@ def _called(before: str, arguments: list[tuple[str, bool]]) -> tuple[str, bool]:
         case "NOT", [condition]:
             return f"{before} {operands[0]}", True
         case "CASE", [*_, otherwise]:
-            cases = "".join(f" WHEN {said[at]} THEN {said[at + 1]}" for at in range(0, len(said) - 1, 2))
+            cases = "".join(f" WHEN {args[at]} THEN {args[at + 1]}" for at in range(0, len(args) - 1, 2))
             return f"{before}{cases}{'' if otherwise == 'NULL' else f' ELSE {otherwise}'} END", False
         case "", [condition] if before.endswith(" FILTER "):
             return f"{before}(WHERE {condition})", False
     postfix = re.search(r"(?:^| )(IS [A-Z ]+)$", before)
-    if postfix is not None and len(said) == 1:
+    if postfix is not None and len(args) == 1:
         return f"{before.removesuffix(postfix.group(1))}{operands[0]} {postfix.group(1)}", True
-    return f"{before}({', '.join(said)})", False
+    return f"{before}({', '.join(args)})", False
 
 
-def _plain(text: str) -> str:
-    """A literal without its type."""
+def _format_literal(text: str) -> str:
+    """Return a literal without its type."""
     interval = _INTERVAL.match(text)
     if interval is not None:
         amount = int(interval.group(1))

@@ -1,4 +1,7 @@
-"""Rewrites: the same meaning, less work. Each is a function on plans; `rewrite` applies them to what is submitted together."""
+"""Rewrites: the same meaning with less work.
+
+Each is a function on plans; `rewrite` applies them to all plans that are submitted together.
+"""
 
 from __future__ import annotations
 
@@ -55,29 +58,33 @@ from everfold.plan.python_calls import calls_python, split_python_calls
 
 
 def rewrite(roots: tuple[Root, ...]) -> tuple[Root, ...]:
-    """All rewrites, in order. Roots that run as one job go together: a table keeps the same columns wherever it is read."""
+    """Apply all rewrites, in order.
+
+    Roots that run as one job are rewritten together: a table has the same columns wherever it is
+    read.
+    """
     merged = tuple(replace(root, input=split_python_calls(merge_projects(root.input))) for root in roots)
     pruned = prune_columns(merged)
     return tuple(replace(root, input=merge_projects(root.input)) for root in pruned)
 
 
 def tables_read(roots: Iterable[Root]) -> tuple[Table, ...]:
-    """The tables that plans read, each once, in the order of their first reading."""
+    """Return the tables that plans read, each once, in the order of first use."""
     return tuple(dict.fromkeys(table for root in roots for table in tables_of(walk_plan(root.input))))
 
 
-# --- projections over projections -------------------------------------------------------------------------------------
+# --- projections over projections -----------------------------------------------------------------
 
 
 def merge_projects(node: Plan) -> Plan:
-    """One projection where two stand one over the other, none where it changes nothing.
+    """Merge consecutive projections, and drop those that change nothing.
 
-    A column that the upper one uses more than once is not written out twice, unless it is a mere reference or a constant.
+    A column that is used more than once is not duplicated, unless it is a reference or a constant.
     """
     node = with_children(node, tuple(merge_projects(child) for child in children(node)))
     while isinstance(node, Project):
         below = node.input
-        if isinstance(below, Project) and _cheap(node, below):
+        if isinstance(below, Project) and _is_merge_cheap(node, below):
             expressions = tuple(substitute(each, below.expressions) for each in node.expressions)
             node = replace(node, input=below.input, expressions=expressions)
         elif node.names == below.schema.names and all(
@@ -90,7 +97,7 @@ def merge_projects(node: Plan) -> Plan:
 
 
 def shorten(node: Plan) -> Plan:
-    """Return the plan with fewer steps one above the other: projections, filters and unions that follow on each other are one."""
+    """Merge consecutive projections, filters and unions, which reduces the height of the plan."""
     return _merge_filters(merge_projects(node))
 
 
@@ -105,10 +112,10 @@ def _merge_filters(node: Plan) -> Plan:
     return node
 
 
-def _cheap(above: Project, below: Project) -> bool:
+def _is_merge_cheap(above: Project, below: Project) -> bool:
     for expression in above.expressions:
-        # A Python call stands alone: nothing is written around it.
-        if not isinstance(expression, InputRef) and any(map(calls_python, _what(expression, below))):
+        # A Python call must remain a whole expression.
+        if not isinstance(expression, InputRef) and any(map(calls_python, _columns_read(expression, below))):
             return False
     uses: dict[int, int] = {}
     for expression in above.expressions:
@@ -123,8 +130,8 @@ def _cheap(above: Project, below: Project) -> bool:
     )
 
 
-def _what(expression: Expr, below: Project) -> list[Expr]:
-    """The columns of a projection that an expression over it reads."""
+def _columns_read(expression: Expr, below: Project) -> list[Expr]:
+    """Return the columns of a projection that an expression over it reads."""
     return [below.expressions[at] for at in inputs_of(expression)]
 
 
@@ -132,11 +139,11 @@ def _costs_nothing(expression: Expr) -> bool:
     return not isinstance(expression, PythonCall) and not getattr(expression, "args", ())
 
 
-# --- columns that nobody uses -----------------------------------------------------------------------------------------
+# --- unused columns ---------------------------------------------------------------------
 
 
 def prune_columns(roots: tuple[Root, ...]) -> tuple[Root, ...]:
-    """Plans whose scans have only the columns that are used; a scan keeps at least one.
+    """Return plans whose scans read only the columns that are used; a scan keeps at least one.
 
     A table has the same columns in all of its scans, so that it can be read once.
     """
@@ -158,7 +165,7 @@ def prune_columns(roots: tuple[Root, ...]) -> tuple[Root, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Pruned:
-    """A plan with fewer columns, and where each column that is left stands now."""
+    """A plan with fewer columns, and the new position of each remaining column."""
 
     plan: Plan
     at: Mapping[int, int]
@@ -167,14 +174,14 @@ class _Pruned:
         return all(position in self.at for position in range(width))
 
     def exact(self, before: Plan) -> Plan:
-        """The plan with the columns of `before`, in their order."""
+        """Return the plan with the columns of `before`, in their order."""
         width = len(before.schema)
         if len(self.plan.schema) == width and all(self.at[at] == at for at in range(width)):
             return self.plan
         return self.only(range(width), before)
 
     def only(self, positions: Iterable[int], before: Plan) -> Project:
-        """A projection to some columns of `before`."""
+        """Return a projection to some columns of `before`."""
         positions = tuple(positions)
         fields = before.schema
         return Project(
@@ -196,7 +203,7 @@ class _Pruned:
         return replace(call, args=tuple(self.expr(arg) for arg in call.args), filter=condition)
 
 
-def _read(expressions: Iterable[Expr]) -> frozenset[int]:
+def _positions_read(expressions: Iterable[Expr]) -> frozenset[int]:
     return frozenset().union(*(inputs_of(each) for each in expressions))
 
 
@@ -204,13 +211,16 @@ def _call_parts(calls: Iterable[AggCall]) -> list[Expr]:
     return [part for call in calls for part in (*call.args, *(() if call.filter is None else (call.filter,)))]
 
 
-def _same(positions: Iterable[int]) -> dict[int, int]:
+def _identity(positions: Iterable[int]) -> dict[int, int]:
     return {at: at for at in positions}
 
 
 @dataclass(frozen=True, slots=True)
 class _Pruning:
-    """A walk down with the columns that are needed. The first walk only notes what each table must have."""
+    """A walk down the plan with the required columns.
+
+    The first walk only collects the columns that each table must have.
+    """
 
     wanted: dict[Table, frozenset[int]]
     collecting: bool
@@ -220,7 +230,7 @@ class _Pruning:
             case Scan():
                 return self._scan(node, needed)
             case Values():
-                return _Pruned(node, _same(range(len(node.schema))))
+                return _Pruned(node, _identity(range(len(node.schema))))
             case Project():
                 return self._project(node, needed)
             case Filter():
@@ -237,7 +247,7 @@ class _Pruning:
                 made_whole = replace(node, input=below.plan, keys=tuple(below.at[at] for at in node.keys))
                 return _Pruned(made_whole, below.at)
             case Sort():
-                below = self.node(node.input, needed | _read(key.expression for key in node.keys))
+                below = self.node(node.input, needed | _positions_read(key.expression for key in node.keys))
                 keys = tuple(replace(key, expression=below.expr(key.expression)) for key in node.keys)
                 return _Pruned(replace(node, input=below.plan, keys=keys), below.at)
             case Limit():
@@ -270,7 +280,7 @@ class _Pruning:
             case SetOperation():
                 left, right = (self.node(side, frozenset(range(len(side.schema)))) for side in (node.left, node.right))
                 made_set = replace(node, left=left.exact(node.left), right=right.exact(node.right))
-                return _Pruned(made_set, _same(range(len(node.schema))))
+                return _Pruned(made_set, _identity(range(len(node.schema))))
             case Join():
                 return self._join(node, needed)
             case _:
@@ -280,7 +290,7 @@ class _Pruning:
         table = node.table
         if self.collecting:
             self.wanted[table] = self.wanted.get(table, frozenset()) | needed
-            return _Pruned(node, _same(range(len(table.columns))))
+            return _Pruned(node, _identity(range(len(table.columns))))
         needed = self.wanted[table]
         if table.read_whole:
             needed |= {at for at, column in enumerate(table.columns) if column.metadata_key is None}
@@ -290,7 +300,7 @@ class _Pruning:
 
     def _project(self, node: Project, needed: frozenset[int]) -> _Pruned:
         kept = sorted(needed) or [0]
-        below = self.node(node.input, _read(node.expressions[at] for at in kept))
+        below = self.node(node.input, _positions_read(node.expressions[at] for at in kept))
         made = replace(
             node,
             input=below.plan,
@@ -324,7 +334,7 @@ class _Pruning:
         keys, calls = len(node.keys), len(node.calls)
         kept = [at for at in range(calls) if keys + at in needed]
         used = tuple(node.calls[at] for at in kept)
-        below = self.node(node.input, _read((*node.keys, *_call_parts(used))) | {node.time_column})
+        below = self.node(node.input, _positions_read((*node.keys, *_call_parts(used))) | {node.time_column})
         made = replace(
             node,
             input=below.plan,
@@ -332,7 +342,7 @@ class _Pruning:
             keys=tuple(below.expr(key) for key in node.keys),
             calls=tuple(below.call(call) for call in used),
         )
-        at = _same(range(keys)) | {keys + old: keys + new for new, old in enumerate(kept)}
+        at = _identity(range(keys)) | {keys + old: keys + new for new, old in enumerate(kept)}
         return _Pruned(made, at | {keys + calls + each: keys + len(kept) + each for each in range(3)})
 
     def _over(self, node: OverAggregate, needed: frozenset[int]) -> _Pruned:
@@ -341,7 +351,7 @@ class _Pruning:
         if not kept:
             return self.node(node.input, needed)
         used = tuple(node.calls[at] for at in kept)
-        read = _read((*node.partition, *(key.expression for key in node.order), *_call_parts(used)))
+        read = _positions_read((*node.partition, *(key.expression for key in node.order), *_call_parts(used)))
         below = self.node(node.input, frozenset(at for at in needed if at < width) | read)
         made = replace(
             node,
@@ -355,7 +365,7 @@ class _Pruning:
 
     def _rank(self, node: Rank, needed: frozenset[int]) -> _Pruned:
         width = len(node.input.schema)
-        read = _read((*node.partition, *(key.expression for key in node.order)))
+        read = _positions_read((*node.partition, *(key.expression for key in node.order)))
         read |= {node.window.end} if node.window is not None else set()
         below = self.node(node.input, frozenset(at for at in needed if at < width) | read)
         made = replace(
@@ -374,14 +384,14 @@ class _Pruning:
         if not keys and not kept:
             kept = list(range(min(1, len(node.calls))))
         used = tuple(node.calls[at] for at in kept)
-        below = self.node(node.input, _read((*node.keys, *_call_parts(used))))
+        below = self.node(node.input, _positions_read((*node.keys, *_call_parts(used))))
         made = replace(
             node,
             input=below.plan,
             keys=tuple(below.expr(key) for key in node.keys),
             calls=tuple(below.call(call) for call in used),
         )
-        return _Pruned(made, _same(range(keys)) | {keys + old: keys + new for new, old in enumerate(kept)})
+        return _Pruned(made, _identity(range(keys)) | {keys + old: keys + new for new, old in enumerate(kept)})
 
     def _union(self, node: Union, needed: frozenset[int]) -> _Pruned:
         kept = sorted(needed) or [0]

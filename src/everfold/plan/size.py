@@ -1,4 +1,4 @@
-"""How large a plan is, counted without walking over what stands in it many times."""
+"""The size of a plan, computed once per node even if the node occurs many times in it."""
 
 from __future__ import annotations
 
@@ -25,72 +25,72 @@ from everfold.plan.nodes import (
 
 
 def height(plan: Plan) -> int:
-    """Nodes from the plan's topmost one down to a table, along the longest way."""
+    """Return the number of nodes on the longest path from the top of the plan to a table."""
     return plan.remember("height", lambda node: 1 + max(map(height, children(node)), default=0))
 
 
 def nodes(plan: Plan) -> int:
-    """Nodes of a plan, each as often as it stands in it."""
+    """Return the number of nodes of a plan, each counted once per occurrence."""
     return plan.remember("nodes", lambda node: 1 + sum(map(nodes, children(node))))
 
 
 def cells(plan: Plan) -> int:
-    """Columns and parts of expressions of a plan's nodes, each node as often as it stands in it."""
+    """Return the number of columns and subexpressions of a plan, counted once per occurrence."""
     return plan.remember("cells", lambda node: own_cells(node) + sum(map(cells, children(node))))
 
 
 def own_cells(node: Plan) -> int:
-    """Columns of a node, and parts of its expressions."""
+    """Return the number of columns of a node and of its subexpressions."""
     return node.remember(
         "own-cells", lambda of: len(of.schema) + sum(1 for each in _expressions(of) for _ in walk(each))
     )
 
 
 def check_size(plan: Plan, span: Span | None = None) -> None:
-    """Refuses a plan that no engine could run: SqlError `too-complex`."""
+    """Raise SqlError `too-complex` for a plan that is too large for the engines."""
     check_columns(len(plan.schema), "a result", span)
     if height(plan) > MAX_HEIGHT:
         raise too_complex(
-            f"its query has {height(plan)} steps one above the other",
+            f"its query has {height(plan)} nested steps",
             MAX_HEIGHT,
             span,
-            "write what some of them find into a table, and read that",
+            "write an intermediate result to a table and read that table",
         )
     if nodes(plan) > MAX_NODES:
         raise too_complex(
-            f"its query has {nodes(plan):,} steps, those of a view or of WITH counted as often as it is used",
+            f"its query has {nodes(plan):,} steps, counting those of a view or WITH query once per use",
             MAX_NODES,
             span,
-            "write what a view finds into a table, and read that",
+            "write the result of a view to a table and read that table",
         )
 
 
 def check_columns(count: int, what: str, span: Span | None = None) -> None:
-    """Refuses more columns, or things that are listed as columns are, than anything should have: SqlError `too-complex`."""
+    """Raise SqlError `too-complex` for too many columns, or for other lists of that kind."""
     if count > MAX_COLUMNS:
         raise too_complex(
             f"{what} has {count:,} columns",
             MAX_COLUMNS,
             span,
-            "put columns that belong together into a ROW, an ARRAY or a MAP",
+            "combine related columns into a ROW, an ARRAY or a MAP",
         )
 
 
 class Work:
-    """What the plans of a script come to."""
+    """The total size of the plans of a script."""
 
     def __init__(self) -> None:
         self.cells = 0
 
     def add(self, cells: int, span: Span | None = None) -> None:
-        """Counts; SqlError `too-complex` if it is too much."""
+        """Add the cells of a plan. Raises SqlError `too-complex` if the total is too large."""
         self.cells += cells
         if self.cells > MAX_CELLS:
             raise too_complex(
-                f"its queries have {self.cells:,} columns and parts of expressions",
+                f"its queries have {self.cells:,} columns and subexpressions",
                 MAX_CELLS,
                 span,
-                "make several scripts of it",
+                "split it into several scripts",
             )
 
 

@@ -1,6 +1,7 @@
-"""Windows in event or processing time: where they start and end. All units are milliseconds; `end` is exclusive.
+"""The bounds of windows in event or processing time.
 
-Sources: Flink's windowing table functions, and flink 2.3 through `tests/cases/window`.
+All units are milliseconds; `end` is exclusive. Sources: Flink's windowing table functions, and
+Flink 2.3 through `tests/cases/window`.
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tumble:
-    """Windows of one size, side by side."""
+    """Consecutive windows of one size."""
 
     size_ms: int
     offset_ms: int = 0
 
     @property
     def slice_ms(self) -> int:
-        """Width of a slice: the largest pieces that every window is made of."""
+        """The width of a slice: every window consists of whole slices."""
         return self.size_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """Windows of one size that start every `slide_ms`. Where the size is smaller than the slide, some rows are in none."""
+    """Windows of one size that start every `slide_ms`.
+
+    If the size is smaller than the slide, some rows are in no window.
+    """
 
     slide_ms: int
     size_ms: int
@@ -34,7 +38,7 @@ class Hop:
 
     @property
     def slice_ms(self) -> int:
-        """Width of a slice: the largest pieces that every window is made of."""
+        """The width of a slice: every window consists of whole slices."""
         return gcd(self.slide_ms, self.size_ms)
 
     @property
@@ -44,13 +48,13 @@ class Hop:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether there is time between one window and the next."""
+        """Whether there is a gap between one window and the next."""
         return self.size_ms < self.slide_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cumulate:
-    """Windows that share their start and grow by `step_ms` up to `size_ms`, then start anew."""
+    """Windows that share their start and grow by `step_ms` up to `size_ms`, then start again."""
 
     step_ms: int
     size_ms: int
@@ -58,13 +62,16 @@ class Cumulate:
 
     @property
     def slice_ms(self) -> int:
-        """Width of a slice: the largest pieces that every window is made of."""
+        """The width of a slice: every window consists of whole slices."""
         return self.step_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A window of each key that ends when `gap_ms` passed without a row; windows that touch are one."""
+    """A window of each key that ends after `gap_ms` without a row.
+
+    Windows that touch are merged.
+    """
 
     gap_ms: int
 
@@ -74,20 +81,20 @@ Window: TypeAlias = SlicedWindow | Session
 
 
 def slice_end(window: SlicedWindow, at_ms: int) -> int:
-    """End of the slice that holds an instant."""
+    """Return the end of the slice that contains an instant."""
     width = window.slice_ms
     return (at_ms - window.offset_ms) // width * width + width + window.offset_ms
 
 
 def next_window_end(window: SlicedWindow, at_ms: int) -> int:
-    """End of the window that is the first to end after an instant."""
+    """Return the end of the first window to end after an instant."""
     if isinstance(window, Hop):
         return at_ms - (at_ms - window.size_ms - window.offset_ms) % window.slide_ms + window.slide_ms
     return slice_end(window, at_ms)
 
 
 def window_start(window: SlicedWindow, end_ms: int) -> int:
-    """Start of the window that ends at `end_ms`."""
+    """Return the start of the window that ends at `end_ms`."""
     match window:
         case Tumble() | Hop():
             return end_ms - window.size_ms
@@ -96,7 +103,7 @@ def window_start(window: SlicedWindow, end_ms: int) -> int:
 
 
 def window_ends(window: SlicedWindow, slice_end_ms: int) -> Iterator[int]:
-    """Ends of all windows that hold a slice, earliest first."""
+    """Yield the ends of all windows that contain a slice, earliest first."""
     match window:
         case Tumble():
             yield slice_end_ms
@@ -109,7 +116,11 @@ def window_ends(window: SlicedWindow, slice_end_ms: int) -> Iterator[int]:
 
 
 def last_window_end(window: SlicedWindow, slice_end_ms: int) -> int:
-    """End of the last window that holds a slice: when it has fired, the slice is no longer needed. Before `slice_end_ms` if no window holds it."""
+    """Return the end of the last window that contains a slice.
+
+    When that window has fired, the slice is no longer needed. The result is before `slice_end_ms`
+    if no window contains the slice.
+    """
     match window:
         case Tumble():
             return slice_end_ms

@@ -1,6 +1,7 @@
-"""Functions of the user's, in Python, with PyFlink's interface and names: `docs/python-functions.md` shows them.
+"""User-defined functions in Python, with PyFlink's interface and names.
 
-Nothing here is heavy to import: a script that defines functions starts at once.
+`docs/python-functions.md` describes them. The package imports nothing heavy, so that a script with
+functions starts at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Runs an aggregate function over groups: lists of rows into accumulators, accumulators into one, and these into values.
+"""Run aggregate functions over groups.
 
-A group's rows are a list of structs: its arguments `a0`, `a1`, …, and where rows may be taken back `sign`, +1 for a row that comes and -1 for one
-that goes.
+Rows are added to accumulators, accumulators are merged, and values are computed from them. The rows
+of a group are a list of structs: the arguments `a0`, `a1`, …, and, if rows may be retracted,
+`sign`: +1 for an insert and -1 for a retraction.
 """
 
 from __future__ import annotations
@@ -30,39 +31,47 @@ SIGN = "sign"
 
 
 def argument(at: int) -> str:
-    """The field of a row's argument."""
+    """Return the name of the struct field of an argument."""
     return f"a{at}"
 
 
 class AggregateRun:
-    """Calls of an AggregateFunction that is open. args, result: the types of its arguments and its value. span: the call's place in the SQL text."""
+    """Calls of an open AggregateFunction.
+
+    args, result: the types of its arguments and its value. span: the location of the call in the
+    SQL.
+    """
 
     def __init__(self, of: PythonFunction, args: Sequence[DataType], result: DataType, span: Span | None) -> None:
         assert isinstance(of.function, AggregateFunction), of
         assert of.accumulator is not None, of
         self._of, self._args, self._result, self._span = of, tuple(args), result, span
         self._function, self._accumulator = of.function, of.accumulator
-        self._created = Creating(of, span)
+        self._new_accumulator = Creating(of, span)
 
     def folded(self, accumulators: Lists, rows: Lists) -> pa.ListArray:
-        """For each group a list with one accumulator: those that it has, merged, with its rows taken in. Empty for a group that has neither.
+        """Merge the accumulators of each group and add its rows.
 
-        Raises FunctionError.
+        The result has a list with one accumulator per group; it is empty for a group with neither
+        accumulators nor rows. Raises FunctionError.
         """
         import pyarrow as pa
 
         split = _columns_of if self._of.vectorised else _rows_of
-        groups = zip(self._decoded(accumulators), split(rows, self._of, self._args), strict=True)
-        made = [self._taken(given, list(new)) for given, new in groups]
+        groups = zip(self._decode(accumulators), split(rows, self._of, self._args), strict=True)
+        made = [self._accumulate(given, list(new)) for given, new in groups]
         ends = [0]
         for each in made:
             ends.append(ends[-1] + len(each))
         flat = [accumulator for each in made for accumulator in each]
-        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), self._encoded(flat))
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), self._encode(flat))
 
     def values(self, accumulators: Lists) -> pa.Array:
-        """The value of each group, which has one accumulator at most. Raises FunctionError."""
-        groups = [each[0] if each else self._created() for each in self._decoded(accumulators)]
+        """Return the value of each group, which has at most one accumulator.
+
+        Raises FunctionError.
+        """
+        groups = [each[0] if each else self._new_accumulator() for each in self._decode(accumulators)]
         values: list[Any] = []
         get_value = self._function.get_value
         with telling(self._of, self._span, lambda: self._call("get_value", groups[len(values)])):
@@ -74,41 +83,41 @@ class AggregateRun:
             call = self._call("get_value", groups[wrong.at])
             raise failure.wrong_result(self._of, call, values[wrong.at], wrong.why, self._span) from None
 
-    # --- a group ------------------------------------------------------------------------------------------------------
+    # --- a group ----------------------------------------------------------------------------------
 
-    def _taken(self, given: list[Any], new: list[_Taking]) -> list[Any]:
+    def _accumulate(self, given: list[Any], new: list[_Step]) -> list[Any]:
         if not given and not new:
             return []
-        accumulator = given[0] if given else self._created()
+        accumulator = given[0] if given else self._new_accumulator()
         if len(given) > 1:
             with telling(self._of, self._span, lambda: self._call("merge", accumulator, given[1:])):
                 self._function.merge(accumulator, given[1:])
         accumulate, retract = self._function.accumulate, self._function.retract
-        taking: _Taking = ((), 1)
+        step: _Step = ((), 1)
         try:
-            for taking in new:
-                (accumulate if taking[1] > 0 else retract)(accumulator, *taking[0])
+            for step in new:
+                (accumulate if step[1] > 0 else retract)(accumulator, *step[0])
         except MISHAPS as error:
-            raise failure.raised(self._of, self._taking_call(accumulator, taking), error, self._span) from error
+            raise failure.raised(self._of, self._step_call(accumulator, step), error, self._span) from error
         return [accumulator]
 
     def _call(self, method: str, *args: Any) -> str:
         return failure.call_text(self._of, args, method)
 
-    def _taking_call(self, accumulator: Any, taking: _Taking) -> str:
-        args, sign = taking
+    def _step_call(self, accumulator: Any, step: _Step) -> str:
+        args, sign = step
         method = "accumulate" if sign > 0 else "retract"
         if not self._of.vectorised:
             return self._call(method, accumulator, *args)
         return failure.columns_text(self._of, [accumulator, *columns.first_values(args)], len(args[0]), method)
 
-    # --- Arrow --------------------------------------------------------------------------------------------------------
+    # --- Arrow ------------------------------------------------------------------------------------
 
-    def _decoded(self, accumulators: Lists) -> Iterator[list[Any]]:
+    def _decode(self, accumulators: Lists) -> Iterator[list[Any]]:
         flat = python_values(accumulators.flatten(), self._accumulator, views=True)
         return (flat[start:end] for start, end in _bounds(accumulators))
 
-    def _encoded(self, accumulators: list[Any]) -> pa.Array:
+    def _encode(self, accumulators: list[Any]) -> pa.Array:
         try:
             return arrow_column(accumulators, self._accumulator)
         except WrongValue as wrong:
@@ -116,7 +125,11 @@ class AggregateRun:
 
 
 class Creating:
-    """Makes accumulators of a function, in the form in which they would come back from state, whatever `create_accumulator` makes."""
+    """Create accumulators of a function.
+
+    They have the same form as accumulators that are restored from state, whatever
+    `create_accumulator` returns.
+    """
 
     def __init__(self, of: PythonFunction, span: Span | None) -> None:
         assert isinstance(of.function, AggregateFunction), of
@@ -125,7 +138,7 @@ class Creating:
         self._in_form = round_trip(of.accumulator, views=True)
 
     def __call__(self) -> Any:
-        """A new accumulator. Raises FunctionError."""
+        """Return a new accumulator. Raises FunctionError."""
         made = None
         try:
             made = self._create()
@@ -138,21 +151,24 @@ class Creating:
 
 
 class ColumnsRun:
-    """Calls of a function that makes the value of a group out of whole columns; it is open. args, result, span: as of AggregateRun."""
+    """Calls of an open function that computes the value of a group from whole columns.
+
+    args, result, span: as for AggregateRun.
+    """
 
     def __init__(self, of: PythonFunction, args: Sequence[DataType], result: DataType, span: Span | None) -> None:
         assert isinstance(of.function, WholeColumns), of
         self._of, self._args, self._result, self._span = of, tuple(args), result, span
-        self._called = of.function.called
+        self._callable = of.function.called
 
     def values(self, rows: Lists) -> pa.Array:
-        """The value of each group. Raises FunctionError."""
+        """Return the value of each group. Raises FunctionError."""
         flat = _arguments(rows.flatten(), self._args)
-        groups = [_given(flat, start, end, self._of) for start, end in _bounds(rows)]
+        groups = [_slice_columns(flat, start, end, self._of) for start, end in _bounds(rows)]
         values: list[Any] = []
         with telling(self._of, self._span, lambda: self._call(groups[len(values)])):
             for args in groups:
-                values.append(columns.plain(self._called(*args)))
+                values.append(columns.plain(self._callable(*args)))
         try:
             return arrow_column(values, self._result)
         except WrongValue as wrong:
@@ -163,36 +179,36 @@ class ColumnsRun:
         return failure.columns_text(self._of, columns.first_values(args), len(args[0]))
 
 
-_Taking: TypeAlias = tuple[Sequence[Any], int]
-"""A call that takes rows in or back: its arguments, and the sign."""
+_Step: TypeAlias = tuple[Sequence[Any], int]
+"""A call that adds or retracts rows: its arguments and the sign."""
 
 
-def _rows_of(rows: Lists, of: PythonFunction, types: Sequence[DataType]) -> Iterator[Iterator[_Taking]]:
-    """The rows of each group, each by itself."""
+def _rows_of(rows: Lists, of: PythonFunction, types: Sequence[DataType]) -> Iterator[Iterator[_Step]]:
+    """Yield the rows of each group one by one."""
     flat = rows.flatten()
     lists = [python_values(column, type_) for column, type_ in zip(_arguments(flat, types), types, strict=True)]
-    takings = list(zip(zip(*lists, strict=True), _signs(flat), strict=True))
-    return (iter(takings[start:end]) for start, end in _bounds(rows))
+    steps = list(zip(zip(*lists, strict=True), _signs(flat), strict=True))
+    return (iter(steps[start:end]) for start, end in _bounds(rows))
 
 
-def _columns_of(rows: Lists, of: PythonFunction, types: Sequence[DataType]) -> Iterator[Iterator[_Taking]]:
-    """The rows of each group as columns: those together that follow one another with the same sign."""
+def _columns_of(rows: Lists, of: PythonFunction, types: Sequence[DataType]) -> Iterator[Iterator[_Step]]:
+    """Yield the rows of each group as columns: consecutive rows with the same sign together."""
     flat = rows.flatten()
     arguments, signs = _arguments(flat, types), _signs(flat)
 
-    def stretches(start: int, end: int) -> Iterator[_Taking]:
-        for sign, places in groupby(range(start, end), key=signs.__getitem__):
-            stretch = list(places)
-            yield _given(arguments, stretch[0], stretch[-1] + 1, of), sign
+    def batches(start: int, end: int) -> Iterator[_Step]:
+        for sign, positions in groupby(range(start, end), key=signs.__getitem__):
+            batch = list(positions)
+            yield _slice_columns(arguments, batch[0], batch[-1] + 1, of), sign
 
-    return (stretches(start, end) for start, end in _bounds(rows))
+    return (batches(start, end) for start, end in _bounds(rows))
 
 
 def _arguments(flat: pa.StructArray, types: Sequence[DataType]) -> list[pa.Array]:
     return [columns.declared(flat.field(argument(at)), of) for at, of in enumerate(types)]
 
 
-def _given(arguments: Sequence[pa.Array], start: int, end: int, of: PythonFunction) -> list[Any]:
+def _slice_columns(arguments: Sequence[pa.Array], start: int, end: int, of: PythonFunction) -> list[Any]:
     return [columns.given(column.slice(start, end - start), of.func_type) for column in arguments]
 
 
@@ -204,7 +220,7 @@ def _signs(flat: pa.StructArray) -> list[int]:
 
 
 def _bounds(lists: Lists) -> Iterator[tuple[int, int]]:
-    """Where the elements of each list stand in all of them together."""
+    """Yield the start and end of each list's elements in the flattened lists."""
     import pyarrow.compute as pc
 
     end = 0
@@ -214,7 +230,10 @@ def _bounds(lists: Lists) -> Iterator[tuple[int, int]]:
 
 
 class OverRows(ScalarFunction, Wrapping):
-    """An aggregate function as a scalar one, of a list of a group's rows: what a batch calls, whose groups are whole."""
+    """An aggregate function as a scalar function of a list with all rows of a group.
+
+    Batch execution uses it, since its groups are complete.
+    """
 
     def __init__(self, of: PythonFunction, args: Sequence[DataType], span: Span | None) -> None:
         self._of, self._args, self._span = of, tuple(args), span
@@ -227,11 +246,11 @@ class OverRows(ScalarFunction, Wrapping):
         self._of.function.close()
 
     def eval(self, rows: Sequence[Row] | None) -> Any:
-        """The value of a group, of none for NULL."""
+        """Return the value of a group. NULL is an empty group."""
         function, rows = self._of.function, rows or []
         if isinstance(function, WholeColumns):
             given = self._columns(rows)
-            with self._telling("", given):
+            with self._wrap_errors("", given):
                 return columns.plain(function.called(*given))
         assert isinstance(function, AggregateFunction)
         accumulator = Creating(self._of, self._span)()
@@ -243,7 +262,7 @@ class OverRows(ScalarFunction, Wrapping):
                     function.accumulate(accumulator, *args)
         elif rows:
             given = self._columns(rows)
-            with self._telling("accumulate", given):
+            with self._wrap_errors("accumulate", given):
                 function.accumulate(accumulator, *given)
         with telling(self._of, self._span, lambda: failure.call_text(self._of, (accumulator,), "get_value")):
             return function.get_value(accumulator)
@@ -252,7 +271,7 @@ class OverRows(ScalarFunction, Wrapping):
         made = [arrow_column([row[at] for row in rows], of.as_nullable()) for at, of in enumerate(self._args)]
         return [columns.given(column, self._of.func_type) for column in made]
 
-    def _telling(self, method: str, given: Sequence[Any]) -> AbstractContextManager[None]:
+    def _wrap_errors(self, method: str, given: Sequence[Any]) -> AbstractContextManager[None]:
         rows = len(given[0]) if given else 0
         return telling(
             self._of,

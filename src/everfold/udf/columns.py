@@ -1,4 +1,4 @@
-"""Whole columns as vectorised functions take and give them."""
+"""The columns that vectorized functions take and return."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def given(column: pa.Array | pa.ChunkedArray, kind: FuncType) -> Any:
-    """A column as a function of that kind takes it: pyarrow.Array, polars.Series or pandas.Series."""
+    """Convert a column to pyarrow.Array, polars.Series or pandas.Series, as `kind` requires."""
     import pyarrow as pa
 
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -30,7 +30,10 @@ def given(column: pa.Array | pa.ChunkedArray, kind: FuncType) -> Any:
 
 
 def declared(column: pa.Array, of: DataType) -> pa.Array:
-    """A column in the Arrow type of its declared one, where another library had made it its own; maps may stay lists of structs."""
+    """Cast a column to the Arrow type of its declared type, if another library changed it.
+
+    Maps may remain lists of structs.
+    """
     import pyarrow as pa
 
     try:
@@ -40,44 +43,48 @@ def declared(column: pa.Array, of: DataType) -> pa.Array:
 
 
 def first_values(given: Sequence[Any]) -> list[Any]:
-    """The first values of columns of whatever library, none of empty ones."""
+    """Return the first value of each column of any library. Empty columns are skipped."""
     return [plain(column[0]) for column in given if len(column)]
 
 
 def plain(value: Any) -> Any:
-    """A single value without its Arrow wrapping."""
+    """Return a single value without its Arrow wrapper."""
     import pyarrow as pa
 
     return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
 def taken(value: Any, of: DataType, rows: int) -> pa.Array:
-    """A column that a function gave, as Arrow of its declared type. WrongValue if it is none, not so long, or of another type."""
+    """Convert a column returned by a function to Arrow, with the declared type.
+
+    Raises WrongValue if it is not a column, has the wrong length or another type.
+    """
     import pyarrow as pa
 
     try:
         column = _arrow(value)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise WrongValue(f"is no column of {of.sql}: {' '.join(str(error).split())}") from None
+        raise WrongValue(f"is not a column of {of.sql}: {' '.join(str(error).split())}") from None
     if column is None:
         raise WrongValue(
-            f"is a {type(value).__name__} and no column: a vectorised function gives pyarrow, Polars, pandas or NumPy columns"
+            f"is of type {type(value).__name__}, not a column: "
+            "a vectorized function returns a pyarrow, Polars, pandas or NumPy column"
         )
     if len(column) != rows:
         raise WrongValue(f"has {len(column)} values for {rows} rows")
     if not _fits(column.type, of.arrow):
-        raise WrongValue(f"is a column of Arrow's {column.type}, and {of.sql} is {of.arrow}")
+        raise WrongValue(f"is an Arrow column of {column.type}, but {of.sql} is {of.arrow} in Arrow")
     try:
         made: pa.Array = column.cast(of.arrow)
     except pa.ArrowException as error:
         raise WrongValue(f"does not fit into {of.sql}: {' '.join(str(error).split())}") from None
     if made.null_count and not of.nullable:
-        raise WrongValue(f"has NULLs, and is declared as {of}")
+        raise WrongValue(f"contains NULLs, but is declared as {of}")
     return made
 
 
 def _arrow(value: Any) -> pa.Array | None:
-    """A column of whatever library as one Arrow array; None if it is no column."""
+    """Return a column of any library as one Arrow array, None if it is not a column."""
     import pyarrow as pa
 
     library = type(value).__module__.partition(".")[0]
@@ -96,7 +103,7 @@ def _arrow(value: Any) -> pa.Array | None:
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether Arrow may cast the one into the other: between kinds of the same thing, never by reading or writing texts."""
+    """Return whether a cast is allowed: within a family of types, never to or from strings."""
     import pyarrow.types as kinds
 
     if found.equals(wanted) or kinds.is_null(found):
@@ -114,7 +121,7 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
         return (found.tz is None) == (wanted.tz is None)
     if kinds.is_floating(wanted):
         return bool(kinds.is_floating(found) or kinds.is_integer(found))
-    families = (kinds.is_integer, kinds.is_decimal, kinds.is_date, _is_text, _is_binary)
+    families = (kinds.is_integer, kinds.is_decimal, kinds.is_date, _is_string, _is_binary)
     return any(family(found) and family(wanted) for family in families)
 
 
@@ -124,7 +131,7 @@ def _is_list(of: pa.DataType) -> bool:
     return bool(kinds.is_list(of) or kinds.is_large_list(of) or kinds.is_fixed_size_list(of))
 
 
-def _is_text(of: pa.DataType) -> bool:
+def _is_string(of: pa.DataType) -> bool:
     import pyarrow.types as kinds
 
     return bool(kinds.is_string(of) or kinds.is_large_string(of) or kinds.is_string_view(of))

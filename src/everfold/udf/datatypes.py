@@ -1,4 +1,7 @@
-"""Types by PyFlink's names: `DataTypes.BIGINT()` is the type that SQL calls BIGINT. Where a type is asked for, its SQL text will do as well."""
+"""Types with PyFlink's names: `DataTypes.BIGINT()` is BIGINT of SQL.
+
+Wherever a type is expected, its SQL is accepted as well.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from everfold.types import DataType, RowField
 
 
 class DataTypes:
-    """The types of SQL. All are nullable unless told otherwise."""
+    """The types of SQL. All are nullable by default."""
 
     @staticmethod
     def BOOLEAN(nullable: bool = True) -> DataType:  # noqa: N802
@@ -48,17 +51,17 @@ class DataTypes:
 
     @staticmethod
     def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:  # noqa: N802
-        """A decimal.Decimal with so many digits, `scale` of them behind the point."""
+        """A decimal.Decimal with `precision` digits, `scale` of them after the decimal point."""
         return types.DecimalType(precision=precision, scale=scale, nullable=nullable)
 
     @staticmethod
     def CHAR(length: int, nullable: bool = True) -> DataType:  # noqa: N802
-        """A str of so many characters."""
+        """A str of `length` characters."""
         return types.StringType(length=length, fixed=True, nullable=nullable)
 
     @staticmethod
     def VARCHAR(length: int, nullable: bool = True) -> DataType:  # noqa: N802
-        """A str of at most so many characters."""
+        """A str of at most `length` characters."""
         return types.StringType(length=length, nullable=nullable)
 
     @staticmethod
@@ -68,12 +71,12 @@ class DataTypes:
 
     @staticmethod
     def BINARY(length: int, nullable: bool = True) -> DataType:  # noqa: N802
-        """A bytes object of so many bytes."""
+        """A bytes object of `length` bytes."""
         return types.BytesType(length=length, fixed=True, nullable=nullable)
 
     @staticmethod
     def VARBINARY(length: int, nullable: bool = True) -> DataType:  # noqa: N802
-        """A bytes object of at most so many bytes."""
+        """A bytes object of at most `length` bytes."""
         return types.BytesType(length=length, nullable=nullable)
 
     @staticmethod
@@ -113,7 +116,7 @@ class DataTypes:
 
     @staticmethod
     def LIST_VIEW(element_type: DataType) -> DataType:  # noqa: N802
-        """A list within an accumulator."""
+        """A list in an accumulator."""
         return DataTypes.ARRAY(element_type)
 
     @staticmethod
@@ -123,17 +126,17 @@ class DataTypes:
 
     @staticmethod
     def MAP_VIEW(key_type: DataType, value_type: DataType) -> DataType:  # noqa: N802
-        """A dict within an accumulator."""
+        """A dict in an accumulator."""
         return DataTypes.MAP(key_type, value_type)
 
     @staticmethod
     def MULTISET(element_type: DataType, nullable: bool = True) -> DataType:  # noqa: N802
-        """A dict of how often each element is there."""
+        """A dict with the number of occurrences of each element."""
         return types.MultisetType(key=element_type, nullable=nullable)
 
     @staticmethod
     def ROW(row_fields: Sequence[RowField | DataType], nullable: bool = True) -> DataType:  # noqa: N802
-        """A Row of fields; mere types are named f0, f1, …"""
+        """A Row. Types without names get the field names f0, f1, …"""
         fields = tuple(
             each if isinstance(each, RowField) else RowField(name=f"f{at}", type=each)
             for at, each in enumerate(row_fields)

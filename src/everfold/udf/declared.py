@@ -1,4 +1,7 @@
-"""`udf` and `udaf`: a function with what SQL must know about it. Source of names and defaults: PyFlink's `pyflink.table.udf`."""
+"""`udf` and `udaf`: declare a function with its SQL types.
+
+Source of names and defaults: PyFlink's `pyflink.table.udf`.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,17 @@ from everfold.udf.function import FuncType
 from everfold.udf.interface import AggregateFunction, ScalarFunction, UserDefinedFunction
 
 TypeLike: TypeAlias = DataType | str
-"""A type, or how SQL writes it."""
+"""A type, or its SQL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """A function with its types. Types that SQL text stands for are read when the function is registered.
+    """A function with its types. Types in SQL are parsed when the function is registered.
 
-    input_types: what arguments are cast to; None takes them as they come. result_type: None is an error when it is registered.
-    accumulator_type: of an AggregateFunction. func_type: "general" is called with Python values; "arrow", "polars" and "pandas" with whole columns.
+    input_types: the types that arguments are cast to; None means no casts. result_type: registering
+    a function without one is an error. accumulator_type: for an AggregateFunction. func_type:
+    "general" functions are called with Python values; "arrow", "polars" and "pandas" functions with
+    whole columns.
     """
 
     function: UserDefinedFunction
@@ -33,20 +38,20 @@ class Declared:
     func_type: FuncType = "general"
 
     def __call__(self, *args: Any) -> Any:
-        """Calls the scalar function itself, as if it had not been declared."""
+        """Call the scalar function itself."""
         if not isinstance(self.function, ScalarFunction):
             raise TypeError(f"`{self.name}` is an aggregate function: only a query can call it")
         return self.function.eval(*args)
 
 
 class Wrapping:
-    """A function of ours around one of the user's (`called`)."""
+    """A wrapper of everfold around a user's function (`called`)."""
 
     called: Any
 
 
 class Calling(ScalarFunction, Wrapping):
-    """A plain callable as a scalar function."""
+    """A callable as a scalar function."""
 
     def __init__(self, called: Callable[..., Any]) -> None:
         self.called = called
@@ -56,14 +61,17 @@ class Calling(ScalarFunction, Wrapping):
 
 
 class WholeColumns(UserDefinedFunction, Wrapping):
-    """A plain callable as a vectorised aggregate function: it makes the value out of all rows of a group at once."""
+    """A callable as a vectorized aggregate function.
+
+    It computes the value from all rows of a group at once.
+    """
 
     def __init__(self, called: Callable[..., Any]) -> None:
         self.called = called
 
 
 def origin_of(function: object) -> object:
-    """What the user wrote: a function, or an object of a class, out of all that it is wrapped into."""
+    """Return the user's function or object inside all wrappers."""
     while isinstance(function, Wrapping | functools.partial):
         function = function.called if isinstance(function, Wrapping) else function.func
     return function
@@ -103,9 +111,10 @@ def udf(
     name: str | None = None,
     func_type: FuncType = "general",
 ) -> Declared | Callable[[Function], Declared]:
-    """Declares a scalar function: a callable, or a ScalarFunction. Without `f` it is a decorator.
+    """Declare a scalar function: a callable or a ScalarFunction. Without `f`, return a decorator.
 
-    input_types: what arguments are cast to. func_type: with "arrow", "polars" or "pandas" it takes whole columns and gives one.
+    input_types: the types that arguments are cast to. func_type: "arrow", "polars" and "pandas"
+    functions take whole columns and return one.
     """
     if f is None:
         return lambda given: udf(given, input_types, result_type, deterministic, name, func_type)
@@ -159,22 +168,25 @@ def udaf(
     name: str | None = None,
     func_type: FuncType = "general",
 ) -> Declared | Callable[[AggregateLike], Declared]:
-    """Declares an aggregate function: an AggregateFunction, whose own types count where none are named here; or a callable that takes all rows
-    of a group as columns, for which `func_type` says of which kind. Without `f` it is a decorator."""
+    """Declare an aggregate function. Without `f`, return a decorator.
+
+    f: an AggregateFunction, whose own types apply unless types are given here; or a callable that
+    takes all rows of a group as columns of the kind `func_type`.
+    """
     if f is None:
         return lambda given: udaf(given, input_types, result_type, accumulator_type, deterministic, name, func_type)
     made = f() if inspect.isclass(f) else f
     function: UserDefinedFunction
     if isinstance(made, AggregateFunction):
         function = made
-        result_type = result_type if result_type is not None else _own(made.get_result_type)
-        accumulator_type = accumulator_type if accumulator_type is not None else _own(made.get_accumulator_type)
+        result_type = result_type if result_type is not None else _type_or_none(made.get_result_type)
+        accumulator_type = (
+            accumulator_type if accumulator_type is not None else _type_or_none(made.get_accumulator_type)
+        )
     elif callable(made) and func_type != "general":
         function = WholeColumns(made)
     else:
-        raise TypeError(
-            "udaf takes an AggregateFunction, or a callable with a func_type that says what columns it takes"
-        )
+        raise TypeError('udaf takes an AggregateFunction, or a callable with func_type="arrow", "polars" or "pandas"')
     return Declared(
         function=function,
         name=name or _name(f),
@@ -186,9 +198,9 @@ def udaf(
     )
 
 
-def _own(declares: Callable[[], TypeLike]) -> TypeLike | None:
+def _type_or_none(get_type: Callable[[], TypeLike]) -> TypeLike | None:
     try:
-        return declares()
+        return get_type()
     except NotImplementedError:
         return None
 
@@ -199,11 +211,11 @@ def _types(given: InputTypes) -> tuple[TypeLike, ...] | None:
     return (given,) if isinstance(given, DataType | str) else tuple(given)
 
 
-def _deterministic(function: UserDefinedFunction, said: bool | None) -> bool:
-    return function.is_deterministic() if said is None else said
+def _deterministic(function: UserDefinedFunction, declared: bool | None) -> bool:
+    return function.is_deterministic() if declared is None else declared
 
 
 def _name(f: object) -> str:
-    """The function's own name, of an object that of its class."""
+    """Return the function's own name, or the name of an object's class."""
     inner = origin_of(f)
     return str(getattr(inner, "__name__", None) or type(inner).__name__)

@@ -1,4 +1,7 @@
-"""What is said when a function of the user's fails, or gives what it did not declare: the call, and the user's own lines of Python."""
+"""Errors of user functions that fail or return a value of the wrong type.
+
+They show the call and the location in the user's Python files.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,20 @@ from everfold.errors import Diagnostic, FunctionError, Span
 from everfold.udf.function import PythonFunction
 
 MAX_MESSAGE = 500
-"""Characters of an exception's message that are shown."""
+"""Longest part of an exception's message that is shown, in characters."""
 _OURS = str(Path(__file__).parents[1])
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
-_shown = Repr()
-_shown.maxstring = _shown.maxother = 60
-_shown.maxlist = _shown.maxtuple = _shown.maxdict = 4
+_repr = Repr()
+_repr.maxstring = _repr.maxother = 60
+_repr.maxlist = _repr.maxtuple = _repr.maxdict = 4
 
 
 def raised(of: PythonFunction, call: str, error: BaseException, span: Span | None) -> FunctionError:
-    """FunctionError `function-failed`: the function raised an error in a call."""
-    said = " ".join(str(error).split())
-    said = said if len(said) <= MAX_MESSAGE else f"{said[: MAX_MESSAGE - 1]}…"
-    what = type(error).__name__ + (f": {said}" if said else "")
+    """Return FunctionError `function-failed`: the function raised an error in a call."""
+    reason = " ".join(str(error).split())
+    reason = reason if len(reason) <= MAX_MESSAGE else f"{reason[: MAX_MESSAGE - 1]}…"
+    what = type(error).__name__ + (f": {reason}" if reason else "")
     message = f"the Python function `{of.name}` raised {what}"
     return FunctionError(
         Diagnostic("function-failed", message, span, notes=(f"it was called as {call}", *trace(error)))
@@ -35,34 +38,37 @@ def raised(of: PythonFunction, call: str, error: BaseException, span: Span | Non
 
 
 def wrong_result(of: PythonFunction, call: str, value: Any, why: str, span: Span | None) -> FunctionError:
-    """FunctionError `wrong-result`: what the function gave in a call is not what it declares; `why` stands behind the value."""
-    shown = " ".join(_shown.repr(value).split())
-    message = f"the Python function `{of.name}` gave {shown}, which {why}"
+    """Return FunctionError `wrong-result`: the function returned a value of the wrong type.
+
+    why: completes the sentence "… returned <value>, which …".
+    """
+    shown = " ".join(_repr.repr(value).split())
+    message = f"the Python function `{of.name}` returned {shown}, which {why}"
     return FunctionError(Diagnostic("wrong-result", message, span, notes=(f"it was called as {call}",)))
 
 
 def wrong_accumulator(of: PythonFunction, accumulator: Any, why: str, span: Span | None) -> FunctionError:
-    """FunctionError `wrong-accumulator`: an accumulator is not of the type that it is declared to have."""
-    shown = " ".join(_shown.repr(accumulator).split())
+    """Return FunctionError `wrong-accumulator`: an accumulator is not of its declared type."""
+    shown = " ".join(_repr.repr(accumulator).split())
     message = f"the accumulator of the Python function `{of.name}` became {shown}, which {why}"
     return FunctionError(Diagnostic("wrong-accumulator", message, span))
 
 
 def call_text(of: PythonFunction, args: Sequence[Any], method: str = "") -> str:
-    """A call with its arguments, long ones shortened: `f(1, 'abc')`; `f.accumulate(Row(0, 0), 1)` for a method."""
+    """Return a call with shortened arguments: `f(1, 'abc')`, or `f.accumulate(Row(0, 0), 1)`."""
     name = f"{of.name}.{method}" if method else of.name
-    return f"{name}({', '.join(map(_shown.repr, args))})"
+    return f"{name}({', '.join(map(_repr.repr, args))})"
 
 
 def columns_text(of: PythonFunction, first: Sequence[Any], rows: int, method: str = "") -> str:
-    """A call with whole columns, of which the first row is shown."""
+    """Return a call with whole columns, of which only the first row is shown."""
     return (
         f"{call_text(of, first, method)} for the first of {rows} rows" if rows else f"{call_text(of, ())} for no rows"
     )
 
 
 def trace(error: BaseException) -> tuple[str, ...]:
-    """Where the error came from, in the user's own files, outermost first."""
+    """Return the traceback of an error in the user's own files, outermost first."""
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         return (f"{error.filename}:{error.lineno}",)

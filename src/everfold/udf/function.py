@@ -1,4 +1,4 @@
-"""A registered Python function as plans carry it."""
+"""A registered Python function as a part of plans."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from everfold.types import DataType
 from everfold.udf.interface import AggregateFunction, UserDefinedFunction
 
 FuncType: TypeAlias = Literal["general", "arrow", "polars", "pandas"]
-"""What a function is called with: Python values, or whole columns of one of these kinds."""
+"""The kind of arguments: Python values, or whole columns of one of these libraries."""
 FUNC_TYPES: tuple[FuncType, ...] = get_args(FuncType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonFunction:
-    """A function of the user's. Two are equal when they go by the same name in SQL and come from the same place in Python.
+    """A user's function.
 
-    name: as SQL calls it. identifier: module and attribute. accumulator: the type of an AggregateFunction's accumulator.
+    Two are equal if they have the same name in SQL and the same origin in Python. name: the name in
+    SQL. identifier: module and attribute. accumulator: the type of an AggregateFunction's
+    accumulator.
     """
 
     name: str
@@ -34,12 +36,12 @@ class PythonFunction:
 
     @property
     def retracts(self) -> bool:
-        """Whether an AggregateFunction says how a row is taken back."""
+        """Whether an AggregateFunction defines `retract`."""
         return self._defines("retract")
 
     @property
     def merges(self) -> bool:
-        """Whether an AggregateFunction says how accumulators become one."""
+        """Whether an AggregateFunction defines `merge`."""
         return self._defines("merge")
 
     def _defines(self, method: str) -> bool:

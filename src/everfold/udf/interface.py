@@ -1,4 +1,7 @@
-"""What a function of the user's is: the classes to derive from. Source of names and contracts: PyFlink's `pyflink.table.udf`."""
+"""The base classes of user-defined functions.
+
+Source of names and contracts: PyFlink's `pyflink.table.udf`.
+"""
 
 from __future__ import annotations
 
@@ -10,63 +13,76 @@ from everfold.types import DataType
 
 
 class FunctionContext:
-    """Where a function runs. It says nothing yet."""
+    """The context of a function. It is empty for now."""
 
 
 class UserDefinedFunction:
-    """A function that can be set up before its first call, and torn down after its last."""
+    """A function with a setup before its first call and a teardown after its last."""
 
     def open(self, function_context: FunctionContext) -> None:
-        """Called before the first call, in each process that runs the function."""
+        """Prepare for calls.
+
+        Called before the first call, in each process that runs the function.
+        """
 
     def close(self) -> None:
-        """Called after the last call."""
+        """Release resources. Called after the last call."""
 
     def is_deterministic(self) -> bool:
-        """Whether the same arguments always give the same result."""
+        """Return whether the same arguments always give the same result."""
         return True
 
 
 class ScalarFunction(UserDefinedFunction, ABC):
-    """A function of a row: a value for each row's arguments."""
+    """A function that computes one value from the arguments of a row."""
 
     @abstractmethod
     def eval(self, *args: Any) -> Any:
-        """The value for the arguments of a row, NULL being None; of a vectorised function the column for whole columns."""
+        """Return the value for the arguments of a row, with None for NULL.
+
+        A vectorized function returns a column for whole columns.
+        """
 
 
 class AggregateFunction(UserDefinedFunction, ABC):
-    """A function of a group of rows: the rows are taken into an accumulator one by one, and the value is made of that.
+    """A function over a group of rows.
 
-    Accumulators are changed in place: `accumulate`, `retract` and `merge` give nothing back. Between batches they are kept as values of their
-    declared type, so nothing but what that type holds is remembered. A ROW comes back as `Row`, an ARRAY as `ListView` (a list), a MAP as
-    `MapView` (a dict). A vectorised function takes whole columns, the rows of a group that came together, wherever the others take one row.
+    Rows are added to an accumulator one by one, and the value is computed from the accumulator.
+
+    Accumulators are changed in place: `accumulate`, `retract` and `merge` return nothing. Between
+    batches they are stored as values of their declared type, so only what that type holds is kept.
+    A ROW is restored as `Row`, an ARRAY as `ListView` (a list), a MAP as `MapView` (a dict). A
+    vectorized function gets whole columns (the rows of a group that arrive together) where other
+    functions get one row.
     """
 
     @abstractmethod
     def create_accumulator(self) -> Any:
-        """The accumulator of a group without rows."""
+        """Return the accumulator of an empty group."""
 
     @abstractmethod
     def accumulate(self, accumulator: Any, *args: Any) -> None:
-        """Takes a row in."""
+        """Add a row to the accumulator."""
 
     @abstractmethod
     def get_value(self, accumulator: Any) -> Any:
-        """The value of a group."""
+        """Return the value of a group."""
 
     def retract(self, accumulator: Any, *args: Any) -> None:
-        """Takes back a row that was taken in. Needed over input that changes."""
+        """Remove a row that was added before. Required if the input retracts rows."""
         raise NotImplementedError
 
     def merge(self, accumulator: Any, accumulators: Iterable[Any]) -> None:
-        """Takes in what other accumulators hold, whose rows came later. With it rows are accumulated before they travel to their group."""
+        """Add the contents of other accumulators, whose rows came later.
+
+        If it is defined, rows are accumulated before they are shuffled to their group.
+        """
         raise NotImplementedError
 
     def get_result_type(self) -> DataType | str:
-        """The type of the value, unless `udaf` names it."""
+        """Return the type of the value, unless `udaf` specifies it."""
         raise NotImplementedError
 
     def get_accumulator_type(self) -> DataType | str:
-        """The type of the accumulator, unless `udaf` names it."""
+        """Return the type of the accumulator, unless `udaf` specifies it."""
         raise NotImplementedError

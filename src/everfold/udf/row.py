@@ -1,4 +1,4 @@
-"""A value of type ROW as functions see it."""
+"""A value of type ROW in user functions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _set = object.__setattr__
-"""Rows set their fields with it: `row.n = 1` assigns to the field `n`."""
+"""Sets attributes of a row, since `row.n = 1` assigns the field `n`."""
 
 
 class Row:
-    """The fields of a ROW, by position and, where they have names, by name. Fields can be assigned: accumulators are.
+    """The fields of a ROW, by position and, if they have names, by name.
 
-    `Row(1, 2)` has no names, `Row(total=1, n=2)` has. Rows are equal when their values are.
+    Fields can be assigned, since accumulators are changed in place. `Row(1, 2)` has no names,
+    `Row(total=1, n=2)` has. Rows are equal if their values are.
     """
 
     __slots__ = ("_names", "_values")
@@ -22,27 +23,27 @@ class Row:
 
     def __init__(self, *values: Any, **named: Any) -> None:
         if values and named:
-            raise TypeError("a Row has either positions or names")
+            raise TypeError("a Row takes either positional or named fields, not both")
         _set(self, "_values", list(values or named.values()))
         _set(self, "_names", tuple(named))
 
     @classmethod
     def of(cls, names: Sequence[str], values: Sequence[Any]) -> Row:
-        """The row of a type's fields."""
+        """Create a row with the field names of a type."""
         made = cls.__new__(cls)
         _set(made, "_values", list(values))
         _set(made, "_names", names)
         return made
 
     def as_dict(self) -> dict[str, Any]:
-        """The values by their names."""
+        """Return the values by name."""
         return dict(zip(self._names, self._values, strict=True))
 
     def __getitem__(self, field: int | str) -> Any:
-        return self._values[self._place(field)]
+        return self._values[self._position(field)]
 
     def __setitem__(self, field: int | str, value: Any) -> None:
-        self._values[self._place(field)] = value
+        self._values[self._position(field)] = value
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in self._names:
@@ -74,7 +75,7 @@ class Row:
     def __reduce__(self) -> tuple[Any, ...]:
         return Row.of, (self._names, self._values)
 
-    def _place(self, field: int | str) -> int:
+    def _position(self, field: int | str) -> int:
         if not isinstance(field, str):
             return field
         if field not in self._names:

@@ -1,4 +1,4 @@
-"""Functions while they are at work: opened before, closed behind, and whatever they raise told as a FunctionError."""
+"""Open and close functions, and convert their errors to FunctionError."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from everfold.udf.function import PythonFunction
 from everfold.udf.interface import FunctionContext
 
 MISHAPS = (Exception, SystemExit)
-"""What a function may raise without more than its own job coming to an end."""
+"""Exceptions of a user function that fail only its own job."""
 
 
 @contextmanager
 def opened(of: PythonFunction, span: Span | None) -> Iterator[None]:
-    """A function within its `open` and `close`."""
+    """Call `open` before the block and `close` after it."""
     function = of.function
     with telling(of, span, lambda: failure.call_text(of, (), "open")):
         function.open(FunctionContext())
@@ -27,7 +27,7 @@ def opened(of: PythonFunction, span: Span | None) -> Iterator[None]:
 
 @contextmanager
 def telling(of: PythonFunction, span: Span | None, call: Callable[[], str]) -> Iterator[None]:
-    """Makes whatever the block raises a FunctionError; `call` says which call it was."""
+    """Convert any error of the block to FunctionError. `call` returns the text of the call."""
     try:
         yield
     except FunctionError:

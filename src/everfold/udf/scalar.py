@@ -1,4 +1,4 @@
-"""Runs a scalar function over columns."""
+"""Run scalar functions over columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class ScalarRun:
-    """Calls of a scalar function that is open. args, result: the types of its arguments and its value. span: the call's place in the SQL text."""
+    """Calls of an open scalar function.
+
+    args, result: the types of its arguments and its value. span: the location of the call in the
+    SQL.
+    """
 
     def __init__(self, of: PythonFunction, args: Sequence[DataType], result: DataType, span: Span | None) -> None:
         assert isinstance(of.function, ScalarFunction), of
@@ -26,8 +30,8 @@ class ScalarRun:
         self._function = of.function
 
     def __call__(self, arguments: Sequence[pa.Array], rows: int) -> pa.Array:
-        """The values for the rows of argument columns. Raises FunctionError."""
-        return self._whole(arguments, rows) if self._of.vectorised else self._by_row(arguments, rows)
+        """Return the values for the rows of argument columns. Raises FunctionError."""
+        return self._by_column(arguments, rows) if self._of.vectorised else self._by_row(arguments, rows)
 
     def _by_row(self, arguments: Sequence[pa.Array], rows: int) -> pa.Array:
         lists = [python_values(column, of) for column, of in zip(arguments, self._args, strict=True)]
@@ -43,7 +47,7 @@ class ScalarRun:
             call = failure.call_text(self._of, calls[wrong.at])
             raise failure.wrong_result(self._of, call, values[wrong.at], wrong.why, self._span) from None
 
-    def _whole(self, arguments: Sequence[pa.Array], rows: int) -> pa.Array:
+    def _by_column(self, arguments: Sequence[pa.Array], rows: int) -> pa.Array:
         kind = self._of.func_type
         given = [columns.given(column, kind) for column in arguments]
         with telling(self._of, self._span, lambda: self._call(given, rows)):

@@ -1,4 +1,6 @@
-"""Values of functions: out of Arrow columns into Python, and back. What comes back is checked: nothing is made to fit that is not of its type.
+"""Convert values of functions from Arrow columns to Python and back.
+
+Returned values are checked: a value of another type is never converted to fit.
 
 | type | in Python |
 | --- | --- |
@@ -7,7 +9,8 @@
 | INTERVAL DAY TO SECOND, YEAR TO MONTH | datetime.timedelta, int |
 | ARRAY, MAP, MULTISET, ROW | list, dict, dict of counts, Row |
 
-Numbers of other libraries are taken for int and float; a list, tuple or dict by names for ROW.
+Numbers of other libraries are accepted for int and float; a list, a tuple or a dict by field names
+is accepted for ROW.
 """
 
 from __future__ import annotations
@@ -50,29 +53,38 @@ _EXACT: tuple[tuple[type[DataType], type], ...] = (
     (BytesType, bytes),
     (DateType, date),
 )
-"""Python types of which Arrow takes every value as it is, unless it is too large."""
+"""Python types whose values Arrow accepts as they are, unless they are too large."""
 
 
 class WrongValue(Exception):
-    """A value that is not of its declared type. why: what it is or is not, to stand behind the value. at: its place in the column."""
+    """A value that is not of its declared type.
+
+    why: what is wrong, to follow the value in a sentence. at: the position in the column.
+    """
 
     def __init__(self, why: str, at: int = 0) -> None:
         super().__init__(why)
         self.why, self.at = why, at
 
 
-# --- out of Arrow -----------------------------------------------------------------------------------------------------
+# --- out of Arrow ---------------------------------------------------------------------------------
 
 
 def python_values(column: pa.Array | pa.ChunkedArray, of: DataType, *, views: bool = False) -> list[Any]:
-    """The values of a column. views: lists and dicts are views, as accumulators have them."""
+    """Return the Python values of a column.
+
+    views: lists and dicts become views, as in accumulators.
+    """
     values: list[Any] = column.to_pylist()
     convert = _reader(of, views)
     return values if convert is None else list(map(_unless_none(convert), values))
 
 
 def round_trip(of: DataType, *, views: bool = False) -> Convert:
-    """What makes of a function's value the one that would come back if it had been kept in a column. WrongValue if it is not of the type."""
+    """Return the conversion that storing a value in a column and reading it again would do.
+
+    The conversion raises WrongValue if the value is not of the type.
+    """
     write, read = _writer(of), _unless_none(_reader(of, views))
     return lambda value: read(write(value))
 
@@ -84,7 +96,7 @@ def _unless_none(convert: Convert | None) -> Convert:
 
 
 def _reader(of: DataType, views: bool) -> Convert | None:
-    """What makes a function's value of Arrow's; None: it is that already."""
+    """Return the conversion from Arrow's value to the function's, None if they are the same."""
     match of:
         case TimeType():
             return lambda milliseconds: (datetime.min + timedelta(milliseconds=milliseconds)).time()
@@ -114,18 +126,21 @@ def _map_reader(of: MapType, views: bool) -> Convert:
     made = MapView if views else dict
 
     def read(entries: Sequence[Any]) -> dict[Any, Any]:
-        # Arrow's maps come as pairs, lists of structs as dicts.
+        # Arrow returns maps as pairs, and lists of structs as dicts.
         pairs = (each.values() if isinstance(each, dict) else each for each in entries)
         return made((key(one), item(other)) for one, other in pairs)
 
     return read
 
 
-# --- into Arrow -------------------------------------------------------------------------------------------------------
+# --- into Arrow -----------------------------------------------------------------------------------
 
 
 def arrow_column(values: Sequence[Any], of: DataType) -> pa.Array:
-    """A column of values that functions gave. WrongValue for the first that is not of the type."""
+    """Return a column of values returned by functions.
+
+    Raises WrongValue for the first value that is not of the type.
+    """
     import pyarrow as pa
 
     exact = next((known for family, known in _EXACT if isinstance(of, family)), None)
@@ -133,7 +148,7 @@ def arrow_column(values: Sequence[Any], of: DataType) -> pa.Array:
         try:
             return pa.array(values, of.arrow)
         except (pa.ArrowException, OverflowError, ValueError):
-            pass  # One does not fit: which, is found below.
+            pass  # A value does not fit. The loop below finds it.
     write = _writer(of)
     made = []
     for at, value in enumerate(values):
@@ -145,21 +160,21 @@ def arrow_column(values: Sequence[Any], of: DataType) -> pa.Array:
 
 
 def _writer(of: DataType) -> Convert:
-    """What makes Arrow's value of a function's."""
+    """Return the conversion from the function's value to Arrow's."""
     write = next(maker for family, maker in _WRITERS if isinstance(of, family))(of)
 
     nullable = of.nullable
 
-    def checked(value: Any) -> Any:
+    def check(value: Any) -> Any:
         made = None if value is None else write(value)
         if made is None and (value is not None or not nullable):
-            raise WrongValue(f"is no {of}")
+            raise WrongValue(f"is not of type {of}")
         return made
 
-    return checked
+    return check
 
 
-# Each of these makes a writer of a type, which answers None for a value that is not of the type.
+# Each of these returns the writer of a type. A writer returns None for a value of another type.
 
 
 def _boolean(of: DataType) -> Convert:
@@ -220,7 +235,7 @@ def _string(of: DataType) -> Convert:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise WrongValue("has half of a character, which no STRING can hold") from None
+            raise WrongValue("contains half of a surrogate pair, which STRING cannot hold") from None
         return str(value)
 
     return write
@@ -251,9 +266,9 @@ def _timestamp(of: DataType) -> Convert:
         if not isinstance(value, datetime):
             return None
         if (value.utcoffset() is None) == of.local_zone:
-            raise WrongValue(
-                f"has {'no' if of.local_zone else 'a'} time zone, and {of.sql} has {'one' if of.local_zone else 'none'}"
-            )
+            if of.local_zone:
+                raise WrongValue(f"has no time zone, but {of.sql} requires one")
+            raise WrongValue(f"has a time zone, but {of.sql} has none")
         return value.replace(microsecond=value.microsecond - value.microsecond % step)
 
     return write

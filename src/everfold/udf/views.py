@@ -1,4 +1,7 @@
-"""Lists and maps within accumulators, with the methods of PyFlink's views. They are kept whole in the accumulator."""
+"""Lists and maps in accumulators, with the methods of PyFlink's views.
+
+They are stored as a whole in the accumulator.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +10,40 @@ from typing import Any
 
 
 class ListView(list[Any]):
-    """A list that is also called as PyFlink calls its own."""
+    """A list with the methods of PyFlink's ListView."""
 
     def get(self) -> Iterable[Any]:
-        """The elements."""
+        """Return the elements."""
         return self
 
     def add(self, value: Any) -> None:
-        """Appends an element."""
+        """Append an element."""
         self.append(value)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Appends elements."""
+        """Append elements."""
         self.extend(values)
 
 
 class MapView(dict[Any, Any]):
-    """A dict that is also called as PyFlink calls its own map."""
+    """A dict with the methods of PyFlink's MapView."""
 
     def put(self, key: Any, value: Any) -> None:
-        """Sets the value of a key."""
+        """Set the value of a key."""
         self[key] = value
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """Sets the values of keys."""
+        """Set the values of keys."""
         self.update(entries)
 
     def remove(self, key: Any) -> None:
-        """Removes a key that is there."""
+        """Remove a key. Raises KeyError if it does not exist."""
         del self[key]
 
     def contains(self, key: Any) -> bool:
-        """Whether a key is there."""
+        """Return whether a key exists."""
         return key in self
 
     def is_empty(self) -> bool:
-        """Whether there are no keys."""
+        """Return whether there are no keys."""
         return not self

@@ -248,7 +248,7 @@ def test_results_of_another_type() -> None:
     assert caught.value.diagnostics == (
         Diagnostic(
             "wrong-result",
-            "the Python function `f` gave 'seven', which is no BIGINT",
+            "the Python function `f` returned 'seven', which is not of type BIGINT",
             notes=("it was called as f.get_value([2, 1])",),
         ),
     )
