@@ -129,7 +129,7 @@ def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(filled, how="diagonal_relaxed") if filled else pl.DataFrame()
 
 
-# --- what has expired -------------------------------------------------------------------------------------------------
+# --- what has expired -----------------------------------------------------------------------------
 
 
 def _expired_before(shape: OperatorShape, head: Mapping[str, Any]) -> int | None:

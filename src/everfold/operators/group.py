@@ -54,7 +54,7 @@ class GroupOperator:
     def __reduce__(self) -> tuple[type[GroupOperator], tuple[str, GroupAggregate, ClockSpec, int, bool]]:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
-    # --- input --------------------------------------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """One row a group: `hash`, keys, `seq` (of its first row), `n` (rows that came less rows taken back), slots of plain calls; and one a group and
@@ -84,7 +84,7 @@ class GroupOperator:
         there = pl.lit(True) if count.condition is None else pl.col(count.condition).any()
         return there.cast(pl.Int64)
 
-    # --- a batch ------------------------------------------------------------------------------------------------------
+    # --- a batch ----------------------------------------------------------------------------------
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Merges a batch's groups with their state and gives the changes of their results."""
@@ -181,7 +181,7 @@ class GroupOperator:
         )
         return joined.with_columns(pl.col("had").fill_null(False))
 
-    # --- backfill -----------------------------------------------------------------------------------------------------
+    # --- backfill ---------------------------------------------------------------------------------
 
     def reached(self, head: Mapping[str, Any]) -> int:
         """NO_WATERMARK: a group takes rows of all times."""
@@ -214,7 +214,7 @@ class GroupOperator:
         write_head(store, self._epoch, head | state.encode())
         return rows
 
-    # --- rows that are given again ------------------------------------------------------------------------------------
+    # --- rows that are given again ----------------------------------------------------------------
 
     def current(self, store: Store) -> pl.DataFrame:
         """The results of all groups."""
@@ -260,7 +260,7 @@ class GroupOperator:
             pl.lit(0, dtype=pl.Int64).alias("n"),
         )
 
-    # --- calls that keep values ---------------------------------------------------------------------------------------
+    # --- calls that keep values -------------------------------------------------------------------
 
     def _appeared(self, table: ValueTable, moved: pl.DataFrame) -> list[pl.DataFrame]:
         """Slots of the values that have appeared or disappeared, by `g`: for DISTINCT both, for MIN and MAX those that appeared."""
@@ -290,7 +290,7 @@ class GroupOperator:
         found = groups.select("g").join(found, on="g", how="left")
         return pl.concat([merged.filter(~lost), groups.drop(slot).join(found, on="g").select(merged.columns)]).sort("g")
 
-    # --- output -------------------------------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------
 
     def _changed(
         self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr, missing: Collection[int] = ()

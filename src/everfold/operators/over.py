@@ -80,7 +80,7 @@ class OverOperator:
     def __reduce__(self) -> tuple[type[OverOperator], tuple[str, OverAggregate, ClockSpec, int]]:
         return type(self), (self.name, self._node, self._clock, self._epoch)
 
-    # --- input --------------------------------------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Each row with the slots of it alone: `hash`, `seq`, `time`, keys, columns, slots."""
@@ -88,7 +88,7 @@ class OverOperator:
         rows = with_slots(rows, self._layout.folds)
         return rows.select("hash", "seq", _TIME, *self._keys, *self._columns, *self._layout.slots)
 
-    # --- a batch ------------------------------------------------------------------------------------------------------
+    # --- a batch ----------------------------------------------------------------------------------
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Takes a batch's rows, moves the clock, gives the rows that it has passed."""
@@ -122,7 +122,7 @@ class OverOperator:
         stats = Stats(self.name, clock.watermark, head["late"], waiting.rows + past.rows)
         return Step(out, clock.forwarded(self.name, live, metas), stats)
 
-    # --- backfill -----------------------------------------------------------------------------------------------------
+    # --- backfill ---------------------------------------------------------------------------------
 
     def reached(self, head: Mapping[str, Any]) -> int:
         """Up to when rows are out."""
@@ -187,7 +187,7 @@ class OverOperator:
         merged = settle(merged, self._layout.folds, whole=False)
         return rows.drop("nth", *slots).hstack(merged.select(slots)).select(rows.drop("nth").columns)
 
-    # --- the rows of a batch ------------------------------------------------------------------------------------------
+    # --- the rows of a batch ----------------------------------------------------------------------
 
     def _arrived(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> pl.DataFrame:
         """A batch's rows in the order of their arrival, numbered on from those before them."""
@@ -246,7 +246,7 @@ class OverOperator:
             values = [pl.Series(physical(len(columns) + at), [], of) for at, of in enumerate(types)]
         return due.select(*columns, *values, pl.col(_TIME).alias(ORDER))
 
-    # --- pages of waiting rows ----------------------------------------------------------------------------------------
+    # --- pages of waiting rows --------------------------------------------------------------------
 
     def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
         return self._to_page(pl.concat(map(self._from_page, pages)))

@@ -91,7 +91,7 @@ class UpdatingOverOperator:
         rows = self._kept(store, head, Clock.decode(self._clock, head.get("clock")).now_ms).all()
         return as_again(self._shown(self._all(rows), "has").select(self._columns))
 
-    # --- backfill -----------------------------------------------------------------------------------------------------
+    # --- backfill ---------------------------------------------------------------------------------
 
     def reached(self, head: Mapping[str, Any]) -> int:
         """NO_WATERMARK: a partition takes rows of all times."""
@@ -126,7 +126,7 @@ class UpdatingOverOperator:
         before = before.with_columns(pl.lit(None, dtype=before.schema[name]).alias(name) for name in missing)
         return self._differences(before, self._shown(self._all(filled), "has"))
 
-    # --- the rows of a batch ------------------------------------------------------------------------------------------
+    # --- the rows of a batch ----------------------------------------------------------------------
 
     def _kept(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
         columns = list(self._rows.page_names)
@@ -152,7 +152,7 @@ class UpdatingOverOperator:
         turn = pl.lit(NO_WATERMARK, dtype=pl.Int64).alias(TURN)
         return self._in_order(rows.with_columns(turn, pl.lit(True).alias(_AFFECTED)))
 
-    # --- output -------------------------------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------
 
     def _changed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The changes from the rows that were there to those that are."""

@@ -127,7 +127,7 @@ class RankOperator:
         kept.keep(rows, stays)
         return rows, ignored
 
-    # --- output -------------------------------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------
 
     def _changed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The changes from the rows that were among the first to those that are."""

@@ -128,7 +128,7 @@ class EmitOperator:
         )
         return found.with_columns(pl.col(name).alias(f"old_{name}") for name in self.hash_columns)
 
-    # --- pages --------------------------------------------------------------------------------------------------------
+    # --- pages ------------------------------------------------------------------------------------
 
     def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
         """Of each key its first change and its last."""

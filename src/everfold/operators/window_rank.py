@@ -98,7 +98,7 @@ class WindowRankOperator:
         columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(given)]
         return rows.select(*columns, pl.col(_END).alias(ORDER))
 
-    # --- pages --------------------------------------------------------------------------------------------------------
+    # --- pages ------------------------------------------------------------------------------------
 
     def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
         return self._to_page(self._first(pl.concat(map(self._from_page, pages))))
