@@ -184,7 +184,7 @@ class OverOperator:
         write_head(
             store, self._epoch, head | {"waiting": waiting.encode(), **past.encode(head.get("time", NO_WATERMARK))}
         )
-        return self._shown(self._none(), [])
+        return self._result_rows(self._none(), [])
 
     def _fill_slots(self, rows: pl.DataFrame, history: pl.DataFrame, last: bool = False) -> pl.DataFrame:
         """Merge the slots of past rows (by `seq`) into those of rows with `number`, ordered by that
@@ -245,7 +245,7 @@ class OverOperator:
         upto: the time up to which the watermark has now passed all rows.
         """
         if due.is_empty():
-            return self._shown(self._none(), [])
+            return self._result_rows(self._none(), [])
         before = past.of(due)
         fixed = ["hash", _TIME, NUMBER, *self._keys, *self._layout.slots]
         rows = pl.concat([before.select(fixed), due.select(fixed)])
@@ -264,9 +264,9 @@ class OverOperator:
         back = np.argsort(rows["row"].to_numpy()[wanted])
         merged = settle(merged[back], self._layout.folds, whole=True)
         names = [physical(len(self._columns) + at) for at in range(len(self._layout.calls))]
-        return self._shown(due, results(merged, [self._layout.folds[at] for at in self._layout.calls], names))
+        return self._result_rows(due, results(merged, [self._layout.folds[at] for at in self._layout.calls], names))
 
-    def _shown(self, due: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFrame:
+    def _result_rows(self, due: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFrame:
         columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
         if not values:
             types = [call.type.polars for call in self._node.calls]
