@@ -152,7 +152,7 @@ class _Pair:
                 if is_complete(self._new, at, self._kept):
                     continue
                 return Status.STARTS, f"{self._new.operators[at].label} is new"
-            label = None if call is None else self._added[at].get(call)
+            label = None if call is None else self._added_labels[at].get(call)
             if label is not None:
                 return Status.STARTS, f"{label} is new"
         added = [each for each in self._all_added_columns if reads(column.text, each)]
@@ -179,7 +179,7 @@ class _Pair:
         return Change(self._old.operators[one], new, self._terms, self._new.below(new))
 
     @cached_property
-    def _added(self) -> dict[int, dict[str, str]]:
+    def _added_labels(self) -> dict[int, dict[str, str]]:
         """The labels of the calls without state, by the position of a kept operator and the text of
         the call.
         """

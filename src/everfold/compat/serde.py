@@ -55,14 +55,14 @@ def _operator(found: dict[str, Any]) -> OperatorShape:
     nested = ("calls", "input", "kept", "positions")
     plain = _members({name: value for name, value in found.items() if name not in nested})
     # Manifests that were written before state could be shown have no names for its columns.
-    kept = _kept(found["kept"]) if "kept" in found else KeptShape()
+    kept = _state_schema(found["kept"]) if "kept" in found else KeptShape()
     stored = found.get("positions")
     positions = None if stored is None else tuple(PositionShape(**each) for each in stored)
     below = InputShape(**_members(found["input"]))
     return OperatorShape(**plain, calls=calls, input=below, positions=positions, kept=kept)
 
 
-def _kept(found: dict[str, Any]) -> KeptShape:
+def _state_schema(found: dict[str, Any]) -> KeptShape:
     named = {name: tuple(NamedShape(**each) for each in found[name]) for name in ("columns", "expressions")}
     order = tuple(OrderShape(**each) for each in found["order"])
     return KeptShape(**{**_members(found), **named, "order": order})

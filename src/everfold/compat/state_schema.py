@@ -84,17 +84,17 @@ def kept_of(node: StatefulNode) -> KeptShape:
             arguments = [arg for call in node.calls for arg in call.args]
             zone = None if node.window is None else node.window.zone
             return KeptShape(
-                expressions=_named([*node.keys, *arguments], below),
+                expressions=_named_shapes([*node.keys, *arguments], below),
                 zone=zone,
                 on_arrival=on_arrival,
                 ttl_ms=node.ttl_ms,
             )
         case WindowAggregate(window=Session()):
-            return KeptShape(expressions=_named(node.keys, below), zone=node.zone, on_arrival=on_arrival)
+            return KeptShape(expressions=_named_shapes(node.keys, below), zone=node.zone, on_arrival=on_arrival)
         case WindowAggregate():
             assert not isinstance(node.window, Session)
             return KeptShape(
-                expressions=_named(node.keys, below),
+                expressions=_named_shapes(node.keys, below),
                 slice_ms=node.window.slice_ms,
                 size_ms=node.window.size_ms,
                 zone=node.zone,
@@ -108,7 +108,7 @@ def kept_of(node: StatefulNode) -> KeptShape:
             frame = node.frame
             return KeptShape(
                 columns=_columns(below),
-                expressions=_named([*node.partition, *(key.expression for key in node.order)], below),
+                expressions=_named_shapes([*node.partition, *(key.expression for key in node.order)], below),
                 order=_order(node.order, below),
                 frame=(frame.rows, frame.first, frame.last),
                 on_arrival=on_arrival,
@@ -117,7 +117,7 @@ def kept_of(node: StatefulNode) -> KeptShape:
         case Rank():
             return KeptShape(
                 columns=_columns(below),
-                expressions=_named([*node.partition, *(key.expression for key in node.order)], below),
+                expressions=_named_shapes([*node.partition, *(key.expression for key in node.order)], below),
                 order=_order(node.order, below),
                 on_arrival=on_arrival,
                 ttl_ms=node.ttl_ms,
@@ -133,7 +133,7 @@ def _columns(plan: Plan) -> tuple[NamedShape, ...]:
     return tuple(NamedShape(text, name, str(of.type)) for text, name, of in parts)
 
 
-def _named(expressions: Iterable[Expr], plan: Plan) -> tuple[NamedShape, ...]:
+def _named_shapes(expressions: Iterable[Expr], plan: Plan) -> tuple[NamedShape, ...]:
     """Return the expressions, each once."""
     texts, names = column_texts(plan), _names(plan)
     found = (NamedShape(text_of(each, texts), expr_sql(each, names), str(each.type)) for each in expressions)

@@ -58,9 +58,9 @@ def stored_tables(shape: OperatorShape, stores: Iterable[Store], epoch: int) -> 
         expired = _expired_before(shape, head) if head else None
         for name, state in _tables(head):
             if "base" in state:
-                rows = completed(_keyed(store, epoch, name, state, expired), shape.calls)
+                rows = completed(_read_keyed(store, epoch, name, state, expired), shape.calls)
             else:
-                rows = _merge_parts(shape, completed(_runs(store, epoch, name, state), shape.calls))
+                rows = _merge_parts(shape, completed(_read_runs(store, epoch, name, state), shape.calls))
             parts.setdefault(name, []).append(rows)
     tables = [StoredTable(name, _concat(frames)) for name, frames in parts.items()]
     # Among windows only CUMULATE has totals.
@@ -83,7 +83,7 @@ def _tables(head: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, state
 
 
-def _keyed(store: Store, epoch: int, name: str, state: dict[str, Any], expired: int | None) -> pl.DataFrame:
+def _read_keyed(store: Store, epoch: int, name: str, state: dict[str, Any], expired: int | None) -> pl.DataFrame:
     """Return the rows of a keyed table, whose keys are recognized by their names."""
     table = KeyedTable.decode(store, epoch, name, (), state, FrameCache(limit_bytes=0))
     segments = [*table.base, *(each for run in table.runs for each in run.segments)]
@@ -94,7 +94,7 @@ def _keyed(store: Store, epoch: int, name: str, state: dict[str, Any], expired: 
     return replace(table, keys=keys).all(expired_before=expired)
 
 
-def _runs(store: Store, epoch: int, name: str, state: dict[str, Any]) -> pl.DataFrame:
+def _read_runs(store: Store, epoch: int, name: str, state: dict[str, Any]) -> pl.DataFrame:
     """Return the rows of all positions of a table of runs, oldest runs first, with their
     position.
     """

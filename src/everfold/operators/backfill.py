@@ -116,7 +116,7 @@ def as_given(node: Plan, reached: Callable[[StatefulNode], int | None]) -> Plan:
     only what it has already emitted.
 
     reached: returns the time up to which an operator's rows are final, by `Fillable.reached`; None
-    for an operator whose input cannot be replayed. StateError `no-backfill` for an operator whose
+    for an operator that does not support backfill. StateError `no-backfill` for an operator whose
     results are not final when they are emitted.
     """
     inputs = tuple(

@@ -124,7 +124,7 @@ class GroupOperator:
         """Merge prepared rows into the state and return the changes of the results."""
         layout = self._layout
         keys = ["hash", *layout.keys]
-        groups = self._touched(prepared.filter(pl.col(_TABLE) == 0))
+        groups = self._fold_groups(prepared.filter(pl.col(_TABLE) == 0))
         old = self._old(groups, state)
         groups = groups.with_columns(old["had"], (pl.col("n") + old["n"].fill_null(0)).alias("n"))
         if self.updating:
@@ -173,9 +173,9 @@ class GroupOperator:
         merged = compacted(settle(merged, folds, whole=True), folds)
         has = pl.col("n") > 0 if self.updating else pl.lit(True)
         state.write_groups(merged, old, has)
-        return self._changed(merged, old, has, missing)
+        return self._diff(merged, old, has, missing)
 
-    def _touched(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _fold_groups(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return one row per touched group, in the order of their first rows."""
         facts = [pl.col("hash").first(), pl.col("seq").min(), pl.col("n").sum()]
         found = fold_slots(rows, self._layout.keys, self._plain, facts)
@@ -221,7 +221,7 @@ class GroupOperator:
         closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
         state = _State(self, store, head, clock.now_ms, closed)
         rows = pl.concat([self._layout.from_page(each, ["hash", "seq"]) for each in histories])
-        groups = self._touched(rows.with_columns(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq"))
+        groups = self._fold_groups(rows.with_columns(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq"))
         old = self._old(groups, state)
         exists = old["had"]
         facts = [old[name] for name in ("had", "n", "touched") if name in old.columns]
@@ -321,7 +321,7 @@ class GroupOperator:
 
     # --- output -----------------------------------------------------------------------------------
 
-    def _changed(
+    def _diff(
         self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr, missing: Collection[int] = ()
     ) -> pl.DataFrame:
         """Return the changes of the groups' results.

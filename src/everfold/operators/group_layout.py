@@ -1,4 +1,4 @@
-"""The columns of a group aggregate: its input columns, its slots, and the value tables beside the
+"""The columns of a group aggregate: its input columns, its slots, and the value tables of the
 groups.
 
 Some calls cannot follow changes with a few slots per group: DISTINCT has to know how often each

@@ -236,7 +236,7 @@ class OverOperator:
             places = left.with_columns((pl.col(_TIME) // width * width).alias("at"))
             for (at,), part in places.partition_by("at", as_dict=True, include_key=False).items():
                 waiting.append(at, self._to_page(part))
-                waiting.compact(at, self._compacted)
+                waiting.compact(at, self._compact)
         return due.sort(_TIME, NUMBER)
 
     def _compute(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
@@ -275,7 +275,7 @@ class OverOperator:
 
     # --- pages of waiting rows --------------------------------------------------------------------
 
-    def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
+    def _compact(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
         return self._to_page(pl.concat(map(self._from_page, pages)))
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -434,19 +434,19 @@ class _Past:
         return page
 
 
-def _rank_by_arrival(made: Folds) -> Folds:
+def _rank_by_arrival(folds: Folds) -> Folds:
     """Return the folds with ranks replaced by the row number: in arrival order no two rows are
     peers, although the rows of a batch share their processing time.
     """
     number = lookup("ROW_NUMBER")
     assert number is not None
-    folds = tuple(
+    ranked = tuple(
         replace(fold, entry=number, of=Signature(()), columns=(), slots=fold.slots[:1]) if fold.entry.of_order else fold
-        for fold in made.folds
+        for fold in folds.folds
     )
-    slots = [slot for fold in folds for slot in fold.slots]
-    names = {slot: made.page_names[slot] for slot in slots}
-    return replace(made, folds=folds, page_names=names, slot_types={slot: made.slot_types[slot] for slot in slots})
+    slots = [slot for fold in ranked for slot in fold.slots]
+    names = {slot: folds.page_names[slot] for slot in slots}
+    return replace(folds, folds=ranked, page_names=names, slot_types={slot: folds.slot_types[slot] for slot in slots})
 
 
 def _kept_rows(frame: Frame) -> int:

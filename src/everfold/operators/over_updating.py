@@ -75,7 +75,7 @@ class UpdatingOverOperator:
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         live = clock.advance(metas)
-        kept = self._kept(store, head, clock.now_ms)
+        kept = self._load(store, head, clock.now_ms)
         arrived, ignored = head.get("arrived", 0), head.get("ignored", 0)
         frames = [frame for frame in prepared if frame.height]
         found = no_changes(self.schema)
@@ -84,7 +84,7 @@ class UpdatingOverOperator:
             arrived += rows.height
             rows, missed = self._merge(rows, kept)
             ignored += missed
-            found = self._changed(rows)
+            found = self._diff(rows)
         head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, 0, kept.rows, ignored)
@@ -93,7 +93,7 @@ class UpdatingOverOperator:
     def current(self, store: Store) -> pl.DataFrame:
         """Return all rows with their aggregates."""
         head = read_head(store, self._epoch)
-        rows = self._kept(store, head, Clock.decode(self._clock, head.get("clock")).now_ms).all()
+        rows = self._load(store, head, Clock.decode(self._clock, head.get("clock")).now_ms).all()
         return as_again(self._result_rows(self._all(rows), "has").select(self._columns))
 
     # --- backfill ---------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class UpdatingOverOperator:
         reads from it.
         """
         head = read_head(store, self._epoch)
-        kept = self._kept(store, head, Clock.decode(self._clock, head.get("clock")).now_ms)
+        kept = self._load(store, head, Clock.decode(self._clock, head.get("clock")).now_ms)
         rows = kept.all()
         if rows.is_empty():
             return no_changes(self.schema)
@@ -137,7 +137,7 @@ class UpdatingOverOperator:
 
     # --- the rows of a batch ----------------------------------------------------------------------
 
-    def _kept(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
+    def _load(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
         columns = list(self._rows.page_names)
         return KeptRows(self._rows, columns, self._node.ttl_ms, self._epoch, store, head.get("rows"), now_ms)
 
@@ -165,7 +165,7 @@ class UpdatingOverOperator:
 
     # --- output -----------------------------------------------------------------------------------
 
-    def _changed(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _diff(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the changes between the rows before and after the batch."""
         return self._differences(
             self._result_rows(rows.filter(OLD), "had"), self._result_rows(rows.filter(ALIVE), "has")

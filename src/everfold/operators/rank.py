@@ -96,7 +96,7 @@ class RankOperator:
         clock = Clock.decode(self._clock, head.get("clock"))
         since = clock.watermark
         live = clock.advance(metas)
-        kept = self._kept(store, head, clock.now_ms)
+        kept = self._load(store, head, clock.now_ms)
         arrived, ignored, late = head.get("arrived", 0), head.get("ignored", 0), head.get("late", 0)
         timely = [self._not_late(frame, since) for frame in prepared]
         late += sum(frame.height for frame in prepared) - sum(frame.height for frame in timely)
@@ -107,7 +107,7 @@ class RankOperator:
             arrived += rows.height
             rows, missed = self._rank(rows, kept)
             ignored += missed
-            found = self._changed(rows)
+            found = self._diff(rows)
         head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored, "late": late}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, kept.rows, ignored)
@@ -117,13 +117,13 @@ class RankOperator:
         """Return the rows that are among the first of their partitions."""
         head = read_head(store, self._epoch)
         now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
-        rows = self._kept(store, head, now_ms).all()
+        rows = self._load(store, head, now_ms).all()
         rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
         rows = rows.with_columns(_row_numbers().alias(_NOW), pl.lit(0, dtype=pl.Int64).alias("turn"))
         columns = [physical(at) for at in range(len(self.schema))]
         return as_again(self._result_rows(rows, _NOW, columns).select(columns))
 
-    def _kept(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
+    def _load(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
         columns = list(self._rows.keys) if self._keeps_numbers else list(self._rows.page_names)
         return KeptRows(self._rows, columns, self._node.ttl_ms, self._epoch, store, head.get("rows"), now_ms)
 
@@ -142,7 +142,7 @@ class RankOperator:
 
     # --- output -----------------------------------------------------------------------------------
 
-    def _changed(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _diff(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the changes from the previous first rows to the current ones."""
         columns = [physical(at) for at in range(len(self.schema))]
         old_columns = [f"old_{name}" for name in columns]

@@ -131,9 +131,9 @@ class WindowOperator:
         slices, totals = self._tables(store, head)
         rows = pl.concat([self._layout.from_page(each, ["hash", "slice"]) for each in in_order(histories)])
         rows = rows.with_columns(self._last_end().alias("last")).filter(pl.col("last") > since)
-        pages = self._stored(slices, slices.index)
+        pages = self._read_runs(slices, slices.index)
         for start in totals.index:
-            pages += self._stored(totals, [start], label=start + self._window.slice_ms)
+            pages += self._read_runs(totals, [start], label=start + self._window.slice_ms)
         alive = [page.select(self._last_end().alias("last"), *self._layout.keys) for page in pages]
         present = pl.concat(alive).unique() if alive else rows.clear().select("last", *self._layout.keys)
         rows = rows.join(present, on=present.columns, how="semi", nulls_equal=True, maintain_order="left")
@@ -238,7 +238,7 @@ class WindowOperator:
         frame = pl.concat([layout.from_page(page) for page in pages])
         return layout.to_page(settle(fold_slots(frame, layout.keys, layout.folds), layout.folds, whole=False))
 
-    def _stored(self, runs: Runs, positions: Iterable[int], label: int | None = None) -> list[pl.DataFrame]:
+    def _read_runs(self, runs: Runs, positions: Iterable[int], label: int | None = None) -> list[pl.DataFrame]:
         """Return the rows of runs, with the position of the run (or `label`) as their slice."""
         columns = [*self._by, *self._layout.slots]
         return [
@@ -263,7 +263,7 @@ class WindowOperator:
         # others come from the batch.
         stored = [at for at in slices.index if at <= upto]
         rows = rows.filter(self._last_end() <= upto)
-        frames = [*self._stored(slices, stored), *([rows] if rows.height else [])]
+        frames = [*self._read_runs(slices, stored), *([rows] if rows.height else [])]
         for at in stored:
             if last_window_end(self._window, at) <= upto:
                 slices.drop(at)
@@ -279,9 +279,9 @@ class WindowOperator:
         for start in list(totals.index):
             first = max(slice_end(window, since), start + window.step_ms)
             if first <= upto:
-                frames += self._stored(totals, [start], label=first)
+                frames += self._read_runs(totals, [start], label=first)
                 totals.drop(start)
-        frames += self._stored(slices, stored := [at for at in slices.index if at <= upto])
+        frames += self._read_runs(slices, stored := [at for at in slices.index if at <= upto])
         for at in stored:
             slices.drop(at)
         frames += [rows] if rows.height else []
