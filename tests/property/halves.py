@@ -191,7 +191,7 @@ def hold_filled(before: Root, after: Root, given: list[dict[str, Any]]) -> None:
     try:
         changed = Seen(after, running.pipeline.changed(after, 1, history=batch(after, first)))
     except StateError as refused:
-        if "sessions are given while they grow" not in str(refused):
+        if "sessions are emitted while they grow" not in str(refused):
             raise
         return
     for each in (changed, whole):

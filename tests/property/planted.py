@@ -38,8 +38,8 @@ def retract_the_new_row(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_late_rows(patch: pytest.MonkeyPatch) -> None:
-    accepted = window.WindowOperator._accepted
-    patch.setattr(window.WindowOperator, "_accepted", lambda self, prepared, since: accepted(self, prepared, since - 1))
+    accept = window.WindowOperator._accept
+    patch.setattr(window.WindowOperator, "_accept", lambda self, prepared, since: accept(self, prepared, since - 1))
 
 
 def forget_the_watermark(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""State compatibility: what the state of an old query is worth to a new one, told before anything starts."""
+"""State compatibility between query versions, judged before anything starts."""
 
 from __future__ import annotations
 

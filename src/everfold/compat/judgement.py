@@ -1,4 +1,6 @@
-"""The judgement on a change of a query: a verdict, with its reasons by operator and what becomes of each column."""
+"""The judgement on a change of a query: a verdict with its reasons by operator, and the effect on
+each column.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ from everfold.errors import Span
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule says of a change. span: the place in the new text; None where it speaks of what is gone."""
+    """What a rule reports about a change.
+
+    span: the location in the new query; None if the finding is about something that was dropped.
+    """
 
     code: str
     verdict: Verdict
@@ -37,13 +42,16 @@ class Finding:
 
     @property
     def place(self) -> Span | None:
-        """The place, if it can be shown."""
+        """The location, if it can be shown."""
         return self.span if self.span is not None and self.span.text else None
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorJudgement:
-    """What becomes of an operator: `operator` names it for people. All that can be said is among the findings, the one that decides first."""
+    """The effect of a change on an operator.
+
+    operator: its label. findings: all that apply, starting with the one that decides.
+    """
 
     operator: str
     verdict: Verdict
@@ -51,7 +59,7 @@ class OperatorJudgement:
 
 
 class Status(StrEnum):
-    """What becomes of a column."""
+    """The effect of a change on a column."""
 
     KEPT = "kept"
     STARTS = "starts at the restart"
@@ -61,7 +69,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnJudgement:
-    """What becomes of a column of the result. sink: the table, `` for a bare SELECT."""
+    """The effect of a change on a column of the result.
+
+    sink: the table, `` for a bare SELECT.
+    """
 
     name: str
     status: Status
@@ -71,21 +82,23 @@ class ColumnJudgement:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What an old job's state is worth to a new one."""
+    """The compatibility of a job's state with a new version of its queries."""
 
     operators: tuple[OperatorJudgement, ...]
     columns: tuple[ColumnJudgement, ...]
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of its operators'."""
+        """The worst verdict of its operators."""
         return Verdict.worst(each.verdict for each in self.operators)
 
 
 def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], terms: Terms = REFERENCE) -> Judgement:
-    """Judges a job, given as the shapes of its queries. Queries are the same that write the same table; bare ones are by their order.
+    """Judge a job, given as the shapes of its queries.
 
-    A query that has not changed at all is not judged. Source: the seeds on state compatibility of group aggregates and over aggregates.
+    Queries are matched by the table that they write, and bare SELECTs by their order. A query that
+    has not changed at all is not judged. Source: the seeds on state compatibility of group
+    aggregates and over aggregates.
     """
     operators: list[OperatorJudgement] = []
     columns: list[ColumnJudgement] = []
@@ -106,9 +119,9 @@ class _Pair:
         twins = self._matching.old
         self._kept = frozenset(twins)
         for at, operator in enumerate(new.operators):
-            self._verdicts[at] = self._judged(old.operators[twins[at]], operator) if at in twins else self._begun(at)
+            self._verdicts[at] = self._judge(old.operators[twins[at]], operator) if at in twins else self._judge_new(at)
         known = {one for one, _ in self._matching.pairs}
-        self._gone = [self._judged(each, None) for at, each in enumerate(old.operators) if at not in known]
+        self._gone = [self._judge(each, None) for at, each in enumerate(old.operators) if at not in known]
 
     @property
     def operators(self) -> list[OperatorJudgement]:
@@ -116,7 +129,9 @@ class _Pair:
 
     @property
     def columns(self) -> list[ColumnJudgement]:
-        """The new query's columns, then those of the old one that are gone: neither their name nor their meaning is there any more."""
+        """The columns of the new query, then the dropped ones: columns of the old query whose name
+        and meaning are both missing in the new one.
+        """
         sink = self._new.sink or self._old.sink
         found = [ColumnJudgement(each.name, *self._status(each), sink) for each in self._new.columns]
         texts, names = {each.text for each in self._new.columns}, {each.name for each in self._new.columns}
@@ -130,23 +145,26 @@ class _Pair:
         for at, _ in column.origins:
             if not self._verdicts[at].verdict.reuses:
                 findings = self._verdicts[at].findings
-                return Status.LOST, findings[0].message if findings else "its operator cannot go on"
+                return Status.LOST, findings[0].message if findings else "its operator cannot resume"
         twins = self._matching.old
         for at, call in column.origins:
             if at not in twins:
                 if is_complete(self._new, at, self._kept):
                     continue
                 return Status.STARTS, f"{self._new.operators[at].label} is new"
-            label = None if call is None else self._added[at].get(call)
+            label = None if call is None else self._added_labels[at].get(call)
             if label is not None:
                 return Status.STARTS, f"{label} is new"
-        came = [each for each in self._all_came if reads(column.text, each)]
-        if came:
-            return Status.STARTS, f"`{came[0]}` is new"
-        return Status.KEPT, "computed as before" if column.origins else "computed of each row alone"
+        added = [each for each in self._all_added_columns if reads(column.text, each)]
+        if added:
+            return Status.STARTS, f"`{added[0]}` is new"
+        return Status.KEPT, "computed as before" if column.origins else "computed from each row alone"
 
-    def _begun(self, at: int) -> OperatorJudgement:
-        """What becomes of an operator that is new: by the extended rules it begins with the rows below it, or empty."""
+    def _judge_new(self, at: int) -> OperatorJudgement:
+        """Judge an operator that is new.
+
+        With the extended rules it starts with the rows below it, or empty.
+        """
         new = self._new.operators[at]
         rule = new_operator
         if self._terms.extended and not is_below_kept(self._new, at, self._kept):
@@ -154,36 +172,38 @@ class _Pair:
                 rule = operator_over_rows
             else:
                 rule = operator_over_changes if is_blind(self._new, at, self._kept) else operator_starts
-        return _decided(new.label, [rule], Change(new, new))
+        return _decide(new.label, [rule], Change(new, new))
 
     def _change(self, one: int, other: int) -> Change:
         new = self._new.operators[other]
         return Change(self._old.operators[one], new, self._terms, self._new.below(new))
 
     @cached_property
-    def _added(self) -> dict[int, dict[str, str]]:
-        """The labels of the calls for which an operator that goes on has no state, by operator and by their texts."""
+    def _added_labels(self) -> dict[int, dict[str, str]]:
+        """The labels of the calls without state, by the position of a kept operator and the text of
+        the call.
+        """
         pairs = self._matching.old.items()
         return {at: {each.text: each.label for each in reversed(self._change(one, at).added)} for at, one in pairs}
 
     @cached_property
-    def _all_came(self) -> list[str]:
-        """Columns that have come to the rows of operators."""
+    def _all_added_columns(self) -> list[str]:
+        """The columns that were added to the rows of operators."""
         changes = [self._change(*pair) for pair in self._matching.pairs]
         return [each for change in changes if change.tolerant for each in change.came]
 
-    def _judged(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
+    def _judge(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
         if new is None:
             gone = insert_gone if self._terms.extended and self._new == NOTHING else operator_gone
-            return _decided(old.label, [gone], Change(old, old))
+            return _decide(old.label, [gone], Change(old, old))
         if old == new and not changed_types(old, new):
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
-        return _decided(new.label, rules, Change(old, new, self._terms, self._new.below(new)))
+        return _decide(new.label, rules, Change(old, new, self._terms, self._new.below(new)))
 
 
-def _decided(label: str, rules: Sequence[Rule], change: Change) -> OperatorJudgement:
-    """The verdict of the first rule that applies, with what all of them say."""
-    said: list[tuple[Rule, Said]] = [(rule, each) for rule in rules for each in rule.applies(change)]
-    findings = tuple(Finding(rule.code, rule.verdict, each.message, each.span) for rule, each in said)
+def _decide(label: str, rules: Sequence[Rule], change: Change) -> OperatorJudgement:
+    """Return the verdict of the first rule that applies, with the findings of all of them."""
+    observations: list[tuple[Rule, Said]] = [(rule, each) for rule in rules for each in rule.applies(change)]
+    findings = tuple(Finding(rule.code, rule.verdict, each.message, each.span) for rule, each in observations)
     return OperatorJudgement(label, findings[0].verdict if findings else Verdict.FULLY, findings)

@@ -1,7 +1,10 @@
-"""The types of state: which of them a new query changes, and a plan whose operators keep the types of existing state.
+"""The types of state: which of them a new query changes, and a plan whose operators keep the types
+of existing state.
 
-Earlier versions gave `MOD` of whole DECIMALs the type DECIMAL; now it has the type of the divisor. State with such values stays as it is, because rows are found by the
-hash of their keys, which depends on the type. The operators compute with the old type, and a projection above them converts their results.
+Earlier versions gave `MOD` of whole DECIMALs the type DECIMAL; now it has the type of the divisor.
+State with such values stays as it is, because rows are found by the hash of their keys, which
+depends on the type. The operators compute with the old type, and a projection above them converts
+their results.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ _REMAINDER = "%("
 
 
 def changed_types(old: OperatorShape, new: OperatorShape) -> dict[str, tuple[str, str]]:
-    """Return the columns, keys, orders and arguments of aggregates that both operators keep in different types: by canonical text, the old and the new type."""
+    """Return the columns, keys, orders and arguments of aggregates that both operators store in
+    different types: the old and the new type, by canonical expression.
+    """
     before, now = dict(_types(old)), dict(_types(new))
     both = ((text, before[text], type) for text, type in now.items() if before.get(text, type) != type)
     return {text: (was, type) for text, was, type in both if not _is_same(_type(was), _type(type))}
@@ -43,9 +48,10 @@ def can_keep_type(text: str, old: OperatorShape, new: OperatorShape) -> bool:
 
 
 def keep_types(node: StatefulNode, old: OperatorShape, new: OperatorShape) -> Plan:
-    """Return a plan in which an operator keeps the types of its state, and whose results have the types of the operator.
+    """Return a plan in which an operator keeps the types of its state, and whose results have the
+    types of the operator.
 
-    The inputs of `node` may differ from those that `new` was made of.
+    The inputs of `node` may differ from those that `new` was made from.
     """
     changed = {text: _type(was) for text, (was, _) in changed_types(old, new).items() if can_keep_type(text, old, new)}
     if not changed:
@@ -59,10 +65,12 @@ def keep_types(node: StatefulNode, old: OperatorShape, new: OperatorShape) -> Pl
                 for arg, name in zip(call.args, names, strict=True)
                 if name in changed
             }
-    made = _aggregate(node, changed) if isinstance(node, GroupAggregate | WindowAggregate) else _rows(node, changed)
-    columns = zip(references(made.schema), node.schema, strict=True)
-    shown = tuple(each if each.type.same_as(of.type) else retyped(each, of.type) for each, of in columns)
-    return Project(input=made, expressions=shown, names=node.schema.names, span=node.span)
+    converted = (
+        _aggregate(node, changed) if isinstance(node, GroupAggregate | WindowAggregate) else _rows(node, changed)
+    )
+    columns = zip(references(converted.schema), node.schema, strict=True)
+    expressions = tuple(each if each.type.same_as(of.type) else retyped(each, of.type) for each, of in columns)
+    return Project(input=converted, expressions=expressions, names=node.schema.names, span=node.span)
 
 
 def _aggregate(
@@ -125,16 +133,22 @@ def _in_type(expr: Expr, texts: tuple[str, ...], changed: dict[str, DataType]) -
 
 def _call(call: AggCall, args: Iterator[Expr]) -> AggCall:
     """Return the call with arguments in other types."""
-    taken = tuple(args)
-    entry = None if call.python is not None or taken == call.args else lookup(call.function)
+    converted = tuple(args)
+    entry = None if call.python is not None or converted == call.args else lookup(call.function)
     if entry is None:
-        return replace(call, args=taken)
-    type = entry.result_type(Signature(tuple(arg.type for arg in taken), tuple(each.value for each in call.constants)))
-    return replace(call, args=taken, type=call.type if type is None else type.as_nullable(call.type.nullable))
+        return replace(call, args=converted)
+    type = entry.result_type(
+        Signature(tuple(arg.type for arg in converted), tuple(each.value for each in call.constants))
+    )
+    return replace(call, args=converted, type=call.type if type is None else type.as_nullable(call.type.nullable))
 
 
 def _types(shape: OperatorShape) -> Iterator[tuple[str, str]]:
-    """Yield what a shape keeps and its type. Arguments are named after their call, except those of a GROUP BY, which are among its expressions."""
+    """Yield what a shape stores and its type.
+
+    Arguments are named after their call, except those of a GROUP BY, which are among its
+    expressions.
+    """
     for each in (*shape.kept.columns, *shape.kept.expressions):
         yield each.text, each.type.removesuffix(" NOT NULL")
     for call in shape.calls if shape.kind != "GroupAggregate" else ():
@@ -144,7 +158,7 @@ def _types(shape: OperatorShape) -> Iterator[tuple[str, str]]:
 
 
 def argument_names(call: str, count: int) -> list[str]:
-    """Return names for the arguments of a call, whose canonical texts shapes do not hold."""
+    """Return names for the arguments of a call, whose canonical expressions shapes do not store."""
     return [f"argument {at} of {call}" for at in range(1, count + 1)]
 
 

@@ -1,4 +1,7 @@
-"""Which operator of a new query is which of the old one: by kind, keys and the tables below, from the sink downwards, never by position."""
+"""Match the operators of a new query with those of the old one.
+
+They are matched by kind, keys and the tables below, from the sink down, never by position.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,30 @@ from everfold.compat.shape import OperatorShape, QueryShape
 
 @dataclass(slots=True)
 class Matching:
-    """pairs: places of operators that are the same one, old and new. Others have no twin."""
+    """The operators that two queries share.
+
+    pairs: the positions of the same operator in the old and the new query. Operators without a
+    match are in no pair.
+    """
 
     pairs: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def old(self) -> dict[int, int]:
-        """The old operator of each new one."""
+        """The position of the old operator, by that of the new one."""
         return {new: old for old, new in self.pairs}
 
 
 NOTHING = QueryShape("", (), ())
-"""The shape of a query that is not there."""
+"""The shape of a query that does not exist."""
 
 
 def twins(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[tuple[QueryShape, QueryShape]]:
-    """The queries of two jobs: each new one with the old one that writes the same table, bare ones by their order; then the old ones that are left."""
+    """Pair the queries of two jobs.
+
+    Each new query is paired with the old one that writes the same table, bare SELECTs by their
+    order. Old queries that are left come last.
+    """
     left = list(old)
     found = []
     for each in new:
@@ -37,14 +48,14 @@ def twins(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[tuple[Qu
 
 
 def matched(old: QueryShape, new: QueryShape) -> Matching:
-    """The operators of two queries, one by one."""
+    """Match the operators of two queries."""
     found = Matching()
     _match(old, new, old.tops, new.tops, found)
     return found
 
 
 def _match(old: QueryShape, new: QueryShape, olds: Sequence[int], news: Sequence[int], found: Matching) -> None:
-    """Matches operators side by side, and what lies below each pair."""
+    """Match operators of one level, and what is below each pair."""
     left, right = list(olds), list(news)
     while left and right:
         score, one, other = max((_likeness(old, a, new, b), -a, -b) for a in left for b in right)
@@ -61,7 +72,7 @@ def _match(old: QueryShape, new: QueryShape, olds: Sequence[int], news: Sequence
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Likeness:
-    """How much two operators have in common; compares from the first to the last."""
+    """How much two operators have in common; compared field by field, in order."""
 
     kind: bool
     scans: bool
@@ -70,7 +81,7 @@ class _Likeness:
 
     @property
     def same(self) -> bool:
-        """Whether they are one operator beyond doubt."""
+        """Whether they are certainly the same operator."""
         return self.kind and self.scans and self.keys
 
     @property
@@ -85,7 +96,7 @@ def _likeness(old: QueryShape, one: int, new: QueryShape, other: int) -> _Likene
 
 
 def _common(a: OperatorShape, b: OperatorShape) -> float:
-    """The part of the calls that both have."""
+    """Return the share of the calls that both have."""
     together = {*a.calls, *b.calls}
     return len({*a.calls} & {*b.calls}) / len(together) if together else 1.0
 
@@ -93,8 +104,12 @@ def _common(a: OperatorShape, b: OperatorShape) -> float:
 def _deeper(
     old: QueryShape, olds: Sequence[int], new: QueryShape, news: Sequence[int], score: _Likeness
 ) -> tuple[int, int] | None:
-    """A pair of operators of which one is below those that stand side by side, since something has come on top of it or has gone from there: they are the same beyond
-    doubt, and more alike than those are."""
+    """Return a pair of which one operator is below this level, since an operator was added or
+    removed on top of it.
+
+    The pair is certainly the same operator, and more alike than the best pair of this level. None
+    if there is none.
+    """
     pairs = [(one, below) for one in olds for other in news for below in all_below(new, other)]
     pairs += [(below, other) for other in news for one in olds for below in all_below(old, one)]
     found = [(likeness, -a, -b) for a, b in pairs if (likeness := _likeness(old, a, new, b)).same and likeness > score]
@@ -105,7 +120,7 @@ def _deeper(
 
 
 def all_below(shape: QueryShape, at: int) -> Iterator[int]:
-    """The operators below one, by their places."""
+    """Yield the positions of the operators below one."""
     for each in shape.operators[at].below:
         yield each
         yield from all_below(shape, each)

@@ -1,7 +1,8 @@
-"""What a job calls its operators and sources in Spark's checkpoint.
+"""The names of operators and sources in Spark's checkpoint.
 
-Spark numbers operators as they stand, topmost first, one INSERT after the other: their places. An operator keeps its name, w1, w2, …, as long as the job has it,
-wherever it stands. So does a source, which Spark knows by its name.
+Spark numbers operators by their positions, topmost first, one INSERT after the other. An operator
+keeps its name (w1, w2, …) as long as the job has it, at any position. So does a source, which Spark
+knows by its name.
 """
 
 from __future__ import annotations
@@ -15,34 +16,39 @@ from everfold.plan.nodes import Join, Plan, Root, Scan, Sink, StatefulNode, chil
 
 
 def operators_of(roots: Sequence[Root]) -> list[StatefulNode]:
-    """The operators of a job, by their places."""
+    """Return the operators of a job, by position."""
     return [node for root in roots for node in streamed(root.input) if is_stateful(node)]
 
 
 def first_names(shapes: Sequence[QueryShape]) -> tuple[str, ...]:
-    """The names that the operators of a new job get, by their places: numbered as rows come by them."""
+    """Return the names of the operators of a new job, by position.
+
+    They are numbered in the order in which rows reach them.
+    """
     found: list[str] = []
     for shape in shapes:
         before = len(found)
-        rising = [each for top in shape.tops for each in _rising(shape, top)]
+        rising = [each for top in shape.tops for each in _bottom_up(shape, top)]
         found += [f"w{before + rising.index(at) + 1}" for at in range(len(rising))]
     return tuple(found)
 
 
-def _rising(shape: QueryShape, at: int) -> Iterator[int]:
-    """An operator behind those below it."""
+def _bottom_up(shape: QueryShape, at: int) -> Iterator[int]:
+    """Yield the position of an operator after those below it."""
     for below in shape.operators[at].below:
-        yield from _rising(shape, below)
+        yield from _bottom_up(shape, below)
     yield at
 
 
 def fresh_names(taken: Collection[str]) -> Iterator[str]:
-    """Names that no operator of the job has ever had."""
+    """Yield names that no operator of the job has ever had."""
     return (name for name in map("w{}".format, count(1)) if name not in taken)
 
 
 def moves(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int | None]:
-    """The old place of the operator at each new one, None for an operator that is new."""
+    """Return the old position of the operator at each new position, None for an operator that is
+    new.
+    """
     left = list(range(len(old)))
     found: list[int | None] = []
     for shape in new:
@@ -58,15 +64,23 @@ def moves(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int | No
 
 
 SourceNote = dict[str, str]
-"""A source of a job: its name as `name`, the `table`, and as `reader` the operator that its rows come to first, or, without one, the table that they are written to.
-Once it was opened also its `connector`, its `location` (`Source.location`), and as `spark_name` its name in Spark's checkpoint."""
+"""What a job records about a source.
+
+`name`: its name. `table`: the table. `reader`: the operator that receives its rows first or,
+without one, the table that they are written to. Once the source was opened also its `connector`,
+its `location` (`Source.location`) and `spark_name`, its name in Spark's checkpoint.
+"""
 
 
 def source_notes(
     roots: Sequence[Root], operators: Sequence[str], before: Sequence[Sequence[SourceNote]] = ()
 ) -> tuple[SourceNote, ...]:
-    """The sources of a job, in the order in which they are lowered. One that reads a table for the same reader as before keeps its name; others are named by their table, with a
-    number that no source has had. operators: their names, by place. before: the sources of the versions before, the last one first."""
+    """Return the sources of a job, in the order in which they are lowered.
+
+    A source that reads a table for the same reader as before keeps its name; others are named after
+    their table, with a number that no source has had. operators: their names, by position. before:
+    the sources of earlier versions, the latest first.
+    """
     taken = {each["name"] for notes in before for each in notes}
     seen: dict[str, int] = {}
     found: list[SourceNote] = []
@@ -82,17 +96,17 @@ def source_notes(
 
 
 def named(roots: Sequence[Root], notes: Sequence[SourceNote]) -> dict[int, str]:
-    """The names under which tables are opened, by the identity of their scans."""
+    """Return the names under which tables are opened, by the identity of their scans."""
     return {id(scan): note["name"] for scan, note in zip(scans_of(roots), notes, strict=True)}
 
 
 def scans_of(roots: Sequence[Root]) -> list[Scan]:
-    """The scans of a job in the order in which they are lowered."""
+    """Return the scans of a job in the order in which they are lowered."""
     return [scan for root in roots for scan, _ in _read(root.input, "", {})]
 
 
 def _reads(roots: Sequence[Root], operators: Sequence[str]) -> Iterator[tuple[Scan, str]]:
-    """The scans of a job in the order in which they are lowered, each with its reader."""
+    """Yield the scans of a job in the order in which they are lowered, each with its reader."""
     names = {id(node): name for node, name in zip(operators_of(roots), operators, strict=True)}
     for root in roots:
         yield from _read(root.input, root.table.name if isinstance(root, Sink) else "", names)
@@ -106,5 +120,5 @@ def _read(node: Plan, reader: str, names: Mapping[int, str]) -> Iterator[tuple[S
 
 
 def source_name(table: str) -> str:
-    """A table's name as Spark lets a source be named."""
+    """Return a table's name in the form that Spark allows for a source."""
     return "".join(char if char.isalnum() and char.isascii() else "_" for char in table)

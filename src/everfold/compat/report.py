@@ -1,4 +1,4 @@
-"""A judgement, for people, for machines, and as annotations of a pull request."""
+"""Format a judgement as text, as JSON, or as annotations of a pull request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _LEVELS = {
 
 
 def as_json(judgement: Judgement, notes: Sequence[str] = ()) -> str:
-    """The judgement as one JSON object: `verdict`, `operators`, `columns`, and `notes` if there are any."""
+    """Format the judgement as one JSON object: `verdict`, `operators`, `columns`, and `notes` if
+    there are any.
+    """
     several = len({each.sink for each in judgement.columns}) > 1
     found: dict[str, Any] = {
         "verdict": judgement.verdict.value,
@@ -54,39 +56,45 @@ def _finding(found: Finding) -> dict[str, Any]:
 
 
 def as_github(judgement: Judgement) -> str:
-    """The judgement as workflow commands: an annotation a finding, and one for the whole."""
-    lines = [f"::{_LEVELS[judgement.verdict]} title=everfold::{_escaped(f'the change is {_said(judgement.verdict)}')}"]
+    """Format the judgement as workflow commands: one annotation per finding, and one for the
+    verdict.
+    """
+    lines = [
+        f"::{_LEVELS[judgement.verdict]} title=everfold::{_escape(f'the change is {_describe(judgement.verdict)}')}"
+    ]
     for operator in judgement.operators:
         for each in operator.findings:
             place = ""
             if each.place is not None:
                 place = f"file={_property(each.place.source)},line={each.place.line},col={each.place.column},"
             lines.append(
-                f"::{_LEVELS[each.verdict]} {place}title={each.code}::{_escaped(f'{operator.operator}: {each.message}')}"
+                f"::{_LEVELS[each.verdict]} {place}title={each.code}::{_escape(f'{operator.operator}: {each.message}')}"
             )
     return "\n".join(lines)
 
 
 def as_warning(text: str) -> str:
-    """A sentence as a workflow command."""
-    return f"::warning title=everfold::{_escaped(text)}"
+    """Format a sentence as a workflow command."""
+    return f"::warning title=everfold::{_escape(text)}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _said(verdict: Verdict) -> str:
+def _describe(verdict: Verdict) -> str:
     return "of unknown compatibility" if verdict is Verdict.UNKNOWN else verdict.value
 
 
 def as_text(judgement: Judgement, notes: Sequence[str] = ()) -> str:
-    """The judgement as text: the verdict, what was found by operator, the columns in a table, notes."""
-    lines = [f"The change is {_said(judgement.verdict)}."]
+    """Format the judgement as text: the verdict, the findings by operator, a table of the columns,
+    notes.
+    """
+    lines = [f"The change is {_describe(judgement.verdict)}."]
     for operator in judgement.operators:
         lines += ["", f"{operator.operator}: {operator.verdict.value}"]
         lines += [f"  {each.code}  {each.message}{_place(each)}" for each in operator.findings]

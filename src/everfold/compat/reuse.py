@@ -12,7 +12,9 @@ from everfold.plan.explain import duration
 
 
 def derived(call: CallShape, old: Sequence[CallShape]) -> CallShape | None:
-    """The old call out of whose state that of a new one follows; of several the one that counts for longest. None if there is none."""
+    """Return the old call whose state a new call can use; if there are several, the one with the
+    longest history. None if there is none.
+    """
     if call.python:
         return None
     texts = relatives(call.text, call.function)
@@ -20,9 +22,11 @@ def derived(call: CallShape, old: Sequence[CallShape]) -> CallShape | None:
 
 
 def recountable(call: CallShape, operator: OperatorShape, below: Sequence[OperatorShape]) -> bool:
-    """Whether a call of an operator has, computed of the rows that the operators below it have now, what it would have if it had always been there.
+    """Whether the current rows of the operators below are enough to compute a new call as if it had
+    always existed.
 
-    So each of them must have its whole result in its state, and forget nothing; the operator must read nothing else; and the order in which rows came must not matter.
+    This requires that each operator below has its whole result in its state and never expires it,
+    that the operator reads nothing else, and that row order does not matter.
     """
     if call.python or is_ordered(call.function):
         return False
@@ -32,7 +36,9 @@ def recountable(call: CallShape, operator: OperatorShape, below: Sequence[Operat
 
 
 def has_its_result(operator: OperatorShape) -> bool:
-    """Whether an operator has all rows of its result in its state and can give them again (`operators.reemit`)."""
+    """Whether an operator has its whole result in its state and can re-emit it
+    (`operators.reemit`).
+    """
     if operator.kind == "OverAggregate":
         return operator.time == NO_CLOCK and not operator.kept.ttl_ms
     if operator.emission or operator.window or operator.kept.ttl_ms:
@@ -43,20 +49,24 @@ def has_its_result(operator: OperatorShape) -> bool:
 
 
 def made_of_kept_slices(old: OperatorShape, new: OperatorShape) -> bool:
-    """Whether each window that is still to come of the new ones is whole slices of the old ones, which are all there.
+    """Whether each future window of the new operator consists of whole slices of the old one that
+    are still stored.
 
-    HOP keeps its slices as long as a window of its size needs them: so the windows may be shorter, and hop by several slices. CUMULATE keeps what its longest
-    window has so far. What depends on the order of rows does not follow: within a window it is that of their arrival, over slices that of the slices.
+    HOP keeps its slices as long as a window of its size needs them, so the new windows may be
+    shorter, or hop by several slices. CUMULATE keeps the current total of its longest window.
+    Aggregates that depend on row order cannot be carried over: within a window rows are in arrival
+    order, across slices in the order of the slices.
     """
-    was, to_be = _kind(old), _kind(new)
+    old_kind, new_kind = _kind(old), _kind(new)
     if _offset(old) != _offset(new) or any(is_ordered(call.function) for call in new.calls):
         return False
-    if was == "HOP" and to_be in ("TUMBLE", "HOP"):
-        # Slices narrower than the slide go with the last window that holds them: earlier than another window may need them.
+    if old_kind == "HOP" and new_kind in ("TUMBLE", "HOP"):
+        # Slices narrower than the slide are removed with the last window that contains them, which
+        # may be before another window needs them.
         if not old.window.startswith(f"HOP(slide={duration(old.kept.slice_ms)},"):
             return False
         return new.kept.slice_ms % old.kept.slice_ms == 0 and new.kept.size_ms <= old.kept.size_ms
-    return was == "CUMULATE" and to_be == "TUMBLE" and new.kept.size_ms == old.kept.size_ms
+    return old_kind == "CUMULATE" and new_kind == "TUMBLE" and new.kept.size_ms == old.kept.size_ms
 
 
 def _kind(operator: OperatorShape) -> str:
@@ -68,18 +78,23 @@ def _offset(operator: OperatorShape) -> str:
 
 
 def is_ordered(function: str) -> bool:
-    """Whether what an aggregate function gives depends on the order of rows, as far as is known."""
+    """Whether the result of an aggregate function may depend on row order."""
     entry = lookup(function)
     return entry is None or entry.ordered
 
 
 def is_below_kept(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
-    """Whether a kept operator would take in rows of a new one. kept: places of operators that the old query had."""
+    """Whether a kept operator would receive rows from a new one.
+
+    kept: the positions of operators that the old query had.
+    """
     return any(at in all_below(shape, other) for other in kept)
 
 
 def is_complete(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
-    """Whether a new operator begins with all that it would have seen: the operators below it give their rows again, and their order does not matter."""
+    """Whether a new operator starts with all rows that it would have seen: the operators below
+    re-emit their rows, and row order does not matter.
+    """
     new = shape.operators[at]
     if not new.below or new.input.tables or new.kept.ttl_ms or any(is_ordered(call.function) for call in new.calls):
         return False
@@ -89,7 +104,10 @@ def is_complete(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
 
 
 def is_blind(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
-    """Whether rows may be taken back from a new operator that it has never seen. The last rows by key do not mind."""
+    """Whether rows may be retracted from a new operator that it has never seen.
+
+    This does not affect the last rows by key.
+    """
     new = shape.operators[at]
     over_changes = new.input.updating and new.kind != "ChangelogNormalize"
     return over_changes and (bool(new.input.tables) or any(one in kept for one in new.below))

@@ -1,4 +1,7 @@
-"""Shapes as JSON, as a job's manifest keeps them: nothing of options or rows is in them, and no places."""
+"""Convert shapes to and from JSON, as stored in a job's manifest.
+
+The JSON has no options, no rows and no spans.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from everfold.compat.state_schema import KeptShape, NamedShape, OrderShape
 
 
 def to_json(shape: QueryShape) -> dict[str, Any]:
-    """A shape as an object of texts, numbers and lists."""
-    made = _plain(shape)
-    assert isinstance(made, dict)
-    return made
+    """Return a shape as an object of strings, numbers and lists."""
+    found = _plain(shape)
+    assert isinstance(found, dict)
+    return found
 
 
 def from_json(found: Any) -> QueryShape:
-    """A shape out of such an object. Raises ValueError, TypeError or KeyError if it is none."""
+    """Return the shape of such an object.
+
+    Raises ValueError, TypeError or KeyError if the object is not a shape.
+    """
     operators = tuple(_operator(each) for each in found["operators"])
     columns = tuple(
         ColumnShape(each["name"], each["text"], tuple((at, call) for at, call in each["origins"]))
@@ -28,7 +34,10 @@ def from_json(found: Any) -> QueryShape:
 
 
 def note_positions(stored: Sequence[dict[str, Any]], shapes: Sequence[QueryShape]) -> tuple[dict[str, Any], ...]:
-    """Add the positions of fields to stored shapes from before they were kept. shapes: those of the same queries."""
+    """Add the positions of fields to stored shapes that lack them.
+
+    shapes: the shapes of the same queries.
+    """
     return tuple(
         {**query, "operators": [_locate(*each) for each in zip(query["operators"], shape.operators, strict=True)]}
         if len(query["operators"]) == len(shape.operators)
@@ -43,17 +52,17 @@ def _locate(operator: dict[str, Any], shape: OperatorShape) -> dict[str, Any]:
 
 def _operator(found: dict[str, Any]) -> OperatorShape:
     calls = tuple(CallShape(**_members(each)) for each in found["calls"])
-    apart = ("calls", "input", "kept", "positions")
-    plain = _members({name: value for name, value in found.items() if name not in apart})
-    # Manifests of before state could be shown lack what it is called.
-    kept = _kept(found["kept"]) if "kept" in found else KeptShape()
-    noted = found.get("positions")
-    positions = None if noted is None else tuple(PositionShape(**each) for each in noted)
+    nested = ("calls", "input", "kept", "positions")
+    plain = _members({name: value for name, value in found.items() if name not in nested})
+    # Manifests that were written before state could be shown have no names for its columns.
+    kept = _state_schema(found["kept"]) if "kept" in found else KeptShape()
+    stored = found.get("positions")
+    positions = None if stored is None else tuple(PositionShape(**each) for each in stored)
     below = InputShape(**_members(found["input"]))
     return OperatorShape(**plain, calls=calls, input=below, positions=positions, kept=kept)
 
 
-def _kept(found: dict[str, Any]) -> KeptShape:
+def _state_schema(found: dict[str, Any]) -> KeptShape:
     named = {name: tuple(NamedShape(**each) for each in found[name]) for name in ("columns", "expressions")}
     order = tuple(OrderShape(**each) for each in found["order"])
     return KeptShape(**{**_members(found), **named, "order": order})

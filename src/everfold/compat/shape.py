@@ -1,7 +1,9 @@
-"""The shape of a query: what of it decides whether its state can be used by another query, and nothing else.
+"""The shape of a query: what decides whether its state can be used by another query, and nothing
+else.
 
-Everything is told by canonical texts, which go down to the columns of tables, so two shapes can be compared without their plans, and a shape can be kept
-where a plan cannot. Texts for people (`label`, `name`) and places do not compare.
+Everything is identified by canonical expressions, which refer to the columns of tables. So two
+shapes can be compared without their plans, and a shape can be stored where a plan cannot. Labels,
+names and spans do not compare.
 """
 
 from __future__ import annotations
@@ -54,13 +56,21 @@ from everfold.plan.readable import readable
 from everfold.types import ArrayType, DataType, MapType, RowType
 
 NO_CLOCK = "no clock"
-"""The `time` of an OVER whose rows are not ordered by time: its result follows every change, and all its rows are in its state."""
+"""The `time` of an OVER whose rows are not ordered by time.
+
+Its result follows every change, and all its rows are in its state.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """An aggregate call. text: what it means. python: whether it is the user's. computed: what of it is no mere column of the operator's input.
-    since: the version of the job in which its state begins. function, args, constants: what it computes, of which types, with which constants as texts."""
+    """An aggregate call.
+
+    text: its canonical expression. python: whether it is a Python function of the user's. computed:
+    its arguments and conditions that are more than a column of the operator's input. since: the
+    version of the job in which its state begins. function, args, constants: what it computes, the
+    types of its arguments, and its constants as strings.
+    """
 
     text: str
     distinct: bool = False
@@ -76,8 +86,11 @@ class CallShape:
 
 @dataclass(frozen=True, slots=True)
 class InputShape:
-    """What an operator reads, down to the operators and tables below it. tables: each as often as it is read. filters: conditions on the way.
-    windows: window functions on the way that keep nothing. others: joins and UNNESTs. updating: whether its rows may change."""
+    """What an operator reads, down to the operators and tables below it.
+
+    tables: each as often as it is read. filters: conditions in between. windows: stateless window
+    functions in between. others: joins and UNNESTs. updating: whether its rows may change.
+    """
 
     tables: tuple[str, ...]
     filters: tuple[str, ...]
@@ -88,7 +101,11 @@ class InputShape:
 
 @dataclass(frozen=True, slots=True)
 class PositionShape:
-    """Where a record that names no fields has one. field: the column, and the path in it of a field of a ROW. position: as for people."""
+    """The position of a field in a record that has no field names.
+
+    field: the column, and the path to a field of a ROW in it. position: the position as shown to
+    users.
+    """
 
     field: str
     position: str
@@ -96,10 +113,15 @@ class PositionShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorShape:
-    """A stateful operator. kind: the name of its plan node. keys: of groups and partitions, in order. order: what rows are sorted by. window: window or
-    frame. time: the clock it runs on. columns: what it keeps of rows as they are, sorted. counted: the numbers of rows that a Top-N gives.
-    emission: when it gives what. scans: all tables below. below: its operators, by their places in the query's. kept: what its pages do not say.
-    positions: of the fields that it reads of records without names; None in a shape of before they were noted."""
+    """A stateful operator.
+
+    kind: the name of its plan node. keys: of groups and partitions, in order. order: the ORDER BY
+    keys. window: window or frame. time: the clock it runs on. columns: the columns of the rows that
+    it stores unchanged, sorted. counted: the first and last row number of a Top-N. emission: when
+    results are emitted. scans: all tables below. below: the operators below, by their positions in
+    the query. kept: the schema of its state. positions: of the fields that it reads from records
+    without field names; None in a shape from before they were stored.
+    """
 
     kind: str
     keys: tuple[str, ...] = ()
@@ -123,8 +145,11 @@ class OperatorShape:
 
 @dataclass(frozen=True, slots=True)
 class ColumnShape:
-    """A column of the result. text: what it is made of. origins: whose state it comes from: an operator's place, and the text of a call of it, or None
-    for its keys and rows."""
+    """A column of the result.
+
+    text: its canonical expression. origins: where its state is: the position of an operator, and
+    the text of one of its calls, or None for its keys and rows.
+    """
 
     name: str
     text: str
@@ -134,7 +159,11 @@ class ColumnShape:
 
 @dataclass(frozen=True, slots=True)
 class QueryShape:
-    """A query: `sink` is the table that it writes, `` for a bare SELECT. operators: those of the sink's side first."""
+    """A query.
+
+    sink: the table that it writes, `` for a bare SELECT. operators: those closest to the sink
+    first.
+    """
 
     sink: str
     operators: tuple[OperatorShape, ...]
@@ -142,29 +171,29 @@ class QueryShape:
 
     @property
     def tops(self) -> tuple[int, ...]:
-        """The operators above which there is none."""
+        """The operators that have none above them."""
         below = {at for each in self.operators for at in each.below}
         return tuple(at for at in range(len(self.operators)) if at not in below)
 
     def below(self, operator: OperatorShape) -> tuple[OperatorShape, ...]:
-        """The operators that one of the query's reads."""
+        """Return the operators that one of the query's operators reads."""
         return tuple(self.operators[at] for at in operator.below)
 
     @property
     def aggregates(self) -> bool:
-        """Whether the result has an aggregate of some operator in it."""
+        """Whether the result contains an aggregate of an operator."""
         return any(call is not None for each in self.columns for _, call in each.origins)
 
 
 def shape_of(root: Root) -> QueryShape:
-    """The shape of a plan."""
+    """Return the shape of a plan."""
     nodes = [node for node in streamed(root.input) if is_stateful(node)]
-    places = {id(node): at for at, node in enumerate(nodes)}
-    operators = tuple(_locate(_operator(node, places), node) for node in nodes)
-    texts, origins = column_texts(root.input), _origins(root.input, places)
+    positions = {id(node): at for at, node in enumerate(nodes)}
+    operators = tuple(_locate(_operator(node, positions), node) for node in nodes)
+    texts, origins = column_texts(root.input), _origins(root.input, positions)
     columns = tuple(
         ColumnShape(
-            name if not name.startswith("EXPR$") else _shown(text, operators),
+            name if not name.startswith("EXPR$") else _describe(text, operators),
             text,
             tuple(sorted(found, key=lambda each: (each[0], each[1] or ""))),
         )
@@ -173,8 +202,8 @@ def shape_of(root: Root) -> QueryShape:
     return QueryShape(root.table.name if isinstance(root, Sink) else "", operators, columns)
 
 
-def _shown(text: str, operators: Sequence[OperatorShape]) -> str:
-    """What a column without a name is, for people."""
+def _describe(text: str, operators: Sequence[OperatorShape]) -> str:
+    """Format a column without a name for users."""
     text = readable(text)
     for call in sorted((call for each in operators for call in each.calls), key=lambda each: -len(each.text)):
         text = text.replace(readable(call.text), call.label)
@@ -183,21 +212,21 @@ def _shown(text: str, operators: Sequence[OperatorShape]) -> str:
     return text
 
 
-# --- operators --------------------------------------------------------------------------------------------------------
+# --- operators ------------------------------------------------------------------------------------
 
 
-def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
+def _operator(node: StatefulNode, positions: dict[int, int]) -> OperatorShape:
     texts = column_texts(node.input)
     common = {
         "kind": type(node).__name__,
         "input": _input(_rows_of(node) if isinstance(node, OverAggregate) else node.input),
         "scans": tuple(sorted({table.name for table in tables_of(streamed(node))})),
-        "below": tuple(places[id(each)] for each in last_operators(node.input)),
+        "below": tuple(positions[id(each)] for each in last_operators(node.input)),
         "kept": kept_of(node),
         "span": node.span,
     }
 
-    def made(**parts: object) -> OperatorShape:
+    def shape(**parts: object) -> OperatorShape:
         return OperatorShape(**common, **parts)  # type: ignore[arg-type]
 
     match node:
@@ -206,7 +235,7 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
                 "" if node.window is None else f"{window_text(node.window.of)} until {node.window.lateness_ms} ms later"
             )
             keys = _texts(node.keys, node.input)
-            return made(
+            return shape(
                 keys=keys,
                 calls=_calls(node.calls, node),
                 emission=emission,
@@ -214,7 +243,7 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
             )
         case WindowAggregate():
             emission = "" if node.lateness_ms is None else f"as it grows, until {node.lateness_ms} ms later"
-            return made(
+            return shape(
                 keys=_texts(node.keys, node.input),
                 window=window_text(node.window),
                 time=_time(node),
@@ -225,9 +254,9 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
         case WindowTableFunction():
             keys = tuple(texts[at] for at in node.partition_keys)
             window = window_text(node.window)
-            return made(keys=keys, window=window, time=_time(node), columns=_set(texts), label=window)
+            return shape(keys=keys, window=window, time=_time(node), columns=_set(texts), label=window)
         case OverAggregate():
-            return made(
+            return shape(
                 keys=_texts(node.partition, node.input),
                 order=_order(node),
                 window=frame_text(node.frame),
@@ -238,7 +267,7 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
             )
         case Rank():
             window = "" if node.window is None else f"{window_text(node.window.of)}, {texts[node.window.end]}"
-            return made(
+            return shape(
                 keys=_texts(node.partition, node.input),
                 order=_order(node),
                 window=window,
@@ -250,18 +279,18 @@ def _operator(node: StatefulNode, places: dict[int, int]) -> OperatorShape:
             )
         case ChangelogNormalize():
             keys = tuple(texts[at] for at in node.keys)
-            return made(keys=keys, columns=_set(texts), label="last row by key")
+            return shape(keys=keys, columns=_set(texts), label="last row by key")
         case WindowEmit():
             early, late = (None if ms is None else duration(ms) for ms in (node.early_ms, node.late_ms))
             emission = f"early {early}, late {late} within {node.window.lateness_ms} ms"
             keys = tuple(texts[at] for at in node.keys)
-            return made(keys=keys, emission=emission, label="emission of windows")
+            return shape(keys=keys, emission=emission, label="emission of windows")
         case _:
             assert_never(node)
 
 
 def reads(text: str, column: str) -> bool:
-    """Return whether something is made of a column, by their canonical texts."""
+    """Return whether an expression reads a column, by their canonical texts."""
     return re.search(rf"(?<![\w.]){re.escape(column)}(?![\w.])", text) is not None
 
 
@@ -269,13 +298,13 @@ def _locate(shape: OperatorShape, node: StatefulNode) -> OperatorShape:
     """Add the positions of the fields that an operator reads."""
     below = shape.input
     texts = [*shape.keys, *shape.order, shape.window, shape.time, *shape.columns, *(call.text for call in shape.calls)]
-    made_of = "\n".join([*texts, *below.filters, *below.windows, *below.others])
+    expressions = "\n".join([*texts, *below.filters, *below.windows, *below.others])
     found: dict[str, str] = {}
     for table in tables_of(streamed(node)):
         types = {column.name: column.type for column in table.columns}
         for name, position in table.positions:
             column = f"{table.name}.{name}"
-            if name in types and reads(made_of, column):
+            if name in types and reads(expressions, column):
                 found |= {column: position, **dict(_positions_within(column, types[name]))}
     return replace(shape, positions=tuple(starmap(PositionShape, sorted(found.items()))))
 
@@ -311,14 +340,17 @@ def _order(node: OverAggregate | Rank) -> tuple[str, ...]:
 
 
 def _time(node: WindowAggregate | WindowTableFunction) -> str:
-    """The clock that a window runs on, and the zone in which it is aligned."""
+    """Return the clock of a window, and the time zone in which it is aligned."""
     zone = "" if node.zone is None else f" in {node.zone}"
     return f"{column_texts(node.input)[node.time_column]}, {node.time.value}{zone}"
 
 
 def _rows_of(node: OverAggregate) -> Plan:
-    """What the windows of a SELECT are over: one by time adds its calls to the rows of another, and is due with it. Without a clock the rows of one
-    below, whose calls change, are kept with these."""
+    """Return the input of the windows of a SELECT.
+
+    An OVER that is ordered by time adds its calls to the rows of another one, and emits with it.
+    Without a clock the results of the OVER below change, and are stored with the rows.
+    """
     below = node.input
     while isinstance(below, OverAggregate) and node.time is not TimeKind.BOUNDED:
         below = below.input
@@ -333,7 +365,7 @@ def _label(what: str, keys: Sequence[Expr], plan: Plan) -> str:
 
 
 def _calls(calls: Iterable[AggCall], node: GroupAggregate | WindowAggregate | OverAggregate) -> tuple[CallShape, ...]:
-    """The calls, a repeated one once."""
+    """Return the calls, each once."""
     found: dict[str, CallShape] = {}
     for call in calls:
         text = call_text(call, node.input)
@@ -356,7 +388,7 @@ def _calls(calls: Iterable[AggCall], node: GroupAggregate | WindowAggregate | Ov
     return tuple(found.values())
 
 
-# --- inputs -----------------------------------------------------------------------------------------------------------
+# --- inputs ---------------------------------------------------------------------------------------
 
 
 def _input(plan: Plan) -> InputShape:
@@ -393,51 +425,52 @@ def _input(plan: Plan) -> InputShape:
 
 
 def _join_text(node: Join) -> str:
-    """A join with all that is beside the stream."""
+    """Return a join with everything except the stream."""
     names = (*column_texts(node.left), *column_texts(node.right))
     on = "" if node.condition is None else text_of(node.condition, names)
     return f"{node.kind.value} JOIN {node.right!r} ON {on}"
 
 
-# --- columns ----------------------------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 _Origins = frozenset[tuple[int, str | None]]
 _NONE: _Origins = frozenset()
 
 
-def _origins(plan: Plan, places: dict[int, int]) -> tuple[_Origins, ...]:
-    """Whose state each column of a plan comes from."""
+def _origins(plan: Plan, positions: dict[int, int]) -> tuple[_Origins, ...]:
+    """Return where the state of each column of a plan is."""
     match plan:
         case Scan() | Values():
             return (_NONE,) * len(plan.schema)
         case Project():
-            below = _origins(plan.input, places)
+            below = _origins(plan.input, positions)
             return tuple(_read(each, below) for each in plan.expressions)
         case Union():
             return tuple(
-                frozenset().union(*each) for each in zip(*(_origins(each, places) for each in plan.inputs), strict=True)
+                frozenset().union(*each)
+                for each in zip(*(_origins(each, positions) for each in plan.inputs), strict=True)
             )
         case Join():
-            left = _origins(plan.left, places)
+            left = _origins(plan.left, positions)
             if plan.kind in (JoinKind.SEMI, JoinKind.ANTI):
                 return left
             return (*left, *((_NONE,) * len(plan.right.schema)))
         case SetOperation():
-            sides = (_origins(plan.left, places), _origins(plan.right, places))
+            sides = (_origins(plan.left, positions), _origins(plan.right, positions))
             return tuple(one | other for one, other in zip(*sides, strict=True))
         case Unnest():
-            below = _origins(plan.input, places)
+            below = _origins(plan.input, positions)
             return (*below, *((_read(plan.collection, below),) * len(plan.fields)))
         case _:
-            below = _origins(plan.input, places)
-    own: _Origins = frozenset({(places[id(plan)], None)}) if id(plan) in places else _NONE
+            below = _origins(plan.input, positions)
+    own: _Origins = frozenset({(positions[id(plan)], None)}) if id(plan) in positions else _NONE
     match plan:
         case GroupAggregate() | WindowAggregate():
             keys = tuple(_read(key, below) | own for key in plan.keys)
             window = (own,) * 3 if isinstance(plan, WindowAggregate) else ()
-            return (*keys, *(_of_call(call, plan, below, places) for call in plan.calls), *window)
+            return (*keys, *(_of_call(call, plan, below, positions) for call in plan.calls), *window)
         case OverAggregate():
-            return (*below, *(_of_call(call, plan, below, places) for call in plan.calls))
+            return (*below, *(_of_call(call, plan, below, positions) for call in plan.calls))
         case Rank():
             return (*(each | own for each in below), *([own] if plan.numbered else []))
         case WindowTableFunction():
@@ -454,8 +487,8 @@ def _of_call(
     call: AggCall,
     node: GroupAggregate | WindowAggregate | OverAggregate,
     below: Sequence[_Origins],
-    places: dict[int, int],
+    positions: dict[int, int],
 ) -> _Origins:
     parts = [*call.args, *([call.filter] if call.filter is not None else [])]
     read = frozenset[tuple[int, str | None]]().union(*(_read(part, below) for part in parts))
-    return read | {(places[id(node)], call_text(call, node.input))}
+    return read | {(positions[id(node)], call_text(call, node.input))}

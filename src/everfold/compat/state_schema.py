@@ -1,5 +1,9 @@
-"""What the pages of an operator's state do not say of themselves: what people call its columns and which types those have, how wide its slices are,
-how long rows count. Kept with the shape of a query, so that state can be read without its plan; nothing of it is judged."""
+"""The schema of an operator's state, as far as its pages do not contain it: column names and types,
+slice widths and expiry.
+
+It is stored with the shape of a query, so that state can be read without its plan. Nothing of it is
+judged.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,10 @@ from everfold.plan.windows import Session
 
 @dataclass(frozen=True, slots=True)
 class NamedShape:
-    """A column or an expression. text: what it means. name: what the query calls it. type: as SQL writes it."""
+    """A column or an expression.
+
+    text: its canonical expression. name: its name in the query. type: its SQL type.
+    """
 
     text: str
     name: str
@@ -37,7 +44,10 @@ class NamedShape:
 
 @dataclass(frozen=True, slots=True)
 class OrderShape:
-    """A key that rows are sorted by. text: what it means."""
+    """A key of ORDER BY.
+
+    text: its canonical expression.
+    """
 
     text: str
     descending: bool
@@ -46,9 +56,14 @@ class OrderShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptShape:
-    """columns: those of the rows that are kept whole, in order. expressions: keys, arguments of aggregates, orders. order: of the rows of a partition. slice_ms, size_ms: widths of slices and
-    windows, 0 for none. frame: of OVER: whether it is counted in rows, its first and its last. zone: where windows align. on_arrival: whether the clock is that of
-    processing. ttl_ms: for how long a row counts that is not touched, 0: for ever."""
+    """The schema of an operator's state.
+
+    columns: of the rows that are stored whole, in order. expressions: keys, arguments of
+    aggregates, orders. order: of the rows of a partition. slice_ms, size_ms: widths of slices and
+    windows, 0 for none. frame: of OVER: whether it counts rows, its first and its last bound. zone:
+    the time zone in which windows align. on_arrival: whether the clock is processing time. ttl_ms:
+    how long a row counts after it was last touched; 0: forever.
+    """
 
     columns: tuple[NamedShape, ...] = ()
     expressions: tuple[NamedShape, ...] = ()
@@ -62,24 +77,24 @@ class KeptShape:
 
 
 def kept_of(node: StatefulNode) -> KeptShape:
-    """What an operator's pages do not say."""
+    """Return the schema of an operator's state."""
     below, on_arrival = node.input, runs_on_arrival(node)
     match node:
         case GroupAggregate():
             arguments = [arg for call in node.calls for arg in call.args]
             zone = None if node.window is None else node.window.zone
             return KeptShape(
-                expressions=_named([*node.keys, *arguments], below),
+                expressions=_named_shapes([*node.keys, *arguments], below),
                 zone=zone,
                 on_arrival=on_arrival,
                 ttl_ms=node.ttl_ms,
             )
         case WindowAggregate(window=Session()):
-            return KeptShape(expressions=_named(node.keys, below), zone=node.zone, on_arrival=on_arrival)
+            return KeptShape(expressions=_named_shapes(node.keys, below), zone=node.zone, on_arrival=on_arrival)
         case WindowAggregate():
             assert not isinstance(node.window, Session)
             return KeptShape(
-                expressions=_named(node.keys, below),
+                expressions=_named_shapes(node.keys, below),
                 slice_ms=node.window.slice_ms,
                 size_ms=node.window.size_ms,
                 zone=node.zone,
@@ -93,7 +108,7 @@ def kept_of(node: StatefulNode) -> KeptShape:
             frame = node.frame
             return KeptShape(
                 columns=_columns(below),
-                expressions=_named([*node.partition, *(key.expression for key in node.order)], below),
+                expressions=_named_shapes([*node.partition, *(key.expression for key in node.order)], below),
                 order=_order(node.order, below),
                 frame=(frame.rows, frame.first, frame.last),
                 on_arrival=on_arrival,
@@ -102,7 +117,7 @@ def kept_of(node: StatefulNode) -> KeptShape:
         case Rank():
             return KeptShape(
                 columns=_columns(below),
-                expressions=_named([*node.partition, *(key.expression for key in node.order)], below),
+                expressions=_named_shapes([*node.partition, *(key.expression for key in node.order)], below),
                 order=_order(node.order, below),
                 on_arrival=on_arrival,
                 ttl_ms=node.ttl_ms,
@@ -118,8 +133,8 @@ def _columns(plan: Plan) -> tuple[NamedShape, ...]:
     return tuple(NamedShape(text, name, str(of.type)) for text, name, of in parts)
 
 
-def _named(expressions: Iterable[Expr], plan: Plan) -> tuple[NamedShape, ...]:
-    """The expressions, a repeated one once."""
+def _named_shapes(expressions: Iterable[Expr], plan: Plan) -> tuple[NamedShape, ...]:
+    """Return the expressions, each once."""
     texts, names = column_texts(plan), _names(plan)
     found = (NamedShape(text_of(each, texts), expr_sql(each, names), str(each.type)) for each in expressions)
     return tuple({each.text: each for each in found}.values())
@@ -131,14 +146,16 @@ def _order(keys: Iterable[SortKey], plan: Plan) -> tuple[OrderShape, ...]:
 
 
 def _names(plan: Plan) -> tuple[str, ...]:
-    """The names of a plan's columns; those that an aggregate computes are its text."""
+    """Return the names of a plan's columns; a column that an aggregate computes is named by its
+    call.
+    """
     match plan:
         case OverAggregate():
             below = _names(plan.input)
             return (*below, *(call_sql(call, below) for call in plan.calls))
         case GroupAggregate() | WindowAggregate():
             below = _names(plan.input)
-            made = (*(expr_sql(key, below) for key in plan.keys), *(call_sql(call, below) for call in plan.calls))
-            return (*made, *plan.schema.names[len(made) :])
+            names = (*(expr_sql(key, below) for key in plan.keys), *(call_sql(call, below) for call in plan.calls))
+            return (*names, *plan.schema.names[len(names) :])
         case _:
             return plan.schema.names

@@ -7,7 +7,10 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What an old query's state is worth to a new query, from all of it to nothing. Source: both seeds on state compatibility."""
+    """How much of an old query's state a new query can use, from all of it to nothing.
+
+    Source: both seeds on state compatibility.
+    """
 
     FULLY = "fully compatible"
     PARTIALLY = "partially compatible"
@@ -21,15 +24,15 @@ class Verdict(StrEnum):
 
     @property
     def severity(self) -> int:
-        """Its place in the order: the greater, the less is kept."""
+        """The position in the order: the greater, the less state is kept."""
         return list(Verdict).index(self)
 
     @property
     def reuses(self) -> bool:
-        """Whether the job goes on with its state."""
+        """Whether the job can resume with its state."""
         return self in (Verdict.FULLY, Verdict.PARTIALLY)
 
     @classmethod
     def worst(cls, verdicts: Iterable[Verdict]) -> Verdict:
-        """The most severe of them; fully compatible if there are none."""
+        """Return the most severe of the verdicts; fully compatible if there are none."""
         return max(verdicts, key=lambda each: each.severity, default=cls.FULLY)

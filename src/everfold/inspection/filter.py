@@ -1,4 +1,4 @@
-"""A condition in SQL over a table in memory, as DuckDB evaluates it."""
+"""Filter a table in memory by a SQL condition, evaluated by DuckDB."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ _NUMBER = "__number"
 
 
 class NoSuchColumn(Exception):
-    """The condition does not fit the table's columns; the text says how."""
+    """The condition refers to columns that the table lacks; the message says which."""
 
 
 def check_condition(condition: str) -> None:
-    """UsageError `wrong-condition` if it is no condition of SQL, whatever it is about."""
+    """Raise UsageError `wrong-condition` if the string is not a SQL condition.
+
+    Columns are not checked.
+    """
     try:
         duckdb.extract_statements(_query(condition))
     except duckdb.Error as error:
@@ -30,9 +33,10 @@ def check_condition(condition: str) -> None:
 
 
 def matching(table: pa.Table, schema: Schema, condition: str, zone: str) -> pa.Table:
-    """The rows for which a condition over the columns, by their names, is TRUE. TIMESTAMP_LTZ is compared as the wall clock in `zone`.
+    """Return the rows for which a condition over the columns, by name, is TRUE.
 
-    Reads nothing but the table. Raises NoSuchColumn, UsageError `wrong-condition`.
+    TIMESTAMP_LTZ is compared as the wall clock in `zone`. Reads nothing but the table. Raises
+    NoSuchColumn, UsageError `wrong-condition`.
     """
     columns = [_comparable(table.column(at), of.type, zone) for at, of in enumerate(schema)]
     numbers = pa.array(np.arange(table.num_rows))
@@ -41,7 +45,7 @@ def matching(table: pa.Table, schema: Schema, condition: str, zone: str) -> pa.T
         try:
             found = connection.sql(_query(condition)).to_arrow_table()
         except duckdb.BinderException as error:
-            raise NoSuchColumn(_said(error)) from error
+            raise NoSuchColumn(_reason(error)) from error
         except duckdb.Error as error:
             raise _wrong(condition, error) from error
     return table.take(found.column(0).combine_chunks().sort())
@@ -55,15 +59,15 @@ def _query(condition: str) -> str:
 def _wrong(condition: str, error: duckdb.Error) -> UsageError:
     found = UsageError.of(
         "wrong-condition",
-        f"the condition `{condition}` cannot be evaluated: {_said(error)}",
-        help='names that are no plain words stand in double quotes: "SUM(price)" > 10',
+        f"the condition `{condition}` cannot be evaluated: {_reason(error)}",
+        help='put names that are not plain identifiers in double quotes: "SUM(price)" > 10',
     )
     assert isinstance(found, UsageError)
     return found
 
 
 def _comparable(column: pa.ChunkedArray, of: DataType, zone: str) -> pa.ChunkedArray:
-    """A column as conditions see it: times as they are shown."""
+    """Convert a column to the form in which conditions compare it: times as they are displayed."""
     match of:
         case TimeType():
             return column.cast(pa.time32("ms"))
@@ -74,12 +78,12 @@ def _comparable(column: pa.ChunkedArray, of: DataType, zone: str) -> pa.ChunkedA
 
 
 def _local(instants: pl.Series, zone: tzinfo) -> pl.Series:
-    """The wall clock of instants."""
+    """Convert instants to the wall clock."""
     if isinstance(zone, ZoneInfo):
         return instants.dt.convert_time_zone(zone.key).dt.replace_time_zone(None)
     return instants.dt.replace_time_zone(None) + zone.utcoffset(None)
 
 
-def _said(error: duckdb.Error) -> str:
-    """The first line of what DuckDB says, without the kind of the error."""
+def _reason(error: duckdb.Error) -> str:
+    """Return the first line of DuckDB's error message, without the kind of the error."""
     return str(error).partition("\n")[0].partition(": ")[2]

@@ -1,6 +1,8 @@
-"""What lies in the state of a job, as of its last finished batch: read out of its checkpoint by Spark, without the job's lock and without writing into its folder.
+"""The state of a job as of its last finished batch.
 
-A job that runs meanwhile goes on; its checkpoint keeps many batches, so what is read stays there for a while.
+It is read from the checkpoint by Spark, without the job's lock and without writing into the job
+directory. A job that is running is not affected; its checkpoint keeps many batches, so the one that
+is read remains available for a while.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _UNKNOWN_FAILURE = "job-failed"
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """Since when an aggregate counts: the version of the job, when that began, and whether it was given what was before."""
+    """When an aggregate began to count: the version of the job, when that version was created, and
+    whether the aggregate was backfilled.
+    """
 
     aggregate: str
     version: int
@@ -40,7 +44,10 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class NamedOperator:
-    """An operator of a job. name: `w1`, … label: as `everfold history` shows it."""
+    """An operator of a job.
+
+    name: `w1`, … label: as `everfold history` shows it.
+    """
 
     name: str
     label: str
@@ -59,7 +66,10 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The state of a job as of a batch. version: of its query. zone: of its session. operators: topmost first."""
+    """The state of a job as of a batch.
+
+    version: of its query. operators: topmost first.
+    """
 
     version: Version
     batch: int
@@ -72,29 +82,30 @@ class JobState:
 
 
 def named_operators(version: Version) -> list[NamedOperator]:
-    """The operators of a job, topmost first, under the names that their state has."""
+    """Return the operators of a job, topmost first, under the names that their state has."""
     shapes = [each for shape in version.known for each in shape.operators]
     return [NamedOperator(name, each.label, each) for name, each in zip(version.operators, shapes, strict=True)]
 
 
 def chosen(operators: Sequence[NamedOperator], wanted: str | None) -> list[NamedOperator]:
-    """The operators of that name or label, all for None. UsageError `no-operator`."""
+    """Return the operators with that name or label, or all for None. UsageError `no-operator`."""
     found = [each for each in operators if wanted in (None, each.name, each.label)]
     if wanted is not None and not found:
-        there = ", ".join(f"`{each.name}` ({each.label})" for each in operators)
+        names = ", ".join(f"`{each.name}` ({each.label})" for each in operators)
         raise UsageError.of(
             "no-operator",
             f"the job has no operator `{wanted}`",
-            help=f"there are {there}" if there else "no operator of its query keeps state",
+            help=f"its operators are {names}" if names else "its query has no stateful operator",
         )
     return found
 
 
 @dataclass(slots=True)
 class Inspection:
-    """A look at the job in a folder, made before Spark is there.
+    """A view of the job in a directory, created before Spark is started.
 
-    Raises UsageError `no-job`, `no-operator`, StateError `damaged-manifest`, `newer-manifest`, `no-batch`, `damaged-checkpoint`.
+    Raises UsageError `no-job`, `no-operator`, StateError `damaged-manifest`, `newer-manifest`,
+    `no-batch`, `damaged-checkpoint`.
     """
 
     folder: Path
@@ -126,9 +137,10 @@ class Inspection:
         return JobFolder(self.folder).checkpoint(self.manifest.current)
 
     def read(self, start: Callable[[], SparkSession]) -> JobState:
-        """The state. start: Spark, which is started if there is something to read.
+        """Return the state.
 
-        StateError `damaged-page`, `damaged-checkpoint`, `unreadable-state`, `unknown-aggregate-state`.
+        start: starts Spark; called if there is something to read. StateError `damaged-page`,
+        `damaged-checkpoint`, `unreadable-state`, `unknown-aggregate-state`.
         """
         batch = self.batch
         if not self.operators:
@@ -137,13 +149,13 @@ class Inspection:
         try:
             return self._read(spark, batch)
         except Exception as error:
-            # The job may have gone on, and have cleared that batch away.
+            # The job may have continued and removed that batch.
             if self.batch == batch:
-                raise self._explained(error) from error
+                raise self._explain(error) from error
         try:
             return self._read(spark, self.batch)
         except Exception as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
     def _read(self, spark: SparkSession, batch: int) -> JobState:
         session = reading_session(spark, self.manifest.partitions)
@@ -153,14 +165,16 @@ class Inspection:
     def _operator_state(self, operator: NamedOperator, stores: Sequence[MemoryStore]) -> OperatorState:
         shape, epoch = operator.shape, self.manifest.version.state_epoch
         versions = {each.number: each for each in self.manifest.versions}
-        begun = ((call.label, versions[call.since]) for call in shape.calls)
-        since = tuple(Since(label, each.number, each.created, each.backfilled) for label, each in begun)
+        started = ((call.label, versions[call.since]) for call in shape.calls)
+        since = tuple(Since(label, each.number, each.created, each.backfilled) for label, each in started)
         tables = tuple(shown_table(shape, each) for each in stored_tables(shape, stores, epoch))
         sizes = sizes_of(shape, (page for store in stores for page in store.pages.items()))
         return OperatorState(operator, since, tables, sizes)
 
     def _stores(self, session: SparkSession, operator: NamedOperator, batch: int) -> list[MemoryStore]:
-        """The pages of an operator by bucket. Those of an epoch that was given up are left out."""
+        """Return the pages of an operator by bucket, without those of an epoch that was
+        discarded.
+        """
         epoch = self.manifest.version.state_epoch
         pages = pages_of(session, self._checkpoint, operator.name, epoch, batch).toArrow()
         stores: dict[int, MemoryStore] = {}
@@ -168,18 +182,18 @@ class Inspection:
             stores.setdefault(bucket, MemoryStore()).pages[PageKey(epoch, table, at, part)] = blob
         return [stores[bucket] for bucket in sorted(stores)]
 
-    def _explained(self, error: Exception) -> EverfoldError:
-        """The error that a user is shown."""
+    def _explain(self, error: Exception) -> EverfoldError:
+        """Return the error that a user is shown."""
         found = explained(error, (), JobFolder(self.folder).log_file)
         if found.code != _UNKNOWN_FAILURE:
             return found
         return StateError.of(
             "unreadable-state",
             f"the state of the job in `{self.folder}` cannot be read: {found.diagnostics[0].message}",
-            help=f"if the job runs, try again when it is stopped; Spark's words are in {log_file()}",
+            help=f"if the job is running, stop it and try again; the log of Spark is {log_file()}",
         )
 
 
 def log_file() -> Path:
-    """Where the words of Spark go that reads a state: not into the job's folder."""
+    """Return the log file of a Spark that reads state. It is not in the job directory."""
     return cache_folder() / "state.log"

@@ -1,4 +1,4 @@
-"""How many bytes an operator's state has, and what for."""
+"""The size of an operator's state in bytes, by purpose."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ _ROLES = {KEY: _KEYS, COLUMN: _ROWS, ORDER: _ROWS, VALUE: _VALUES}
 
 @dataclass(frozen=True, slots=True)
 class StateSizes:
-    """Bytes in pages; rows that are outdated and not yet cleared away count. pages: how many. largest, median: bytes of a page. tables: pages and bytes by table. parts: bytes by what they
-    are for: each aggregate by its label, keys, the rest; together all bytes."""
+    """The size of an operator's pages in bytes; outdated rows that are not yet removed count.
+
+    pages: number of pages. largest, median: bytes of a page. tables: pages and bytes by table.
+    parts: bytes by purpose: each aggregate by its label, keys, the rest; they add up to all bytes.
+    """
 
     pages: int
     bytes: int
@@ -33,7 +36,7 @@ class StateSizes:
 
 
 def sizes_of(shape: OperatorShape, pages: Iterable[tuple[PageKey, bytes]]) -> StateSizes:
-    """The sizes of an operator's pages. StateError `damaged-page`."""
+    """Return the sizes of an operator's pages. StateError `damaged-page`."""
     lengths: list[int] = []
     of_tables: Counter[str] = Counter()
     bytes_of_tables: Counter[str] = Counter()
@@ -55,7 +58,7 @@ def sizes_of(shape: OperatorShape, pages: Iterable[tuple[PageKey, bytes]]) -> St
 
 
 def _columns(shape: OperatorShape, key: PageKey, blob: bytes) -> Counter[str]:
-    """The bytes of a page's columns by what they are for; those of bookkeeping are left out."""
+    """Return the bytes of a page's columns by purpose, without those of bookkeeping."""
     found: Counter[str] = Counter()
     if key.table == HEAD:
         return found

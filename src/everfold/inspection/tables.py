@@ -1,4 +1,6 @@
-"""The tables of an operator's state as people read them: columns under the names of SQL, in the types of SQL, times as timestamps."""
+"""The tables of an operator's state for users: columns with SQL names and SQL types, times as
+timestamps.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,11 @@ _SIMPLE: dict[type[pl.DataType], DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
-    """A table of an operator's state. name: groups, slices, rows, … rows: Arrow columns of the schema's types, under its names, sorted by time and keys; without
-    a column if there is no row. No two names are the same, whatever their case."""
+    """A table of an operator's state.
+
+    name: groups, slices, rows, … rows: Arrow columns with the types and names of the schema, sorted
+    by time and keys; without columns if there are no rows. Names are unique, ignoring case.
+    """
 
     name: str
     schema: Schema
@@ -70,7 +75,7 @@ class StateTable:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A shown column, made of stored ones."""
+    """A displayed column, computed from stored ones."""
 
     name: str
     type: DataType
@@ -78,14 +83,14 @@ class _Column:
 
 
 def shown_table(shape: OperatorShape, table: StoredTable) -> StateTable:
-    """A table of an operator for people."""
+    """Return a table of an operator for users."""
     if not table.rows.width:
         return StateTable(table.name, Schema(()), pa.table({}))
     rows = table.rows.sort(order, maintain_order=True) if (order := _order(shape, table)) else table.rows
     columns = [*_columns(shape, table)]
     schema = Schema(
         tuple(
-            Field(name=name, type=of.type) for name, of in zip(_apart(of.name for of in columns), columns, strict=True)
+            Field(name=name, type=of.type) for name, of in zip(_unique(of.name for of in columns), columns, strict=True)
         )
     )
     found = rows.select(of.value.alias(name) for name, of in zip(schema.names, columns, strict=True))
@@ -94,7 +99,9 @@ def shown_table(shape: OperatorShape, table: StoredTable) -> StateTable:
 
 
 def _columns(shape: OperatorShape, table: StoredTable) -> Iterator[_Column]:
-    """What is shown of a table: bounds of time, columns of rows, keys, values, slots, counts, the last update."""
+    """Yield the displayed columns of a table: time bounds, columns of rows, keys, values, slots,
+    counts, the last update.
+    """
     stored = table.rows.schema
     whole_rows = any(name.startswith(COLUMN) for name in stored)
     yield from _bounds(shape, table)
@@ -116,7 +123,7 @@ def _columns(shape: OperatorShape, table: StoredTable) -> Iterator[_Column]:
 
 
 def _bounds(shape: OperatorShape, table: StoredTable) -> Iterator[_Column]:
-    """The bounds of a slice, of a CUMULATE's window, of a session."""
+    """Yield the bounds of a slice, of a CUMULATE's window, or of a session."""
     at, kept = pl.col(AT), shape.kept
     match table.name:
         case "slices":
@@ -132,10 +139,12 @@ def _bounds(shape: OperatorShape, table: StoredTable) -> Iterator[_Column]:
 
 
 def _texts(shape: OperatorShape, stored: pl.Schema) -> Iterator[_Column]:
-    """The columns that are named by what they are made of: those of rows in their order, keys in theirs, values, orders."""
+    """Yield the columns that are named by their expressions: those of rows and keys, each in their
+    order, values, orders.
+    """
     of_rows = distinct_texts([of.text for of in shape.kept.columns])
     names = {**_expressions(shape), **dict(zip(of_rows, shape.kept.columns, strict=True))}
-    places = {text: at for at, text in enumerate(dict.fromkeys([*of_rows, *distinct_texts(list(shape.keys))]))}
+    positions = {text: at for at, text in enumerate(dict.fromkeys([*of_rows, *distinct_texts(list(shape.keys))]))}
     found: list[tuple[tuple[int, int], _Column]] = []
     for column, dtype in stored.items():
         kind = next((each for each in (COLUMN, KEY, VALUE, ORDER) if column.startswith(each)), "")
@@ -144,13 +153,15 @@ def _texts(shape: OperatorShape, stored: pl.Schema) -> Iterator[_Column]:
             continue
         of = names.get(text)
         type_ = flink_type(dtype) if of is None or type_of(of.type).polars != dtype else type_of(of.type)
-        rank = (int(kind in (VALUE, ORDER)), places.get(text, len(places)))
+        rank = (int(kind in (VALUE, ORDER)), positions.get(text, len(positions)))
         found.append((rank, _Column(text if of is None else of.name, type_, pl.col(column))))
     yield from (column for _, column in sorted(found, key=lambda each: each[0]))
 
 
 def _slots(shape: OperatorShape, stored: pl.Schema) -> Iterator[_Column]:
-    """The slots of the aggregates; one that no page has yet is NULL, under the aggregate's own name."""
+    """Yield the slots of the aggregates; one that no page has yet is NULL, under the aggregate's
+    label.
+    """
     for call in () if any(name.startswith(VALUE) for name in stored) else shape.calls:
         slots, types = slots_of(call, stored), slot_types(call)
         for slot, column in slots.items():
@@ -162,7 +173,7 @@ def _slots(shape: OperatorShape, stored: pl.Schema) -> Iterator[_Column]:
 
 
 def _order(shape: OperatorShape, table: StoredTable) -> list[str]:
-    """The columns that rows are sorted by."""
+    """Return the columns that rows are sorted by."""
     stored = table.rows.schema
     keys = [f"{kind}{text}" for text in distinct_texts(list(shape.keys)) for kind in (KEY, COLUMN)]
     names = [AT, START, *keys, _TIME, NUMBER, *(name for name in stored if name.startswith(VALUE))]
@@ -174,13 +185,13 @@ def _expressions(shape: OperatorShape) -> dict[str, NamedShape]:
 
 
 def _ms(name: str, type_: DataType, ms: pl.Expr) -> _Column:
-    """Milliseconds as a timestamp."""
+    """Convert milliseconds to a timestamp."""
     zone = "UTC" if isinstance(type_, TimestampType) and type_.local_zone else None
     return _Column(name, type_, (ms * 1000).cast(pl.Datetime("us", zone)))
 
 
-def _apart(names: Iterable[str]) -> list[str]:
-    """The names, later ones that repeat an earlier one numbered; upper and lower case are one."""
+def _unique(names: Iterable[str]) -> list[str]:
+    """Number the names that repeat an earlier one, ignoring case."""
     found: dict[str, str] = {}
     for name in names:
         fresh, number = name, 1
@@ -192,7 +203,7 @@ def _apart(names: Iterable[str]) -> list[str]:
 
 
 def flink_type(of: pl.DataType) -> DataType:
-    """The type of a column whose type in SQL is not known."""
+    """Return the SQL type of a column whose SQL type is not stored."""
     match of:
         case pl.Decimal():
             return DecimalType(precision=of.precision or 38, scale=of.scale)

@@ -1,7 +1,10 @@
-"""Backfill: aggregates that begin with a new version of a query get what the rows of the past would have given them.
+"""Backfill: compute over past input what aggregates would contain that begin with a new version of
+a query.
 
-The past is computed apart from the stream, by an operator of the new calls alone (`beginning`): `Fillable.history` makes a task's rows few, and names them as
-pages do. So the operator that runs can read them, whatever its own columns are called: `Fillable.fill` merges them into the state, before the first batch.
+The past is processed apart from the stream, by an operator that has only the new calls
+(`beginning`). `Fillable.history` reduces the rows of a task and names the columns as pages do, so
+that the running operator can read them whatever its own column names are. `Fillable.fill` merges
+them into the state before the first batch.
 """
 
 from __future__ import annotations
@@ -44,98 +47,112 @@ Aggregating: TypeAlias = GroupAggregate | WindowAggregate | OverAggregate
 
 
 class Fillable(Operator, Protocol):
-    """An operator whose aggregates can be given their past."""
+    """An operator whose aggregates can be backfilled."""
 
     def reached(self, head: Mapping[str, Any]) -> int:
-        """Up to when a bucket's rows are final, in milliseconds of its windows: of its head page."""
+        """Return the time up to which a bucket's rows are final, from its head page, in
+        milliseconds of its windows.
+        """
 
     def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
-        """A task's rows of the past, as `prepare` gets them, as columns of pages. since: the least of what the buckets have `reached`."""
+        """Return past rows of a task, given as `prepare` receives them, as columns of pages.
+
+        since: the least value that any bucket has `reached`.
+        """
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
-        """Merges what `history` made into what the bucket's state has, adding nothing that it has not; the rows that change by that, as `Step.rows`.
+        """Merge what `history` returned into the bucket's state and add no new entries. Return the
+        rows that change, as `Step.rows`.
 
-        repeated: whether rows have been given again just now, with what is new; else those that are out lack it.
+        repeated: whether the rows have just been re-emitted with the new columns; otherwise the
+        emitted rows lack them.
         """
 
 
 def beginning(node: Plan, version: int) -> Aggregating | None:
-    """The node with those of its calls that begin with a version of the query; None without any, and over rows that change, which are given again as they are (`again`). StateError
-    `no-backfill` if they cannot get their past."""
+    """Return the node with only those calls that begin with a version of the query.
+
+    None if there are none, and for an updating input, which is re-emitted instead (`reemit`).
+    StateError `no-backfill` if they cannot be backfilled.
+    """
     if not isinstance(node, GroupAggregate | WindowAggregate | OverAggregate) or is_updating(node.input):
         return None
     calls = tuple(call for call in node.calls if call.since == version)
     if not calls:
         return None
-    begun = replace(node, calls=calls)
-    why = _obstacle(begun)
+    found = replace(node, calls=calls)
+    why = _obstacle(found)
     if why is not None:
         raise unfillable(why, node.span)
-    return begun
+    return found
 
 
 def unfillable(why: str, span: Span | None = None) -> StateError:
-    """The error `no-backfill`: why something new in a query cannot get its past."""
-    what = f"what is new in the query cannot be computed from the beginning: {why}"
-    return StateError.of("no-backfill", what, span, help="--on-change accept starts it now")
+    """Return the error `no-backfill`, with the reason why a new part of a query cannot be
+    backfilled.
+    """
+    what = f"the new part of the query cannot be backfilled: {why}"
+    return StateError.of("no-backfill", what, span, help="use `--on-change accept` to start it at the restart")
 
 
-NEW_OPERATOR = "an operator that is new has no state into which its past could go"
+NEW_OPERATOR = "a new operator has no state to backfill"
 
 
 def _obstacle(node: Aggregating) -> str | None:
-    """Why the calls of a node cannot get their past, None if they can."""
+    """Return why the calls of a node cannot be backfilled, None if they can."""
     if isinstance(node, OverAggregate) and node.time is TimeKind.PROCTIME:
-        return "its rows are in the order of their arrival, which the past does not tell"
+        return "its rows are in arrival order, which past input does not record"
     if not isinstance(node, OverAggregate) and runs_on_arrival(node):
-        return "its windows are of processing time, and the past does not tell when a row arrived"
+        return "its windows use processing time, and past input does not record when a row arrived"
     if isinstance(node, GroupAggregate) and any(call.distinct for call in node.calls):
-        return "the values of a DISTINCT call are not kept with the group"
+        return "the values of a DISTINCT call are not stored with the group"
     if isinstance(node, WindowAggregate) and node.lateness_ms is not None:
-        return "its sessions are given while they grow"
+        return "its sessions are emitted while they grow"
     return None
 
 
 def as_given(node: Plan, reached: Callable[[StatefulNode], int | None]) -> Plan:
-    """The plan of the past, without the rows that had no time, and in which each operator gives no more than it has given. reached: up to when its rows are final, by `Fillable.reached`; None for one
-    whose input is no past of its own.
+    """Return the plan over past input, without rows that had no time, in which each operator emits
+    only what it has already emitted.
 
-    StateError `no-backfill` for an operator whose results are not given once and for all.
+    reached: returns the time up to which an operator's rows are final, by `Fillable.reached`; None
+    for an operator that does not support backfill. StateError `no-backfill` for an operator whose
+    results are not final when they are emitted.
     """
-    made = tuple(
+    inputs = tuple(
         each if isinstance(node, Join) and at == 1 else as_given(each, reached)
         for at, each in enumerate(children(node))
     )
-    again = with_children(node, made)
-    if isinstance(again, WatermarkAssigner):
-        time = references(again.schema)[again.column]
-        return Filter(input=again, condition=Call(type=BOOLEAN, function="IS NOT NULL", args=(time,)))
+    past = with_children(node, inputs)
+    if isinstance(past, WatermarkAssigner):
+        time = references(past.schema)[past.column]
+        return Filter(input=past, condition=Call(type=BOOLEAN, function="IS NOT NULL", args=(time,)))
     if not is_stateful(node):
-        return again
+        return past
     upto = reached(node)
-    match again:
+    match past:
         case WindowAggregate(lateness_ms=None) | WindowTableFunction() if upto is not None:
-            at = len(again.schema) - 2
-            end: Expr = InputRef(type=again.schema[at].type, position=at, name=again.schema[at].name)
+            at = len(past.schema) - 2
+            end: Expr = InputRef(type=past.schema[at].type, position=at, name=past.schema[at].name)
         case OverAggregate() if upto is not None:
-            end = again.order[0].expression
+            end = past.order[0].expression
         case _:
-            raise StateError.of("no-backfill", f"an aggregate over {type(node).__name__} cannot be given its past")
+            raise StateError.of("no-backfill", f"an aggregate over {type(node).__name__} cannot be backfilled")
     if upto == NO_WATERMARK:
         condition: Expr = Literal(type=BOOLEAN, value=False)
     else:
         moment = Literal(type=end.type, value=_EPOCH + timedelta(milliseconds=upto))
         condition = Call(type=BOOLEAN, function="<=", args=(end, moment))
-    return Filter(input=again, condition=condition)
+    return Filter(input=past, condition=condition)
 
 
 def is_fillable(operator: Operator) -> TypeGuard[Fillable]:
-    """Whether the operator takes a past."""
+    """Whether the operator supports backfill."""
     return hasattr(operator, "fill")
 
 
 def in_order(histories: Sequence[pl.DataFrame]) -> Sequence[pl.DataFrame]:
-    """What several tasks have made of the past, in the order of the rows' arrival where it matters (column `seq`)."""
+    """Return the past rows of several tasks, in arrival order where it matters (column `seq`)."""
     import polars as pl
 
     if "seq" not in histories[0].columns:

@@ -1,4 +1,6 @@
-"""Changes of keyed rows: at most one row back and one new row a key and batch, and nothing where the row is the same as before."""
+"""Changes of keyed rows: at most one retraction and one new row per key and batch, and none where
+the row is unchanged.
+"""
 
 from __future__ import annotations
 
@@ -11,47 +13,53 @@ from everfold.plan.changelog import KIND, ORDER, RowKind
 from everfold.types import Schema, physical
 
 INPUT_KIND = "kind"
-"""What `prepare` calls the kind of a row."""
+"""The column with the kind of a row in the input of `prepare`."""
 
 
 def takes_back() -> pl.Expr:
-    """Whether a row takes one back that has come before."""
+    """Whether a row retracts an earlier one."""
     return pl.col(INPUT_KIND).is_in([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value])
 
 
 def sign() -> pl.Expr:
-    """+1 for a row that comes, -1 for one that is taken back."""
+    """Return +1 for a row that is added, -1 for one that is retracted."""
     return pl.when(takes_back()).then(pl.lit(-1, dtype=pl.Int64)).otherwise(pl.lit(1, dtype=pl.Int64))
 
 
 def changes(rows: pl.DataFrame, new: Sequence[str], old: Sequence[str], *, had: pl.Expr, has: pl.Expr) -> pl.DataFrame:
-    """The changes of keys from `old` to `new` columns, as the columns `new`, `__kind`, `__order`.
+    """Return the changes of keys from the columns `old` to the columns `new`, as the columns `new`,
+    `__kind`, `__order`.
 
-    rows: one a key, with `seq`. had, has: whether the key had a row before, and whether it has one now.
+    rows: one per key, with `seq`. had, has: whether the key had a row before, and whether it has
+    one now.
     """
     differs = pl.any_horizontal(pl.col(now).ne_missing(pl.col(before)) for now, before in zip(new, old, strict=True))
     changed = had & has & differs if new else pl.lit(False)
     rows = rows.with_columns(changed.alias("__changed"), had.alias("__had"), has.alias("__has"))
     order = pl.col("seq").alias(ORDER)
-    back = rows.filter(pl.col("__changed") | (pl.col("__had") & ~pl.col("__has")))
+    retracted = rows.filter(pl.col("__changed") | (pl.col("__had") & ~pl.col("__has")))
     before = [pl.col(column).alias(name) for column, name in zip(old, new, strict=True)]
-    came = rows.filter(pl.col("__changed") | (pl.col("__has") & ~pl.col("__had")))
+    added = rows.filter(pl.col("__changed") | (pl.col("__has") & ~pl.col("__had")))
     parts = [
-        back.select(*before, _kind(pl.col("__has"), RowKind.UPDATE_BEFORE, RowKind.DELETE), order),
-        came.select(*new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order),
+        retracted.select(*before, _kind(pl.col("__has"), RowKind.UPDATE_BEFORE, RowKind.DELETE), order),
+        added.select(*new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order),
     ]
     return pl.concat(parts).sort(ORDER, maintain_order=True)
 
 
 def deletes_first(found: pl.DataFrame) -> pl.DataFrame:
-    """Changes in which each -D comes before the other kinds: a key whose row goes to another bucket is deleted in the one before it is inserted in the other."""
+    """Sort changes so that each -D comes before the other kinds.
+
+    A key whose row moves to another bucket is then deleted in the old bucket before it is inserted
+    in the new one.
+    """
     deleted = pl.col(KIND) == RowKind.DELETE.value
     order = pl.when(deleted).then(pl.lit(NO_WATERMARK, dtype=pl.Int64)).otherwise(pl.col(ORDER))
     return found.with_columns(order.alias(ORDER)).sort(ORDER, maintain_order=True)
 
 
 def no_changes(schema: Schema) -> pl.DataFrame:
-    """No changes of rows of a schema."""
+    """Return an empty table of changes for a schema."""
     fields = {physical(at): of.type.polars for at, of in enumerate(schema)}
     return pl.DataFrame(schema={**fields, KIND: pl.Int8(), ORDER: pl.Int64()})
 

@@ -1,11 +1,15 @@
-"""The operators' own clock: the watermark of a batch from the meta rows that every bucket gets, so that all buckets agree.
+"""The clock of the operators: each bucket computes the watermark of a batch from the meta rows,
+which all buckets receive, so that they agree.
 
-Per split the greatest watermark seen; the minimum over the live splits; never backwards. A split that is expected and has not
-delivered yet holds time back. A split without data for the idle timeout of processing time does not count; when none is live, time
-goes on to what the last ones said, and stands still there. Source: Flink's watermark strategies.
+It keeps the greatest watermark per split; the watermark is their minimum over the live splits and
+never decreases. A split that is expected and has not delivered yet holds the watermark back. A
+split without data for the idle timeout, in processing time, does not count; when none is live, the
+watermark advances to that of the splits that were active last and stays there. Source: Flink's
+watermark strategies.
 
-An operator flushes in the batch in which the last of its inputs has ended: the operators behind one another may hear in different
-batches that the tables have, so each waits for those below it, whose last rows are to come before its own.
+An operator flushes in the batch in which the last of its inputs has ended. A chain of operators may
+learn in different batches that the tables have ended, so each waits for those below it, whose last
+rows must arrive before its own flush.
 """
 
 from __future__ import annotations
@@ -21,10 +25,12 @@ from everfold.operators.protocol import NO_WATERMARK, TABLES, ClockSpec, Meta
 class Clock:
     """The clock of a bucket.
 
-    watermark: no row below it is expected any more (UTC milliseconds; for TIMESTAMP columns of the wall clock). splits: greatest
-    watermark and last processing time with data, by split; NO_WATERMARK for one that is expected but never delivered. closed: end of
-    the last window that a flush has emitted (in the windows' own milliseconds): up to there everything is late. now_ms: processing time.
-    ended: the inputs that have ended since the last flush. flush: whether in this batch what is open is emitted.
+    watermark: no row below it is expected any more (UTC milliseconds; for TIMESTAMP columns of the
+    wall clock). splits: the greatest watermark and the last processing time with data, by split;
+    NO_WATERMARK for one that is expected but has not delivered yet. closed: end of the last window
+    that a flush has emitted (in the windows' own milliseconds): everything up to there is late.
+    now_ms: processing time. ended: the inputs that have ended since the last flush. flush: whether
+    this batch emits all open windows.
     """
 
     spec: ClockSpec
@@ -37,23 +43,27 @@ class Clock:
 
     @classmethod
     def decode(cls, spec: ClockSpec, state: dict[str, Any] | None) -> Clock:
-        """From the head page; a new clock if there is none."""
+        """Read a clock from the head page; a new clock if there is none."""
         if state is None:
             return cls(spec)
         splits = {name: (at, seen) for name, (at, seen) in state["splits"].items()}
         return cls(spec, state["watermark"], splits, state["closed"], state["now"], set(state.get("ended", ())))
 
     def encode(self) -> dict[str, Any]:
-        """For the head page."""
+        """Return the state for the head page."""
         splits = {name: list(pair) for name, pair in sorted(self.splits.items())}
         found = {"watermark": self.watermark, "splits": splits, "closed": self.closed, "now": self.now_ms}
         return found | ({"ended": sorted(self.ended)} if self.ended else {})
 
     def advance(self, metas: Sequence[Meta]) -> bool:
-        """Takes a batch's meta rows. Answers whether time is live: false while every split is idle or has yet to come, and has no more to say."""
+        """Process a batch's meta rows.
+
+        Return whether time is live: false while every split is idle or has not delivered yet, and
+        the watermark does not advance.
+        """
         meta = Meta.joined(metas)
         self.now_ms = max(self.now_ms, meta.now_ms)
-        self._hear_of_the_end(meta)
+        self._update_ended(meta)
         if self.spec.processing_time:
             self.watermark = max(self.watermark, self.now_ms - 1)
             return True
@@ -64,33 +74,38 @@ class Clock:
             self.splits[name] = (max(before, at), self.now_ms)
         before_all = self.watermark
         live = [at for at, seen in self.splits.values() if not self._idle(seen)]
-        heard = live or self._last_heard()
-        if heard:
-            self.watermark = max(self.watermark, min(heard))
+        counted = live or self._last_active()
+        if counted:
+            self.watermark = max(self.watermark, min(counted))
         return bool(live) or self.watermark > before_all
 
-    def _hear_of_the_end(self, meta: Meta) -> None:
-        told = {*meta.ended, *([TABLES] if meta.flush else [])}
-        self.ended = (self.ended | told).intersection(self.spec.inputs)
+    def _update_ended(self, meta: Meta) -> None:
+        reported = {*meta.ended, *([TABLES] if meta.flush else [])}
+        self.ended = (self.ended | reported).intersection(self.spec.inputs)
         self.flush = self.ended == set(self.spec.inputs)
         if self.flush:
             self.ended = set()
 
-    def _last_heard(self) -> list[int]:
-        """The watermarks of the splits that spoke last: when all are idle, they were the last to become so, and alone until then."""
-        spoken = [(at, seen) for at, seen in self.splits.values() if at != NO_WATERMARK]
-        latest = max((seen for _, seen in spoken), default=0)
-        return [at for at, seen in spoken if seen == latest]
+    def _last_active(self) -> list[int]:
+        """Return the watermarks of the splits that were active last: when all are idle, they became
+        idle last, and counted alone until then.
+        """
+        active = [(at, seen) for at, seen in self.splits.values() if at != NO_WATERMARK]
+        latest = max((seen for _, seen in active), default=0)
+        return [at for at, seen in active if seen == latest]
 
     def close(self, end: int) -> None:
-        """Remembers that a flush has emitted windows up to `end`."""
+        """Record that a flush has emitted windows up to `end`."""
         self.closed = max(self.closed, end)
 
     def forwarded(self, name: str, live: bool, metas: Sequence[Meta]) -> Meta:
-        """What the operators behind this one hear; an operator whose splits are all idle is idle too and says nothing of the time."""
+        """Return the meta row for the operators after this one.
+
+        An operator whose splits are all idle is idle too, and forwards no watermark.
+        """
         meta = Meta.joined(metas)
-        told = live and self.watermark != NO_WATERMARK
-        return Meta(meta.now_ms, {name: self.watermark} if told else {}, ended=(name,) if self.flush else ())
+        has_watermark = live and self.watermark != NO_WATERMARK
+        return Meta(meta.now_ms, {name: self.watermark} if has_watermark else {}, ended=(name,) if self.flush else ())
 
     def _idle(self, seen: int) -> bool:
         timeout = self.spec.idle_timeout_ms

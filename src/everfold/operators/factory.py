@@ -1,4 +1,4 @@
-"""From a stateful plan node to the operator that runs it."""
+"""Create the operator that runs a stateful plan node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from everfold.plan.windows import Session
 def clock_of(
     node: StatefulNode, splits: Sequence[str], idle_timeout_ms: int | None, inputs: tuple[str, ...] = (TABLES,)
 ) -> ClockSpec:
-    """The clock of a stateful node. splits: of the rows that it takes. inputs: see `ClockSpec`."""
+    """Return the clock of a stateful node.
+
+    splits: of its input. inputs: see `ClockSpec`.
+    """
     on_arrival = runs_on_arrival(node)
     return ClockSpec(
         splits=() if on_arrival else tuple(splits),
@@ -36,16 +39,17 @@ def clock_of(
 
 
 def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0, updating: bool = False) -> Operator:
-    """The operator of a stateful node; UnsupportedFeature, before anything starts, for a node that no operator runs yet.
+    """Return the operator of a stateful node.
 
-    updating: whether the rows that it takes may be changes.
+    UnsupportedFeature, before anything starts, for a node that no operator supports yet. updating:
+    whether its input may contain changes.
     """
     match node:
         case WindowAggregate(window=Session()):
             from everfold.operators.session import GrowingSessionOperator, SessionOperator
 
-            made = SessionOperator if node.lateness_ms is None else GrowingSessionOperator
-            return made(name, node, clock, epoch, updating)
+            operator = SessionOperator if node.lateness_ms is None else GrowingSessionOperator
+            return operator(name, node, clock, epoch, updating)
         case WindowAggregate():
             from everfold.operators.window import WindowOperator
 
@@ -56,7 +60,7 @@ def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0,
             if updating:
                 raise UnsupportedFeature.of(
                     "unsupported-in-stream",
-                    "the rows of sessions of a table whose rows change are not supported",
+                    "the rows of SESSION over a table whose rows change are not supported",
                     node.span,
                     help="aggregate them: GROUP BY window_start, window_end and the PARTITION BY columns",
                 )
@@ -83,9 +87,9 @@ def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0,
             if updating:
                 raise UnsupportedFeature.of(
                     "unsupported-in-stream",
-                    "the first rows of windows over a table whose rows change are not supported",
+                    "window Top-N over a table whose rows change is not supported",
                     node.span,
-                    help="aggregate first: GROUP BY window_start, window_end, … gives rows that stay",
+                    help="aggregate first: GROUP BY window_start, window_end, … produces append-only rows",
                 )
             return WindowRankOperator(name, node, window, clock, epoch)
         case Rank():
@@ -100,7 +104,7 @@ def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0,
             what = type(node).__name__
             raise UnsupportedFeature.of(
                 "unsupported-in-stream",
-                f"a stream cannot run {what} yet: only window aggregates and SESSION keep state",
+                f"{what} is not supported in a stream yet",
                 node.span,
                 help="group by the window_start and window_end of a window function, or run the query in batch mode",
             )

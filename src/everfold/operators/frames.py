@@ -1,9 +1,12 @@
-"""Aggregates over frames: for each of many rows the aggregate of the rows from one place to another.
+"""Aggregates over frames: for each of many rows the aggregate of the rows from one position to
+another.
 
-The rows are sorted, partition after partition, and each comes as the slots of an aggregate over it alone. What a frame needs is put together from
-pieces that frames share: slots that add up (counts, sums of exact numbers) are the difference of two running totals; for all others
-the rows are merged by twos, fours, eights …, and a frame of n rows consists of at most 2 log n of those pieces, in the order of the rows. So any aggregate that
-can be merged runs over any frame, and nothing has to be taken back: a sum of floats never drifts, a MAX never searches.
+The rows are sorted by partition, and each carries the slots of an aggregate over it alone. Frames
+are assembled from shared pieces. For slots that add up (counts, sums of exact numbers) a frame is
+the difference of two running totals. For all others the rows are merged in blocks of two, four,
+eight and so on, and a frame of n rows consists of at most 2 log n of those blocks, in row order. So
+any aggregate that can be merged works over any frame, and nothing has to be retracted: a sum of
+floats never drifts, a MAX never searches.
 """
 
 from __future__ import annotations
@@ -26,22 +29,28 @@ PART = "part"
 
 
 def reach_ms(frame: Frame) -> int:
-    """How long rows are kept for a frame of a time: one and a half times its length, since Flink knows that long what is late."""
+    """Return how long rows are kept for a frame that is bounded by time: one and a half times its
+    length, because that is how long Flink recognizes late rows.
+    """
     assert frame.first is not None, frame
     return -frame.first * 3 // 2 + 1
 
 
 def over_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: Places) -> pl.DataFrame:
-    """The slots of each frame. `rows`: slots of single rows, in order, with `part`. `first`, `last`: the places of a frame's first and last row; a frame
-    whose last comes before its first is empty, and its slots are those of no rows (NULL).
+    """Return the slots of each frame.
 
-    The slots follow from the rows of the frame's own partition alone, to the last bit of a float: the same rows have them again in a later batch.
+    rows: slots of single rows, in order, with `part`. first, last: the positions of a frame's first
+    and last row. A frame whose last row is before its first is empty, and its slots are those of no
+    rows (NULL).
+
+    The slots depend only on the rows of the frame's own partition, to the last bit of a float: the
+    same rows produce them again in a later batch.
     """
     adding = [fold for fold in folds if fold.adds_up and all(rows[slot].dtype == pl.Int64 for slot in fold.slots)]
     others = [fold for fold in folds if fold not in adding]
     columns = [column for fold in adding for column in _differences(rows, fold, first, last)]
     if others:
-        columns += _merged(rows, others, first, last).get_columns()
+        columns += _merge_pieces(rows, others, first, last).get_columns()
     return pl.DataFrame(columns).select(slot for fold in folds for slot in fold.slots)
 
 
@@ -55,45 +64,54 @@ def _differences(rows: pl.DataFrame, fold: Fold, first: Places, last: Places) ->
     return found
 
 
-def _merged(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: Places) -> pl.DataFrame:
-    """The merged slots of the pieces of each frame."""
+def _merge_pieces(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: Places) -> pl.DataFrame:
+    """Return the slots of each frame, merged from its pieces."""
     slots = [slot for fold in folds for slot in fold.slots]
     longest = int((last - first).max()) + 1 if len(first) else 0
-    # Of each row the number of its partition, without gaps, and of each partition the place where it begins.
+    # The partition number of each row, without gaps, and the position where each partition begins.
     part = np.unique(rows[PART].to_numpy(), return_inverse=True)[1]
-    begins = [_begins_of(part)]
+    begins = [_start_positions(part)]
     levels = [rows.select(slots)]
     while longest >= 2 << (len(levels) - 1):
         pairs = (np.arange(len(part)) - begins[-1][part]) // 2 + begins[-1][part]
-        levels.append(_pairs_merged(levels[-1], pairs, folds))
+        levels.append(_merge_pairs(levels[-1], pairs, folds))
         part = part[np.append(True, pairs[1:] != pairs[:-1])]
-        begins.append(_begins_of(part))
+        begins.append(_start_positions(part))
     of = np.unique(rows[PART].to_numpy(), return_inverse=True)[1][np.minimum(first, rows.height - 1)]
     frames, pieces = _pieces(first, last, [each[of] for each in begins], [level.height for level in levels])
     whole = pl.concat(levels)[pieces]
     while frames.size and (frames[1:] == frames[:-1]).any():
         nth = np.arange(len(frames)) - np.searchsorted(frames, frames)
-        whole = _pairs_merged(whole, np.arange(len(frames)) - nth % 2, folds)
+        whole = _merge_pairs(whole, np.arange(len(frames)) - nth % 2, folds)
         frames = frames[nth % 2 == 0]
     wanted = pl.DataFrame({_FRAME: np.arange(len(first))})
     whole = whole.with_columns(pl.Series(_FRAME, frames).set_sorted())
     return wanted.join(whole, on=_FRAME, how="left", maintain_order="left").select(slots)
 
 
-def _begins_of(part: Places) -> Places:
-    """The place where each partition begins. part: of each row the number of its partition, from 0 without gaps."""
+def _start_positions(part: Places) -> Places:
+    """Return the position where each partition begins.
+
+    part: the number of each row's partition, from 0 without gaps.
+    """
     return np.flatnonzero(np.append(True, part[1:] != part[:-1])) if len(part) else np.zeros(0, dtype=np.int64)
 
 
-def _pairs_merged(rows: pl.DataFrame, pairs: Places, folds: Sequence[Fold]) -> pl.DataFrame:
-    """Each two neighbours with one number in `pairs` merged into one; a row may be alone. Numbers rise."""
-    named = rows.with_columns(pl.Series(_PIECE, pairs).set_sorted())
-    return fold_slots(named, [_PIECE], folds).sort(_PIECE).drop(_PIECE)
+def _merge_pairs(rows: pl.DataFrame, pairs: Places, folds: Sequence[Fold]) -> pl.DataFrame:
+    """Merge neighboring rows that have the same number in `pairs`.
+
+    Numbers are ascending; a row may be alone.
+    """
+    numbered = rows.with_columns(pl.Series(_PIECE, pairs).set_sorted())
+    return fold_slots(numbered, [_PIECE], folds).sort(_PIECE).drop(_PIECE)
 
 
 def _pieces(first: Places, last: Places, begins: Sequence[Places], heights: Sequence[int]) -> tuple[Places, Places]:
-    """Which pieces make up which frame, in the order of the rows: the numbers of the frames, and the pieces' places where all levels lie one behind
-    the other. begins: for each level where the partition of each frame begins there."""
+    """Return the pieces of each frame, in row order: the numbers of the frames, and the positions
+    of the pieces where all levels are concatenated.
+
+    begins: for each level, where the partition of each frame begins in it.
+    """
     low, high = first - begins[0], np.maximum(last + 1, first) - begins[0]
     who = np.arange(len(first))
     start = 0
@@ -106,33 +124,39 @@ def _pieces(first: Places, last: Places, begins: Sequence[Places], heights: Sequ
         high[right] -= 1
         found.append((who[right], (start + begin + high)[right], np.full(int(right.sum()), 2 * len(heights) - level)))
         low, high, start = low >> 1, high >> 1, start + height
-    frames, places, turns = (np.concatenate(each) for each in zip(*found, strict=True))
+    frames, positions, turns = (np.concatenate(each) for each in zip(*found, strict=True))
     order = np.lexsort((turns, frames))
-    return frames[order], places[order]
+    return frames[order], positions[order]
 
 
 def frames_of(
     part: Places, at: Places, frame: Frame, *, peers: bool, block: Places | None = None
 ) -> tuple[Places, Places]:
-    """The first and the last place of each row's frame. part: the numbers of the rows' partitions; at: where a row stands in its order, rising
-    within a partition. peers: whether rows with one `at` are one another's peers, in a frame that is not counted in rows. block: the numbers of the parts of
-    partitions within which there are distances, ascending; whole partitions unless given."""
-    place = np.arange(len(part))
+    """Return the positions of the first and last row of each row's frame.
+
+    part: the partition numbers of the rows. at: the value of the sort order of each row, ascending
+    within a partition. peers: whether rows with the same `at` are peers, in a frame that does not
+    count rows. block: ascending numbers of the parts of partitions within which distances are
+    defined; by default whole partitions.
+    """
+    position = np.arange(len(part))
     starts, ends = np.searchsorted(part, part), np.searchsorted(part, part, "right") - 1
     if frame.rows:
-        first = starts if frame.first is None else np.clip(place + frame.first, starts, ends + 1)
-        last = ends if frame.last is None else np.clip(place + frame.last, starts - 1, ends)
+        first = starts if frame.first is None else np.clip(position + frame.first, starts, ends + 1)
+        last = ends if frame.last is None else np.clip(position + frame.last, starts - 1, ends)
         return first, last
     block = part if block is None else block
-    first = starts if frame.first is None else _reached(block, at, frame.first, frame.scale, "left")
+    first = starts if frame.first is None else _search(block, at, frame.first, frame.scale, "left")
     if not peers:
-        return first, place
-    last = ends if frame.last is None else _reached(block, at, frame.last, frame.scale, "right") - 1
+        return first, position
+    last = ends if frame.last is None else _search(block, at, frame.last, frame.scale, "right") - 1
     return first, last
 
 
-def _reached(block: Places, at: Places, distance: int, scale: int, side: Literal["left", "right"]) -> Places:
-    """Where a row would have to be put in its block that stands `distance` from each row: before its peers or after them."""
+def _search(block: Places, at: Places, distance: int, scale: int, side: Literal["left", "right"]) -> Places:
+    """Return the position in its block at which a row would be inserted that is `distance` away
+    from each row, before or after its peers.
+    """
     if not np.issubdtype(at.dtype, np.floating):
         lowest, highest = int(at.min()), int(at.max())
         stretch = highest - lowest + 1
@@ -145,7 +169,8 @@ def _reached(block: Places, at: Places, distance: int, scale: int, side: Literal
         wanted = at + np.clip(distance, _LEAST - np.minimum(at, 0), _MOST - np.maximum(at, 0))
     else:
         wanted = at + distance / 10**scale
-    # The rows and the places that are sought, sorted together: a place comes after as many rows as stand before it.
+    # Sort the rows and the wanted values together: a value's position is the number of rows before
+    # it.
     count = len(at)
     sought = np.repeat([0, 1] if side == "right" else [1, 0], count)
     order = np.lexsort((sought, np.concatenate((at, wanted)), np.concatenate((block, block))))
@@ -157,7 +182,7 @@ def _reached(block: Places, at: Places, distance: int, scale: int, side: Literal
 
 
 def with_slots(rows: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
-    """Rows with the slots of each of them alone."""
+    """Add to each row the slots of an aggregate over it alone."""
     lifted = [fold.lift() for fold in folds]
     rows = rows.with_columns(expr for each in lifted if each is not None for expr in each)
     others = [fold for fold, each in zip(folds, lifted, strict=True) if each is None]
@@ -168,12 +193,14 @@ def with_slots(rows: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
 
 
 def in_partitions(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Rows sorted by partition, in the order that they have within each, with the number of the partition as `part`."""
+    """Sort rows by partition, keeping their order within each, and add the partition number as
+    `part`.
+    """
     if keys:
         rows = rows.sort("hash", maintain_order=True)
         begins = _begins(rows, ["hash", *keys])
         if begins.sum() != _begins(rows, ["hash"]).sum():
-            # Two partitions with one hash: only sorting by the keys themselves keeps them apart.
+            # Two partitions have the same hash: only sorting by the keys separates them.
             rows = rows.sort("hash", *keys, maintain_order=True)
             begins = _begins(rows, ["hash", *keys])
         return rows.with_columns((begins.cum_sum().cast(pl.Int64) - 1).alias(PART))

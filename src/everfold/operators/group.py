@@ -1,11 +1,13 @@
-"""Unbounded GROUP BY: one result row a group, and every change of it.
+"""Unbounded GROUP BY: one result row per group, and every change of it.
 
-`prepare` folds a task's rows to one row a group, and one a group and value for calls that keep values (`grouping`). `step` finds the groups' state,
-merges, and emits for each touched group at most one row back and one new row; a result that stays the same emits nothing.
+`prepare` folds the rows of a task to one row per group and, for calls that store values, one per
+group and value (`group_layout`). `step` finds the state of the groups, merges, and emits for each
+touched group at most one retraction and one new row; a result that is unchanged emits nothing.
 
-State: the table `groups` (slots, and over changing input the number `n` of rows), a table for the values of each argument, `head` (clock, indexes). Where
-input changes, a group whose last row is taken back leaves; rows taken back from a group that is not there are ignored and counted, as Flink does.
-Source: the seed on group aggregation; flink 2.3 through `tests/cases/group`.
+State: the table `groups` (slots and, over an updating input, the number `n` of rows), one table per
+argument for values, `head` (clock, indexes). Over an updating input, a group whose last row is
+retracted is removed; retractions from a group that does not exist are ignored and counted, as in
+Flink. Source: the seed on group aggregation; flink 2.3 through `tests/cases/group`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from everfold.state.store import Store
 from everfold.types import physical
 
 _TABLE = "table"
-"""Column of prepared rows: 0 for those of groups, from 1 on for those of tables of values."""
+"""Column of prepared rows: 0 for those of groups, from 1 on for those of value tables."""
 
 
 class GroupOperator:
@@ -54,11 +56,15 @@ class GroupOperator:
     def __reduce__(self) -> tuple[type[GroupOperator], tuple[str, GroupAggregate, ClockSpec, int, bool]]:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
-    # --- input --------------------------------------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """One row a group: `hash`, keys, `seq` (of its first row), `n` (rows that came less rows taken back), slots of plain calls; and one a group and
-        value: `hash`, keys, `seq`, the value, its hash, its counts. `table` says which it is."""
+        """Return one row per group, and one per group and value.
+
+        A group has `hash`, keys, `seq` (of its first row), `n` (added less retracted rows) and the
+        slots of plain calls. A value has `hash`, keys, `seq`, the value, its hash and its counts.
+        `table` tells which of them a row is.
+        """
         keys = self._layout.keys
         floats = [column for table in self._tables for column in table.columns]
         rows = rows.with_columns(*normalised(self._layout.inputs, [*keys, *dict.fromkeys(floats)]))
@@ -66,28 +72,28 @@ class GroupOperator:
             rows = rows.with_columns(sign().alias("sign"))
         number = pl.col("sign").sum() if self.updating else pl.len().cast(pl.Int64)
         facts = [pl.col("hash").first(), pl.col("seq").min(), number.alias("n")]
-        parts = [_tagged(fold_rows(rows, keys, self._plain, facts), 0)]
-        parts += [_tagged(self._values_of(rows, table), at) for at, table in enumerate(self._tables, 1)]
+        parts = [_tag(fold_rows(rows, keys, self._plain, facts), 0)]
+        parts += [_tag(self._values_of(rows, table), at) for at, table in enumerate(self._tables, 1)]
         return pl.concat(parts, how="diagonal")
 
     def _values_of(self, rows: pl.DataFrame, table: ValueTable) -> pl.DataFrame:
-        counts = [self._counted(count).alias(count.name) for count in table.counts]
+        counts = [self._count(count).alias(count.name) for count in table.counts]
         facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min()]
         found = rows.group_by(*self._layout.keys, *table.columns).agg(*facts, *counts)
         return found.filter(pl.any_horizontal(pl.col(count.name) != 0 for count in table.counts))
 
-    def _counted(self, count: Count) -> pl.Expr:
+    def _count(self, count: Count) -> pl.Expr:
         if self.updating:
             signs = pl.col("sign")
             return (signs if count.condition is None else signs.filter(pl.col(count.condition))).sum()
-        # That it is there is all there is to know.
-        there = pl.lit(True) if count.condition is None else pl.col(count.condition).any()
-        return there.cast(pl.Int64)
+        # Over an append-only input it only matters whether the value occurs.
+        occurs = pl.lit(True) if count.condition is None else pl.col(count.condition).any()
+        return occurs.cast(pl.Int64)
 
-    # --- a batch ------------------------------------------------------------------------------------------------------
+    # --- a batch ----------------------------------------------------------------------------------
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
-        """Merges a batch's groups with their state and gives the changes of their results."""
+        """Merge a batch's groups with their state and emit the changes of their results."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
@@ -95,7 +101,7 @@ class GroupOperator:
         state = _State(self, store, head, clock.now_ms, closed)
         frames = [kept for frame in prepared if (kept := self._not_late(frame, closed, state)).height]
         if frames:
-            rows = self._taken(pl.concat(frames, how="diagonal").sort("seq", maintain_order=True), state)
+            rows = self._apply(pl.concat(frames, how="diagonal").sort("seq", maintain_order=True), state)
         else:
             rows = no_changes(self.schema)
         head = {"clock": clock.encode(), **state.encode()}
@@ -104,70 +110,82 @@ class GroupOperator:
         return Step(rows, clock.forwarded(self.name, live, metas), stats)
 
     def _not_late(self, rows: pl.DataFrame, closed: int | None, state: _State) -> pl.DataFrame:
-        """The rows whose windows still take some; the others are counted. closed: the end of the last window that has ended."""
+        """Return the rows whose windows still accept rows, and count the others.
+
+        closed: the end of the last window that has ended.
+        """
         if closed is None or self._node.window is None or self._node.window.time is TimeKind.PROCTIME:
             return rows
         late = _until(self._node.window) <= closed
         state.late += int(rows.filter(late & (pl.col(_TABLE) == 0))["n"].sum())
         return rows.filter(~late)
 
-    def _taken(self, prepared: pl.DataFrame, state: _State) -> pl.DataFrame:
-        """Merges prepared rows into the state; the changes of results."""
+    def _apply(self, prepared: pl.DataFrame, state: _State) -> pl.DataFrame:
+        """Merge prepared rows into the state and return the changes of the results."""
         layout = self._layout
         keys = ["hash", *layout.keys]
-        groups = self._touched(prepared.filter(pl.col(_TABLE) == 0))
+        groups = self._fold_groups(prepared.filter(pl.col(_TABLE) == 0))
         old = self._old(groups, state)
         groups = groups.with_columns(old["had"], (pl.col("n") + old["n"].fill_null(0)).alias("n"))
         if self.updating:
             known = groups["had"] | (groups["n"] > 0)
             state.ignored -= int(groups.filter(~known)["n"].sum())
             groups, old = groups.filter(known), old.filter(known)
-        groups, old, parts = self._side_by_side(groups, old)
+        groups, old, parts = self._number_groups(groups, old)
         moves: list[pl.DataFrame] = []
         for at, table in enumerate(self._tables):
             values = prepared.filter(pl.col(_TABLE) == at + 1)
             values = values.join(groups.select("g", *keys), on=keys, nulls_equal=True, maintain_order="left")
-            moves.append(state.values[at].moved(values))
-            parts += self._appeared(table, moves[-1])
-        merged = self._merged(groups, parts)
+            moves.append(state.values[at].apply(values))
+            parts += self._fold_appeared(table, moves[-1])
+        merged = self._merge_slots(groups, parts)
         for at, table in enumerate(self._tables):
             for position, count in table.extremes:
                 fold = layout.folds[position]
                 merged = self._next_extremes(merged, old, fold, state.values[at], moves[at], count)
-        return self._kept(merged, old, state)
+        return self._store(merged, old, state)
 
-    def _side_by_side(
+    def _number_groups(
         self, groups: pl.DataFrame, old: pl.DataFrame
     ) -> tuple[pl.DataFrame, pl.DataFrame, list[pl.DataFrame]]:
-        """Groups and what the state has of them, numbered by `g`; and the slots of both, older ones first."""
+        """Number groups and their stored rows by `g`.
+
+        Also return the slots of both, stored ones first.
+        """
         groups = groups.with_columns(pl.int_range(pl.len()).alias("g"))
         old = old.with_columns(groups["g"])
         slots = [name for fold in self._plain for name in fold.slots]
         return groups, old, [old.filter("had").select("g", *self._layout.slots), groups.select("g", *slots)]
 
-    def _merged(self, groups: pl.DataFrame, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """The groups with all that there is of their slots."""
+    def _merge_slots(self, groups: pl.DataFrame, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Return the groups with their slots merged from all parts."""
         merged = fold_slots(pl.concat(parts, how="diagonal"), ["g"], self._layout.folds).sort("g")
         return groups.drop(self._layout.slots, strict=False).hstack(merged.drop("g"))
 
-    def _kept(
+    def _store(
         self, merged: pl.DataFrame, old: pl.DataFrame, state: _State, missing: Collection[int] = ()
     ) -> pl.DataFrame:
-        """Writes groups into the state; the changes of their results. missing: places of calls that the results given so far do not have."""
+        """Write groups into the state and return the changes of their results.
+
+        missing: positions of calls that the results emitted so far do not have.
+        """
         folds = self._layout.folds
         merged = compacted(settle(merged, folds, whole=True), folds)
         has = pl.col("n") > 0 if self.updating else pl.lit(True)
         state.write_groups(merged, old, has)
-        return self._changed(merged, old, has, missing)
+        return self._diff(merged, old, has, missing)
 
-    def _touched(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """One row a touched group, in the order of their first rows."""
+    def _fold_groups(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return one row per touched group, in the order of their first rows."""
         facts = [pl.col("hash").first(), pl.col("seq").min(), pl.col("n").sum()]
         found = fold_slots(rows, self._layout.keys, self._plain, facts)
         return found.sort("seq")
 
     def _old(self, groups: pl.DataFrame, state: _State) -> pl.DataFrame:
-        """What the state has of the groups, row by row; `had`: whether it has the group."""
+        """Return the stored rows of the groups, row by row.
+
+        `had`: whether the group is in the state.
+        """
         keys = list(self._layout.keys)
         found = state.find_groups(groups).with_columns(pl.lit(True).alias("had"))
         touched = ["touched"] if "touched" in found.columns else []
@@ -181,43 +199,47 @@ class GroupOperator:
         )
         return joined.with_columns(pl.col("had").fill_null(False))
 
-    # --- backfill -----------------------------------------------------------------------------------------------------
+    # --- backfill ---------------------------------------------------------------------------------
 
     def reached(self, head: Mapping[str, Any]) -> int:
-        """NO_WATERMARK: a group takes rows of all times."""
+        """Return NO_WATERMARK: a group accepts rows of all times."""
         return NO_WATERMARK
 
     def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
-        """One row a group: `hash`, `seq`, keys, slots."""
+        """Return one row per group: `hash`, `seq`, keys, slots."""
         return self._layout.to_page(self.prepare(rows), ["hash", "seq"])
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
-        """Merges histories into the groups that are there, which are touched no later than they were; the changes of their results, whose new columns are NULL before
-        if they have not been given yet."""
+        """Merge past rows into the groups that exist, without changing when they were last touched.
+        Return the changes of their results.
+
+        The new columns of the old results are NULL unless the results have just been re-emitted
+        (`repeated`).
+        """
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
         state = _State(self, store, head, clock.now_ms, closed)
         rows = pl.concat([self._layout.from_page(each, ["hash", "seq"]) for each in histories])
-        groups = self._touched(rows.with_columns(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq"))
+        groups = self._fold_groups(rows.with_columns(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq"))
         old = self._old(groups, state)
-        there = old["had"]
+        exists = old["had"]
         facts = [old[name] for name in ("had", "n", "touched") if name in old.columns]
-        groups, old = groups.with_columns(facts).filter(there), old.filter(there)
+        groups, old = groups.with_columns(facts).filter(exists), old.filter(exists)
         if groups.is_empty():
             return no_changes(self.schema)
         before = pl.col("seq") + NO_WATERMARK + 1
-        groups, old, parts = self._side_by_side(groups.with_columns(before), old)
-        begun = self._begun
-        missing = () if repeated else [at for at, call in enumerate(self._node.calls) if call.since == begun]
-        rows = self._kept(self._merged(groups, parts), old, state, missing)
+        groups, old, parts = self._number_groups(groups.with_columns(before), old)
+        newest = self._newest
+        missing = () if repeated else [at for at, call in enumerate(self._node.calls) if call.since == newest]
+        rows = self._store(self._merge_slots(groups, parts), old, state, missing)
         write_head(store, self._epoch, head | state.encode())
         return rows
 
-    # --- rows that are given again ------------------------------------------------------------------------------------
+    # --- re-emitted rows --------------------------------------------------------------------------
 
     def current(self, store: Store) -> pl.DataFrame:
-        """The results of all groups."""
+        """Return the results of all groups."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         groups = _State(self, store, head, clock.now_ms, None).all_groups()
@@ -227,29 +249,32 @@ class GroupOperator:
         return as_again(rows.drop("g"))
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Folds rows of groups that are there into the calls that began last, and into no others."""
+        """Fold rows of existing groups into the calls that began last, and into no others."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         state = _State(self, store, head, clock.now_ms, None)
-        rows = self._for_begun(pl.concat(prepared, how="diagonal"))
+        rows = self._only_newest(pl.concat(prepared, how="diagonal"))
         before = pl.col("seq") + NO_WATERMARK + 1
-        found = self._taken(rows.with_columns(before).sort("seq"), state)
+        found = self._apply(rows.with_columns(before).sort("seq"), state)
         write_head(store, self._epoch, head | state.encode())
         return found
 
     @property
-    def _begun(self) -> int:
+    def _newest(self) -> int:
         """The version with which the newest calls began."""
         return max(call.since for call in self._node.calls)
 
-    def _for_begun(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Prepared rows that say something to the calls that began last only, and add no row to a group."""
-        begun, calls = self._begun, zip(self._layout.calls, self._node.calls, strict=True)
-        slots = {slot for at, call in calls if call.since < begun for slot in self._layout.folds[at].slots}
+    def _only_newest(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return prepared rows reduced to what the newest calls need.
+
+        They add no rows to a group.
+        """
+        newest, calls = self._newest, zip(self._layout.calls, self._node.calls, strict=True)
+        slots = {slot for at, call in calls if call.since < newest for slot in self._layout.folds[at].slots}
         known: dict[str, list[int]] = {}
         for at, table in enumerate(self._tables, 1):
             for count in table.counts:
-                known.setdefault(count.name, []).extend([at] * (count.since < begun))
+                known.setdefault(count.name, []).extend([at] * (count.since < newest))
         return rows.with_columns(
             *(pl.lit(None, dtype=rows.schema[slot]).alias(slot) for slot in slots & set(rows.columns)),
             *(
@@ -260,10 +285,12 @@ class GroupOperator:
             pl.lit(0, dtype=pl.Int64).alias("n"),
         )
 
-    # --- calls that keep values ---------------------------------------------------------------------------------------
+    # --- calls that store values ------------------------------------------------------------------
 
-    def _appeared(self, table: ValueTable, moved: pl.DataFrame) -> list[pl.DataFrame]:
-        """Slots of the values that have appeared or disappeared, by `g`: for DISTINCT both, for MIN and MAX those that appeared."""
+    def _fold_appeared(self, table: ValueTable, moved: pl.DataFrame) -> list[pl.DataFrame]:
+        """Return slots of the values that have appeared or disappeared, by `g`: for DISTINCT both,
+        for MIN and MAX those that appeared.
+        """
         found = []
         for position, count in table.distinct:
             signs = pl.col(f"is{count}").cast(pl.Int64) - pl.col(f"was{count}").cast(pl.Int64)
@@ -277,7 +304,9 @@ class GroupOperator:
     def _next_extremes(
         self, merged: pl.DataFrame, old: pl.DataFrame, fold: Fold, values: _Values, moved: pl.DataFrame, count: int
     ) -> pl.DataFrame:
-        """With MIN or MAX looked up anew for the groups whose extreme value has gone without a better one in its place."""
+        """Look up MIN or MAX again for the groups whose extreme value has disappeared without a
+        better one.
+        """
         (slot,), (column,) = fold.slots, fold.columns
         gone = moved.filter(pl.col(f"was{count}") & ~pl.col(f"is{count}")).select("g", column)
         gone = gone.join(old.select("g", slot), on="g").filter(pl.col(column).eq_missing(pl.col(slot)))
@@ -290,12 +319,15 @@ class GroupOperator:
         found = groups.select("g").join(found, on="g", how="left")
         return pl.concat([merged.filter(~lost), groups.drop(slot).join(found, on="g").select(merged.columns)]).sort("g")
 
-    # --- output -------------------------------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------
 
-    def _changed(
+    def _diff(
         self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr, missing: Collection[int] = ()
     ) -> pl.DataFrame:
-        """The changes of the groups' results, older ones with NULL in the places that they do not have."""
+        """Return the changes of the groups' results.
+
+        Old results are NULL at the positions `missing`.
+        """
         layout = self._layout
         new_names = [physical(len(layout.keys) + at) for at in range(len(layout.calls))]
         old_names = [f"old_{name}" for name in new_names]
@@ -311,7 +343,7 @@ class GroupOperator:
         return [pl.col(key).alias(physical(at)) for at, key in enumerate(self._layout.keys)]
 
     def _results(self, groups: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-        """The values of the calls, by `g`."""
+        """Return the values of the calls, by `g`."""
         folds = [self._layout.folds[fold] for fold in self._layout.calls]
         return groups.select("g").with_columns(results(groups, folds, names))
 
@@ -327,7 +359,7 @@ class _State:
         self._expired = now_ms - ttl_ms if ttl_ms else None
         self._touched = [pl.lit(now_ms, dtype=pl.Int64).alias("touched")] if ttl_ms else []
         if window is not None and closed is not None:
-            # A group is as old as the time up to which its window takes rows.
+            # A group expires with the time up to which its window accepts rows.
             self._expired = closed + 1 if closed != NO_WATERMARK else None
             self._touched = [_until(window).alias("touched")]
         epoch = operator._epoch
@@ -342,7 +374,7 @@ class _State:
         self.late: int = head.get("late", 0)
 
     def encode(self) -> dict[str, Any]:
-        """For the head page; a few cold pages are swept before."""
+        """Return the state for the head page, after sweeping a few cold pages."""
         tables = [self._groups, *(each.table for each in self.values)]
         if self._expired is not None:
             for table in tables:
@@ -356,7 +388,9 @@ class _State:
         return self._groups.rows + sum(each.table.rows for each in self.values)
 
     def find_groups(self, groups: pl.DataFrame) -> pl.DataFrame:
-        """The stored rows of groups: `hash`, keys, slots, `n`, and `touched` where they know it."""
+        """Return the stored rows of groups: `hash`, keys, slots, `n`, and `touched` where it is
+        stored.
+        """
         keys = [pl.col(key).alias(name) for key, name in self._names.items()]
         wanted = groups.select(pl.col("hash").alias("h"), *keys)
         page = self._groups.find(wanted, expired_before=self._expired)
@@ -366,12 +400,14 @@ class _State:
         return self._layout.from_page(page, ["hash", "n", *touched])
 
     def all_groups(self) -> pl.DataFrame:
-        """The stored rows of all groups: keys and slots."""
+        """Return the stored rows of all groups: keys and slots."""
         page = self._groups.all(expired_before=self._expired)
         return self._layout.from_page(page) if page.height else self._layout.empty({})
 
     def write_groups(self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr) -> None:
-        """Keeps the groups that are there and whose state has changed, and lets go of those that have become empty."""
+        """Write the groups that exist and whose state has changed, and remove those that have
+        become empty.
+        """
         alive, dead = merged.filter(has), merged.filter(~has & pl.col("had"))
         if not self._touched:
             before = old.select(
@@ -400,7 +436,7 @@ class _State:
 
 
 class _Values:
-    """A table of values during a batch: `n0`, `n1`, … say how often a value is there."""
+    """A value table during a batch: `n0`, `n1`, … are how often a value occurs."""
 
     def __init__(
         self,
@@ -421,15 +457,18 @@ class _Values:
         self.table = KeyedTable.decode(store, operator._epoch, layout.name, found, known)
         self._expired, self._touched = expired, list(touched)
 
-    def moved(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Adds a batch's counts to the table. `rows`: `g`, `hash`, keys, `seq`, values, their hashes, counts to add. Answers one row a value with
-        `was0`, `is0`, …: whether it was there before, and is there now; by first arrival."""
+    def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add a batch's counts to the table.
+
+        rows: `g`, `hash`, keys, `seq`, values, their hashes, counts to add. Returns one row per
+        value with `was0`, `is0`, …: whether it existed before, and exists now; by first arrival.
+        """
         columns, counts = list(self.layout.columns), [count.name for count in self.layout.counts]
         adding = pl.col(counts).sum() if self._updating else pl.col(counts).max()
         facts = [pl.col("hash", *self._keys, *self.layout.hashes).first(), pl.col("seq").min(), adding]
         rows = rows.group_by("g", *columns).agg(*facts).sort("seq")
         rows = rows.with_columns(self._place().alias("h"))
-        found = self._from_page(self.table.find(self._renamed(rows), expired_before=self._expired))
+        found = self._from_page(self.table.find(self._rename(rows), expired_before=self._expired))
         on = ["h", *self._keys, *columns]
         found = found.rename({name: f"old_{name}" for name in counts}).with_columns(pl.lit(True).alias("there"))
         rows = rows.join(found, on=on, how="left", nulls_equal=True, maintain_order="left")
@@ -455,19 +494,24 @@ class _Values:
         )
 
     def of_groups(self, groups: pl.DataFrame) -> pl.DataFrame:
-        """All values of groups: `g`, `h`, keys, values, counts. `groups`: `g`, `hash`, keys."""
+        """Return all values of groups: `g`, `h`, keys, values, counts.
+
+        groups: `g`, `hash`, keys.
+        """
         page = self._from_page(self.table.scan(ranges(groups), expired_before=self._expired))
         owners = groups.select("g", low_place().alias("low"), *self._keys)
         page = page.with_columns(low_place("h").alias("low"))
         return page.join(owners, on=["low", *self._keys], nulls_equal=True)
 
     def forget(self, groups: pl.DataFrame) -> None:
-        """Lets go of the values that groups have left behind."""
+        """Remove the remaining values of removed groups."""
         rows = self.of_groups(groups)
         self._write(rows.clear(), rows)
 
     def _place(self) -> pl.Expr:
-        """The values of a group lie side by side: the upper half is the group's, the lower the value's."""
+        """Return the key of a value, such that the values of a group are adjacent: the upper half
+        is the group's hash, the lower half the value's.
+        """
         mixed = pl.col(self.layout.hashes[0])
         for name in self.layout.hashes[1:]:
             mixed = mixed * 31 + pl.col(name)
@@ -475,10 +519,10 @@ class _Values:
 
     def _write(self, rows: pl.DataFrame, dead: pl.DataFrame) -> None:
         added = rows.height - int(rows["there"].sum()) if "there" in rows.columns else 0
-        rows, dead, added = self._renamed(rows), self._renamed(dead), added - dead.height
+        rows, dead, added = self._rename(rows), self._rename(dead), added - dead.height
         self.table.write(rows, dead, added=added, expired_before=self._expired)
 
-    def _renamed(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _rename(self, rows: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._names.items() if name in rows.columns]
         return rows.select("h", *named, *self._touched)
 
@@ -487,9 +531,9 @@ class _Values:
 
 
 def _until(window: InWindow) -> pl.Expr:
-    """Up to when the window of a group takes rows."""
+    """Return the time up to which the window of a group accepts rows."""
     return pl.col(f"k{window.end}").dt.epoch("ms") + window.lateness_ms
 
 
-def _tagged(rows: pl.DataFrame, table: int) -> pl.DataFrame:
+def _tag(rows: pl.DataFrame, table: int) -> pl.DataFrame:
     return rows.with_columns(pl.lit(table, dtype=pl.Int8).alias(_TABLE))

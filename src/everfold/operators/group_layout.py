@@ -1,8 +1,11 @@
-"""The columns of a group aggregate: what it wants of its input, its slots, and the tables of values beside the groups.
+"""The columns of a group aggregate: its input columns, its slots, and the value tables of the
+groups.
 
-Some calls cannot follow changes with a few slots a group: DISTINCT has to know how often each value is there, MIN and MAX which value comes next when
-the extreme one is taken back. Their values lie in a table of their own for each argument, one row a group and value, with a count for every FILTER;
-DISTINCT calls get the values that appear and disappear, MIN and MAX look into the table when their extreme has gone.
+Some calls cannot follow changes with a few slots per group: DISTINCT has to know how often each
+value occurs, MIN and MAX which value comes next when the extreme one is retracted. Their values are
+stored in one table per argument list, with one row per group and value, and a count for every
+FILTER. DISTINCT calls receive the values that appear and disappear; MIN and MAX search the table
+when their extreme has disappeared.
 """
 
 from __future__ import annotations
@@ -25,8 +28,11 @@ EXTREMES = frozenset({"MIN", "MAX"})
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How often a value is there among the rows of a FILTER: column of the condition (None: all rows), column of the count, its name in
-    pages, the version in which it begins."""
+    """How often a value occurs among the rows of a FILTER.
+
+    condition: column of the condition (None: all rows). name: column of the count. page_name: its
+    name in pages. since: the version in which it begins.
+    """
 
     condition: str | None
     name: str
@@ -36,9 +42,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class ValueTable:
-    """The values of one argument list. columns: of the arguments, in frames; page_names: in pages; hashes: columns with their hashes.
+    """The values of one argument list.
 
-    distinct, extremes: the folds that live on it, each with the position of its count.
+    columns: of the arguments, in frames; page_names: in pages; hashes: columns with their hashes.
+    distinct, extremes: the folds that use it, each with the position of its count.
     """
 
     name: str
@@ -52,7 +59,11 @@ class ValueTable:
 
 @dataclass(frozen=True, slots=True)
 class GroupLayout:
-    """layout: keys, all folds and their names in pages. plain: positions of the folds that rows are folded with as they come."""
+    """The columns and value tables of a group aggregate.
+
+    layout: keys, all folds and their names in pages. plain: positions of the folds that rows are
+    folded into directly.
+    """
 
     layout: Layout
     plain: tuple[int, ...]
@@ -60,11 +71,14 @@ class GroupLayout:
 
 
 def group_layout(node: GroupAggregate, updating: bool) -> GroupLayout:
-    """The columns of a group aggregate; UnsupportedFeature for a function that cannot follow its input."""
-    return _Building(node, updating).built()
+    """Return the columns of a group aggregate.
+
+    UnsupportedFeature for a function that cannot follow its input.
+    """
+    return _LayoutBuilder(node, updating).build()
 
 
-class _Building:
+class _LayoutBuilder:
     def __init__(self, node: GroupAggregate, updating: bool) -> None:
         self._node, self._updating = node, updating
         self._inputs: list[InputColumn] = []
@@ -75,7 +89,7 @@ class _Building:
         self._plain: list[int] = []
         self._tables: dict[tuple[Expr, ...], _Values] = {}
 
-    def built(self) -> GroupLayout:
+    def build(self) -> GroupLayout:
         node = self._node
         keys = tuple(f"k{at}" for at in range(len(node.keys)))
         self._inputs += map(InputColumn.of, keys, node.keys)
@@ -90,7 +104,7 @@ class _Building:
                 self._add(call, text)
             calls.append(known[text])
         layout = Layout(tuple(self._inputs), keys, tuple(self._folds), tuple(calls), self._names, self._slot_types)
-        return GroupLayout(layout, tuple(self._plain), tuple(each.built() for each in self._tables.values()))
+        return GroupLayout(layout, tuple(self._plain), tuple(each.build() for each in self._tables.values()))
 
     def _add(self, call: AggCall, text: str) -> None:
         entry = entry_of(call)
@@ -102,7 +116,8 @@ class _Building:
             return
         values = self._tables.setdefault(call.args, _Values(self, call))
         at = len(self._folds)
-        # What appears and disappears is folded: without FILTER, which has been heeded by then.
+        # Values that appear and disappear are folded without FILTER, which has already been
+        # applied.
         self._fold(call, text, call.args, self._updating and distinct, filtered=False)
         (values.distinct if distinct else values.extremes).append((at, values.count(call)))
 
@@ -119,14 +134,14 @@ class _Building:
         self._folds.append(fold)
 
     def column(self, expression: Expr) -> str:
-        """The input column of an expression."""
+        """Return the input column of an expression."""
         if expression not in self._columns:
             self._columns[expression] = f"a{len(self._columns)}"
             self._inputs.append(InputColumn.of(self._columns[expression], expression))
         return self._columns[expression]
 
     def hash_of(self, expression: Expr) -> str:
-        """The input column of an expression's hash."""
+        """Return the input column of an expression's hash."""
         name = f"h_{self.column(expression)}"
         if all(each.name != name for each in self._inputs):
             self._inputs.append(InputColumn(name=name, expression=expression, type=BIGINT, as_hash=True))
@@ -137,29 +152,31 @@ class _Building:
 
 
 class _Values:
-    """A table of values while it is laid out."""
+    """A value table while it is built."""
 
-    def __init__(self, building: _Building, call: AggCall) -> None:
-        self._building, self._args = building, call.args
-        self._texts = [building.text(arg) for arg in call.args]
-        self._columns = tuple(map(building.column, call.args))
-        self._hashes = tuple(map(building.hash_of, call.args))
+    def __init__(self, builder: _LayoutBuilder, call: AggCall) -> None:
+        self._builder, self._args = builder, call.args
+        self._texts = [builder.text(arg) for arg in call.args]
+        self._columns = tuple(map(builder.column, call.args))
+        self._hashes = tuple(map(builder.hash_of, call.args))
         self._counts: list[Count] = []
         self.distinct: list[tuple[int, int]] = []
         self.extremes: list[tuple[int, int]] = []
 
     def count(self, call: AggCall) -> int:
-        """The position of the count for a call's FILTER, and for since when it counts."""
-        page_name = "count" if call.filter is None else f"count FILTER ({self._building.text(call.filter)})"
+        """Return the position of the count for a call's FILTER and the version in which it
+        begins.
+        """
+        page_name = "count" if call.filter is None else f"count FILTER ({self._builder.text(call.filter)})"
         page_name += f" since {call.since}" if call.since else ""
         for at, each in enumerate(self._counts):
             if each.page_name == page_name:
                 return at
-        condition = None if call.filter is None else self._building.column(_is_true(call.filter))
+        condition = None if call.filter is None else self._builder.column(_is_true(call.filter))
         self._counts.append(Count(condition, f"n{len(self._counts)}", page_name, call.since))
         return len(self._counts) - 1
 
-    def built(self) -> ValueTable:
+    def build(self) -> ValueTable:
         return ValueTable(
             f"values {', '.join(self._texts)}",
             self._columns,

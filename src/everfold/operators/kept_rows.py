@@ -1,4 +1,6 @@
-"""The rows of partitions that an operator keeps whole: those that were touched are read, retracted, and written again."""
+"""The rows of partitions that an operator stores whole: touched partitions are read, updated and
+written back.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,17 @@ from everfold.state.partition_rows import NUMBER, place, ranges
 from everfold.state.store import Store
 
 OLD, ALIVE, TURN = "old", "alive", "turn"
-"""Columns of rows: whether they were kept before the batch, whether they still are there after it, the number of the first row of the batch in their partition."""
+"""Columns of rows: whether they were stored before the batch, whether they still exist after it,
+and the number of the batch's first row in their partition.
+"""
 
 
 class KeptRows:
-    """The table `rows` during a batch, by partition and arrival. columns: those that are kept. ttl_ms: a partition that was not touched for so long is
-    forgotten (0: never)."""
+    """The table `rows` during a batch, by partition and arrival.
+
+    columns: those that are stored. ttl_ms: a partition that was not touched for this long expires
+    (0: never).
+    """
 
     def __init__(
         self,
@@ -42,24 +49,26 @@ class KeptRows:
         return self._table.rows
 
     def encode(self) -> dict[str, Any]:
-        """For the head page; a few cold pages are swept before."""
+        """Return the state for the head page, after sweeping a few cold pages."""
         if self._expired is not None:
             self._table.sweep(self._expired, SWEPT_PAGES)
         return self._table.encode()
 
     def of(self, partitions: pl.DataFrame) -> pl.DataFrame:
-        """What is kept of partitions."""
+        """Return the stored rows of partitions."""
         found = self._from_page(self._table.scan(ranges(partitions), expired_before=self._expired))
         return found.join(partitions, on=["hash", *self._rows.keys], how="semi", nulls_equal=True)
 
     def all(self) -> pl.DataFrame:
-        """What is kept."""
+        """Return all stored rows."""
         return self._from_page(self._table.all(expired_before=self._expired))
 
     def merge(self, rows: pl.DataFrame, *, updating: bool) -> tuple[pl.DataFrame, int]:
-        """Return all rows of the partitions that a batch touches, with `old`, `alive` and `turn`, and how many retractions met no row.
+        """Return all rows of the partitions that a batch touches, with `old`, `alive` and `turn`,
+        and the number of retractions that matched no row.
 
-        `rows`: those of the batch, with `number`, and with `sign` where they may be retractions (`updating`).
+        rows: those of the batch, with `number`, and with `sign` where they may be retractions
+        (`updating`).
         """
         partition = ["hash", *self._rows.keys]
         first = rows.group_by(partition).agg(pl.col(NUMBER).min().alias(TURN))
@@ -73,16 +82,19 @@ class KeptRows:
         return rows.join(first, on=partition, nulls_equal=True, maintain_order="left"), ignored
 
     def keep(self, rows: pl.DataFrame, stays: pl.Expr) -> None:
-        """Keeps the rows for which `stays` holds, and discards the others. `rows`: all of the partitions that were touched, with `old`."""
+        """Store the rows for which `stays` holds, and discard the others.
+
+        rows: all rows of the touched partitions, with `old`.
+        """
         rows = rows.with_columns(stays.alias("stays"))
         dead = rows.filter(pl.col(OLD) & ~pl.col("stays"))
-        # A partition is forgotten as a whole, so with a TTL all its rows are touched.
+        # A partition expires as a whole, so with a TTL all its rows are touched.
         written = rows.filter("stays" if self._ttl_ms else pl.col("stays") & ~pl.col(OLD))
         added = rows.filter(pl.col("stays") & ~pl.col(OLD)).height - dead.height
         self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
 
     def rewrite(self, rows: pl.DataFrame) -> None:
-        """Writes kept rows again, with other values in columns that are not their keys."""
+        """Write stored rows again, with other values in columns that are not keys."""
         self._table.write(self._to_page(rows), added=0, expired_before=self._expired)
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
@@ -97,13 +109,15 @@ class KeptRows:
 
 
 def retract(rows: pl.DataFrame, like: Sequence[str]) -> tuple[pl.DataFrame, int]:
-    """The rows that were added, `alive` unless one has retracted them, and how many retractions met no row.
+    """Return the added rows, `alive` unless one was retracted, and the number of retractions that
+    matched no row.
 
-    `rows`: with `sign` (NULL for those that are kept). Each retraction takes the first of the rows that are equal to it in the columns `like`.
+    rows: with `sign` (NULL for stored ones). Each retraction removes the first of the rows that
+    equal it in the columns `like`.
     """
     rows = rows.with_columns(pl.col("sign").fill_null(1)).sort(NUMBER)
-    comes, leaves = pl.col("sign") > 0, pl.col("sign") < 0
-    rows = rows.with_columns(comes.cum_sum().over(like).alias("nth"), leaves.sum().over(like).alias("leaving"))
-    came, left = rows.filter(comes), rows.filter(leaves)
-    came = came.with_columns((pl.col("nth") > pl.col("leaving")).alias(ALIVE))
-    return came.drop("sign", "nth", "leaving"), left.height - int((~came[ALIVE]).sum())
+    is_added, is_retracted = pl.col("sign") > 0, pl.col("sign") < 0
+    rows = rows.with_columns(is_added.cum_sum().over(like).alias("nth"), is_retracted.sum().over(like).alias("leaving"))
+    added, retracted = rows.filter(is_added), rows.filter(is_retracted)
+    added = added.with_columns((pl.col("nth") > pl.col("leaving")).alias(ALIVE))
+    return added.drop("sign", "nth", "leaving"), retracted.height - int((~added[ALIVE]).sum())

@@ -1,8 +1,9 @@
-"""The columns of an aggregating operator: what it wants of its input, its slots, and their names in pages.
+"""The columns of an aggregating operator: its input columns, its slots, and their names in pages.
 
-In frames columns have short names (`k0` keys, `a0` arguments, `s0` slots). In pages they are named by what they mean: the canonical
-text of the key or of the call, and the slot. So a page that an older query wrote can be read: a slot it lacks is unset (NULL), a slot that
-nobody wants is left out.
+In frames columns have short names (`k0` keys, `a0` arguments, `s0` slots). In pages they are named
+by meaning: the canonical expression of the key or call, and the slot. So a page that an older query
+wrote can be read: a slot that it lacks is unset (NULL), and a slot that the query does not need is
+ignored.
 """
 
 from __future__ import annotations
@@ -32,15 +33,21 @@ from everfold.plan.nodes import ROW_COUNT, AggCall, Plan, WindowAggregate, Windo
 from everfold.types import BIGINT, FloatingType, Schema, TimestampType, physical
 
 _PRESENT = "present"
-"""The only column of a page that has neither keys nor slots (SELECT DISTINCT window_start, window_end): it has rows."""
+"""The only column of a page that has neither keys nor slots (SELECT DISTINCT window_start,
+window_end): it carries the number of rows.
+"""
 _ROWS = AggCall(function="COUNT", args=(), type=ROW_COUNT)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """inputs: `ts`, keys, arguments. keys: names of the key columns. folds: one for every call that differs from the others, in order.
-    calls: which fold each call of the node is. page_names: the name in pages of each key and slot, by its name in frames. rows: the slot that
-    counts the rows of a window, less those that were taken back; None where none can be."""
+    """The columns of an aggregating operator.
+
+    inputs: `ts`, keys, arguments. keys: names of the key columns. folds: one per different call, in
+    order. calls: the position of the fold of each call of the node. page_names: the name in pages
+    of each key and slot, by its name in frames. rows: the slot that counts the rows of a window,
+    less retracted ones; None where rows cannot be retracted.
+    """
 
     inputs: tuple[InputColumn, ...]
     keys: tuple[str, ...]
@@ -52,7 +59,9 @@ class Layout:
 
     @property
     def hashed(self) -> tuple[str, ...]:
-        """The keys in an order of their own, so that the hash of a group does not depend on how they are written."""
+        """The keys in canonical order, so that the hash of a group does not depend on how they are
+        written.
+        """
         return tuple(sorted(self.keys, key=self.page_names.__getitem__))
 
     @property
@@ -62,25 +71,32 @@ class Layout:
 
     @property
     def ordered(self) -> bool:
-        """Whether a value depends on the order in which rows come."""
+        """Whether a value depends on row order."""
         return any(fold.ordered for fold in self.folds)
 
     def to_page(self, frame: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
-        """A frame as pages name it; `kept` are columns that go as they are."""
+        """Rename the columns of a frame to their names in pages.
+
+        kept: columns that keep their names.
+        """
         columns = [pl.col(name).alias(known) for name, known in self.page_names.items()]
         if not columns and not kept:
             return frame.select(pl.repeat(True, pl.len()).alias(_PRESENT))
         return frame.select(*kept, *columns)
 
     def from_page(self, page: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
-        """A page as this query's frames name it. A slot that it lacks is that of a relative, if it has one (`aggregates.shared_state`), else NULL."""
-        there = set(page.columns)
+        """Rename the columns of a page to their names in the frames of this query.
+
+        A slot that the page lacks is read from a call that shares its state
+        (`aggregates.shared_state`), or is NULL.
+        """
+        present = set(page.columns)
         columns: list[pl.Expr] = [pl.col(name) for name in kept]
         for name, known in self.page_names.items():
             if name in self.slot_types:
-                found = stored_as(known, there)
+                found = stored_as(known, present)
                 column = pl.coalesce(found) if found else pl.lit(None, dtype=self.slot_types[name])
-            elif known in there:
+            elif known in present:
                 column = pl.col(known)
             else:
                 raise StateError.of(
@@ -92,15 +108,16 @@ class Layout:
         return page.select(columns or page.columns[:1])
 
     def empty(self, kept: Mapping[str, pl.DataType]) -> pl.DataFrame:
-        """A frame of `kept`, keys and slots without rows."""
+        """Return an empty frame with the columns `kept`, keys and slots."""
         types = {each.name: each.type.polars for each in self.inputs if each.name in self.keys}
         return pl.DataFrame(schema={**kept, **types, **self.slot_types})
 
 
 def layout_of(node: WindowAggregate, retracting: bool = False) -> Layout:
-    """The columns of a window aggregate. retracting: its rows may be taken back.
+    """Return the columns of a window aggregate.
 
-    UnsupportedFeature for a function that cannot follow its input.
+    retracting: its input may retract rows. UnsupportedFeature for a function that cannot follow its
+    input.
     """
     inputs = [time_input(node)]
     keys = tuple(f"k{at}" for at in range(len(node.keys)))
@@ -111,15 +128,17 @@ def layout_of(node: WindowAggregate, retracting: bool = False) -> Layout:
     }
 
     calls = [*node.calls, *([_ROWS] if retracting else [])]
-    made = folds_of(calls, node.input, inputs, retracting)
-    rows = made.folds[made.calls[-1]].slots[0] if retracting else None
-    shown = tuple(made.calls[: len(node.calls)])
-    return Layout(tuple(inputs), keys, tuple(made.folds), shown, names | made.page_names, made.slot_types, rows)
+    folds = folds_of(calls, node.input, inputs, retracting)
+    rows = folds.folds[folds.calls[-1]].slots[0] if retracting else None
+    positions = tuple(folds.calls[: len(node.calls)])
+    return Layout(tuple(inputs), keys, tuple(folds.folds), positions, names | folds.page_names, folds.slot_types, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Folds:
-    """One fold for every call that differs from the others, and which of them each call is; the names of slots in pages, and their types."""
+    """One fold per different call, the position of the fold of each call, the names of slots in
+    pages, and their types.
+    """
 
     folds: tuple[Fold, ...]
     calls: tuple[int, ...]
@@ -128,11 +147,14 @@ class Folds:
 
 
 def folds_of(calls: Sequence[AggCall], plan: Plan, inputs: list[InputColumn], retracting: bool = False) -> Folds:
-    """The folds of calls over the columns of a plan; what they want of it is added to `inputs`."""
+    """Return the folds of calls over the columns of a plan.
+
+    The input columns that they need are added to `inputs`.
+    """
     columns: dict[tuple[Expr, bool], str] = {}
 
     def column(expression: Expr, as_hash: bool = False) -> str:
-        """The input column of an expression, or of its hash."""
+        """Return the input column of an expression, or of its hash."""
         if (expression, as_hash) not in columns:
             columns[expression, as_hash] = name = f"a{len(columns)}"
             type_ = BIGINT if as_hash else expression.type
@@ -161,22 +183,25 @@ def folds_of(calls: Sequence[AggCall], plan: Plan, inputs: list[InputColumn], re
 
 
 def slot_name(text: str, slot: Slot, call: AggCall) -> str:
-    """What pages call a slot of a call: what it means, and the version in which it begins where that is not the first."""
+    """Return the name of a call's slot in pages: its meaning and, unless it is the first, the
+    version in which it begins.
+    """
     return f"{text}|{slot.name}" + (f" since {call.since}" if call.since else "")
 
 
 def fold_of(
     call: AggCall, columns: Sequence[str], kept: str | None, start: int, retracting: bool, distinct: bool = False
 ) -> tuple[Fold, tuple[Slot, ...]]:
-    """The fold of a call over `columns`, with slots from `start` on; distinct: over the values that a slot of its own collects.
+    """Return the fold of a call over `columns`, with slots numbered from `start`.
 
-    UnsupportedFeature for a function from which nothing can be taken back.
+    distinct: over the values that are collected in a slot. UnsupportedFeature for a function that
+    does not support retraction.
     """
     entry = entry_of(call)
     if retracting and not entry.retractable:
         raise UnsupportedFeature.of(
             "no-retraction",
-            f"`{call.function}` cannot take back rows, and its input changes rows that it gave before",
+            f"`{call.function}` does not support retraction, and its input may retract rows",
             call.span,
             "COUNT(DISTINCT …) can" if call.function == "APPROX_COUNT_DISTINCT" else None,
         )
@@ -188,7 +213,7 @@ def fold_of(
 
 
 def time_input(node: WindowAggregate | WindowTableFunction) -> InputColumn:
-    """`ts`: the time column in milliseconds of the wall clock."""
+    """Return `ts`: the time column in milliseconds of the wall clock."""
     of = node.input.schema[node.time_column]
     column = InputRef(type=of.type, position=node.time_column, name=of.name)
     return InputColumn(name="ts", expression=column, type=BIGINT, as_ms=True, zone=node.zone)
@@ -197,27 +222,32 @@ def time_input(node: WindowAggregate | WindowTableFunction) -> InputColumn:
 def page_columns(
     page: pl.DataFrame, names: Mapping[str, str], types: Mapping[str, pl.DataType | type[pl.DataType]]
 ) -> list[pl.Expr]:
-    """The columns of a page under their names in frames; one that it lacks is NULL, of the type that frames give it."""
-    there = set(page.columns)
+    """Return the columns of a page under their names in frames.
+
+    A column that the page lacks is NULL, with its type in frames.
+    """
+    present = set(page.columns)
     return [
-        pl.col(known).alias(name) if known in there else pl.lit(None, dtype=types[name]).alias(name)
+        pl.col(known).alias(name) if known in present else pl.lit(None, dtype=types[name]).alias(name)
         for name, known in names.items()
     ]
 
 
 def normalised(inputs: Sequence[InputColumn], keys: Sequence[str]) -> list[pl.Expr]:
-    """The keys such that equal ones are the same bits: -0.0 is 0.0."""
+    """Normalize the keys so that equal ones have the same bits: -0.0 becomes 0.0."""
     floating = [each.name for each in inputs if each.name in keys and isinstance(each.type, FloatingType)]
     return [pl.when(pl.col(key) == 0).then(pl.col(key).abs()).otherwise(pl.col(key)).alias(key) for key in floating]
 
 
 def column_names(plan: Plan) -> list[str]:
-    """Names in pages of whole rows' columns: what each is made of, so that another query finds it under another name."""
+    """Return the names in pages of the columns of whole rows: their canonical expressions, so that
+    another query finds them under other names.
+    """
     return distinct_texts([f"column {text}" for text in column_texts(plan)])
 
 
 def distinct_texts(texts: Sequence[str]) -> list[str]:
-    """The texts, later ones that repeat an earlier one numbered."""
+    """Number the strings that repeat an earlier one."""
     seen: dict[str, int] = {}
     found = []
     for text in texts:
@@ -227,7 +257,9 @@ def distinct_texts(texts: Sequence[str]) -> list[str]:
 
 
 def window_columns(schema: Schema) -> tuple[str, str, str]:
-    """Physical names of window_start, window_end and window_time: the last three columns."""
+    """Return the physical names of window_start, window_end and window_time: the last three
+    columns.
+    """
     count = len(schema)
     return physical(count - 3), physical(count - 2), physical(count - 1)
 

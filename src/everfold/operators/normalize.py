@@ -1,6 +1,7 @@
-"""ChangelogNormalize: changes by key made whole. The last row of each key is kept, so that an update or a delete knows what was before.
+"""ChangelogNormalize: complete changes by key. The last row of each key is stored, so that an
+update or a delete can retract the row before it.
 
-State: the table `rows`, one row a key. Source: flink 2.3 through `tests/cases/group`.
+State: the table `rows`, one row per key. Source: flink 2.3 through `tests/cases/group`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from everfold.types import physical
 _OLD = "old_"
 _TOUCHED = "touched"
 SWEPT_PAGES = 4
-"""Cold pages that a batch rewrites at most, so that expired state leaves the disk."""
+"""The number of cold pages that a batch rewrites at most, so that expired state is removed from
+disk.
+"""
 
 
 class NormalizeOperator:
@@ -49,11 +52,11 @@ class NormalizeOperator:
         return type(self), (self.name, self._node, self._clock, self._epoch)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The last row of each key: `hash`, `seq`, `kind`, columns."""
+        """Return the last row of each key: `hash`, `seq`, `kind`, columns."""
         return self._last(rows.with_columns(*normalised(self.inputs, self.hash_columns)))
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
-        """Compares the last row of each key with the one that is kept."""
+        """Compare the last row of each key with the stored one."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         table = KeyedTable.decode(
@@ -61,14 +64,14 @@ class NormalizeOperator:
         )
         live = clock.advance(metas)
         expired = clock.now_ms - self._node.ttl_ms if self._node.ttl_ms else None
-        rows = self._changed(table, [frame for frame in prepared if frame.height], clock.now_ms, expired)
+        rows = self._update(table, [frame for frame in prepared if frame.height], clock.now_ms, expired)
         if expired is not None:
             table.sweep(expired, SWEPT_PAGES)
         write_head(store, self._epoch, {"clock": clock.encode(), "rows": table.encode()})
         return Step(rows, clock.forwarded(self.name, live, metas), Stats(self.name, clock.watermark, 0, table.rows))
 
     def current(self, store: Store) -> pl.DataFrame:
-        """The last rows of all keys."""
+        """Return the last rows of all keys."""
         head = read_head(store, self._epoch)
         keys = [self._page_names[key] for key in self.hash_columns]
         table = KeyedTable.decode(store, self._epoch, "rows", keys, head.get("rows"))
@@ -80,7 +83,7 @@ class NormalizeOperator:
         others = [name for name in rows.columns if name not in self.hash_columns]
         return rows.group_by(self.hash_columns).agg(pl.col(others).last())
 
-    def _changed(
+    def _update(
         self, table: KeyedTable, frames: Sequence[pl.DataFrame], now_ms: int, expired: int | None
     ) -> pl.DataFrame:
         if frames:
@@ -100,7 +103,7 @@ class NormalizeOperator:
         return found.rename({name: physical(at) for at, name in enumerate(self._values)})
 
     def _with_old(self, rows: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:
-        """The rows with the ones before as `old_…`, and `had`: whether there was one."""
+        """Add the stored rows as `old_…`, and `had`: whether there was one."""
         renamed = old.select(
             *self.hash_columns, *(pl.col(name).alias(_OLD + name) for name in self._values), pl.lit(True).alias("had")
         )

@@ -1,17 +1,20 @@
-"""OVER in a stream: each row with the aggregates of its frame, once the watermark has passed it.
+"""OVER in a stream: compute the aggregates of each row's frame once the watermark passes the row.
 
-`prepare` makes the slots of every row alone; `step` lets rows wait until time has passed them, and then computes their frames (`frames`) over what
-came before them in their partition. State, by kind of frame:
+`prepare` computes the slots of every row alone; `step` buffers rows until the watermark passes
+them, and then computes their frames (`frames`) over the earlier rows of their partition. State, by
+kind of frame:
 
-- `waiting`: rows that time has not passed yet, whole, by their time.
-- `rows` (frames with a bound): the slots of rows that are out and that a later frame may reach, by partition. A frame of n rows leaves the last n of each
-  partition; a frame of a time leaves the rows of one and a half times its length, since Flink knows that long what is late.
-- `totals` (frames without a bound): the slots of all rows that are out, one row a partition.
+- `waiting`: whole rows that the watermark has not passed yet, by their time.
+- `rows` (bounded frames): the slots of emitted rows that a later frame may include, by partition. A
+  frame of n rows keeps the last n of each partition; a frame bounded by time keeps the rows of one
+  and a half times its length, because that is how long Flink recognizes late rows.
+- `totals` (unbounded frames): the slots of all emitted rows, one row per partition.
 
-Late is, with an unbounded frame, a row that the watermark has passed; with a bounded one a row that is not younger than the youngest row out of its own
-partition. Late rows are dropped and counted. Rows of one time are in the order of their arrival; in a frame of a time they are one another's peers.
-By processing time all rows are out at once, in the order of their arrival, and have no peers. Source: the seed on OVER; flink 2.3 through
-`tests/cases/over`.
+With an unbounded frame, a row is late if the watermark has passed it; with a bounded one, if it is
+not later than the latest emitted row of its partition. Late rows are dropped and counted. Rows of
+the same time are in arrival order; in a frame bounded by time they are peers. By processing time
+all rows are emitted at once, in arrival order, and have no peers. Source: the seed on OVER; flink
+2.3 through `tests/cases/over`.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from everfold.state.store import Store
 from everfold.types import BIGINT, physical
 
 _WAITING_PLACES = 32
-"""About so many places of time the rows lie in that wait."""
+"""The approximate number of time ranges into which waiting rows are divided."""
 _TIME = "time"
 
 
@@ -59,20 +62,21 @@ class OverOperator:
         below = node.input.schema
         time = node.order[0].expression
         inputs = [InputColumn(name=_TIME, expression=time, type=BIGINT, as_ms=True)]
-        # In an order of their own, so that the hash of a partition does not depend on how they are written.
+        # In canonical order, so that the hash of a partition does not depend on how they are
+        # written.
         partition = sorted(node.partition, key=lambda key: expr_text(key, node.input))
         self._keys = tuple(f"k{at}" for at in range(len(partition)))
         inputs += map(InputColumn.of, self._keys, partition)
         self._columns = tuple(f"r{at}" for at in range(len(below)))
         inputs += map(InputColumn.of, self._columns, references(below))
-        made = folds_of(node.calls, node.input, inputs)
+        folds = folds_of(node.calls, node.input, inputs)
         if self._by_arrival:
-            made = _by_arrival(made)
+            folds = _rank_by_arrival(folds)
         texts = distinct_texts([expr_text(key, node.input) for key in partition])
         names = {key: f"key {text}" for key, text in zip(self._keys, texts, strict=True)}
         self._column_names = dict(zip(self._columns, column_names(node.input), strict=True))
         self._layout = Layout(
-            tuple(inputs), self._keys, made.folds, made.calls, names | made.page_names, made.slot_types
+            tuple(inputs), self._keys, folds.folds, folds.calls, names | folds.page_names, folds.slot_types
         )
         self.inputs, self.hash_columns = self._layout.inputs, self._keys
         self._types = {each.name: each.type.polars for each in inputs}
@@ -80,18 +84,22 @@ class OverOperator:
     def __reduce__(self) -> tuple[type[OverOperator], tuple[str, OverAggregate, ClockSpec, int]]:
         return type(self), (self.name, self._node, self._clock, self._epoch)
 
-    # --- input --------------------------------------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Each row with the slots of it alone: `hash`, `seq`, `time`, keys, columns, slots."""
+        """Return each row with the slots of it alone: `hash`, `seq`, `time`, keys, columns,
+        slots.
+        """
         rows = rows.with_columns(*normalised(self.inputs, self._keys))
         rows = with_slots(rows, self._layout.folds)
         return rows.select("hash", "seq", _TIME, *self._keys, *self._columns, *self._layout.slots)
 
-    # --- a batch ------------------------------------------------------------------------------------------------------
+    # --- a batch ----------------------------------------------------------------------------------
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
-        """Takes a batch's rows, moves the clock, gives the rows that it has passed."""
+        """Process a batch's rows, advance the clock, and emit the rows that the watermark has
+        passed.
+        """
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         since = max(clock.watermark, clock.closed)
@@ -100,14 +108,14 @@ class OverOperator:
 
         waiting = Runs.decode(store, self._epoch, "waiting", head.get("waiting"))
         past = _Past(self, store, head, clock.now_ms)
-        rows = self._arrived(prepared, head)
+        rows = self._number(prepared, head)
         late = 0
         if self._by_arrival:
             due = rows.with_columns(pl.lit(clock.now_ms, dtype=pl.Int64).alias(_TIME))
         else:
             rows, late = past.not_late(rows, since)
             due = self._due(rows, waiting, since, upto)
-        out = self._computed(due, past, since if clock.flush else upto)
+        out = self._compute(due, past, since if clock.flush else upto)
         if clock.flush and due.height:
             clock.close(int(due[_TIME].max()))  # type: ignore[arg-type]
 
@@ -122,16 +130,20 @@ class OverOperator:
         stats = Stats(self.name, clock.watermark, head["late"], waiting.rows + past.rows)
         return Step(out, clock.forwarded(self.name, live, metas), stats)
 
-    # --- backfill -----------------------------------------------------------------------------------------------------
+    # --- backfill ---------------------------------------------------------------------------------
 
     def reached(self, head: Mapping[str, Any]) -> int:
-        """Up to when rows are out."""
+        """Return the time up to which rows have been emitted."""
         clock = Clock.decode(self._clock, head.get("clock"))
         return max(clock.watermark, clock.closed)
 
     def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
-        """The slots of the rows that a bucket may still have: `hash`, `seq`, `time`, keys, slots. With a frame without a bound those up to `since` are
-        one row a partition, its time before all time."""
+        """Return the slots of the rows that a bucket may still hold: `hash`, `seq`, `time`, keys,
+        slots.
+
+        With an unbounded frame the rows up to `since` are one row per partition, whose time is
+        before all times.
+        """
         rows = self.prepare(rows).drop(self._columns)
         waiting, out = rows.filter(pl.col(_TIME) > since), rows.filter(pl.col(_TIME) <= since)
         frame = self._node.frame
@@ -147,8 +159,11 @@ class OverOperator:
         return self._layout.to_page(pl.concat([out.select(rows.columns), waiting]), ["hash", "seq", _TIME])
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
-        """Gives the rows that wait, and what is kept of those that are out, the slots of histories. A row is found by its partition, its time, and which it is of
-        those by arrival. No rows: they come when time has passed them."""
+        """Add past slots to the waiting rows, and to what is stored of emitted rows.
+
+        A row is found by its partition, its time, and its arrival order among the rows of that
+        time. Emits no rows: they are emitted when the watermark passes them.
+        """
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         waiting = Runs.decode(store, self._epoch, "waiting", head.get("waiting"))
@@ -162,18 +177,22 @@ class OverOperator:
             for page in waiting.read(at)
         ]
         if pages:
-            filled = self._filled(pl.concat(pages), rows)
+            filled = self._fill_slots(pl.concat(pages), rows)
             for (at,), part in filled.partition_by("at", as_dict=True, include_key=False).items():
                 waiting.drop(at)
                 waiting.append(at, self._to_page(part))
         write_head(
             store, self._epoch, head | {"waiting": waiting.encode(), **past.encode(head.get("time", NO_WATERMARK))}
         )
-        return self._shown(self._none(), [])
+        return self._result_rows(self._none(), [])
 
-    def _filled(self, rows: pl.DataFrame, history: pl.DataFrame, last: bool = False) -> pl.DataFrame:
-        """Rows with `number` and slots, by that number, with the slots of the history's rows (by `seq`) merged into theirs. last: rows of one time are counted from
-        the last, as the first ones may not be there any more."""
+    def _fill_slots(self, rows: pl.DataFrame, history: pl.DataFrame, last: bool = False) -> pl.DataFrame:
+        """Merge the slots of past rows (by `seq`) into those of rows with `number`, ordered by that
+        number.
+
+        last: rows of the same time are counted from the last one, as the first ones may no longer
+        be stored.
+        """
         nth = pl.int_range(pl.len(), 0, -1) if last else pl.int_range(pl.len())
         by = ["hash", *self._keys, _TIME]
         rows, history = (
@@ -187,44 +206,52 @@ class OverOperator:
         merged = settle(merged, self._layout.folds, whole=False)
         return rows.drop("nth", *slots).hstack(merged.select(slots)).select(rows.drop("nth").columns)
 
-    # --- the rows of a batch ------------------------------------------------------------------------------------------
+    # --- the rows of a batch ----------------------------------------------------------------------
 
-    def _arrived(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> pl.DataFrame:
-        """A batch's rows in the order of their arrival, numbered on from those before them."""
+    def _number(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> pl.DataFrame:
+        """Return a batch's rows in arrival order, numbered after the earlier ones."""
         frames = [frame for frame in prepared if frame.height]
         if not frames:
             return self._none()
         return numbered(frames, head.get("arrived", 0))
 
     def _due(self, rows: pl.DataFrame, waiting: Runs, since: int, upto: int) -> pl.DataFrame:
-        """The rows that time has passed, by time and arrival; the others wait. A late row that still counts waits until time moves on."""
-        moved = upto > since
+        """Return the rows that the watermark has passed, by time and arrival, and buffer the
+        others.
+
+        A late row that still counts waits until the watermark advances.
+        """
+        advanced = upto > since
         frames = [rows]
-        if moved:
+        if advanced:
             for at in [at for at in waiting.index if at <= upto]:
                 frames += map(self._from_page, waiting.read(at))
                 waiting.drop(at)
             rows = pl.concat(frames)
-        due = rows.filter(pl.col(_TIME) <= upto) if moved else rows.clear()
-        left = rows.filter(pl.col(_TIME) > upto) if moved else rows
+        due = rows.filter(pl.col(_TIME) <= upto) if advanced else rows.clear()
+        left = rows.filter(pl.col(_TIME) > upto) if advanced else rows
         if left.height:
             lowest, highest = left.select(pl.col(_TIME).min().alias("low"), pl.col(_TIME).max().alias("high")).row(0)
             width = 1 << max(0, (highest - lowest) // _WAITING_PLACES).bit_length()
             places = left.with_columns((pl.col(_TIME) // width * width).alias("at"))
             for (at,), part in places.partition_by("at", as_dict=True, include_key=False).items():
                 waiting.append(at, self._to_page(part))
-                waiting.compact(at, self._compacted)
+                waiting.compact(at, self._compact)
         return due.sort(_TIME, NUMBER)
 
-    def _computed(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
-        """The rows that are due with the values of their frames, by time and arrival. upto: the time that all has passed by now."""
+    def _compute(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
+        """Return the due rows with the values of their frames, by time and arrival.
+
+        upto: the time up to which the watermark has now passed all rows.
+        """
         if due.is_empty():
-            return self._shown(self._none(), [])
+            return self._result_rows(self._none(), [])
         before = past.of(due)
         fixed = ["hash", _TIME, NUMBER, *self._keys, *self._layout.slots]
         rows = pl.concat([before.select(fixed), due.select(fixed)])
         is_due = np.concatenate((np.zeros(before.height, dtype=bool), np.ones(due.height, dtype=bool)))
-        # Rows before come sorted by partition, those that are due by time and arrival: a stable sort keeps both.
+        # Earlier rows are sorted by partition, due ones by time and arrival: a stable sort keeps
+        # both.
         rows = in_partitions(
             rows.with_columns(pl.Series("due", is_due), pl.int_range(pl.len()).alias("row")), self._keys
         )
@@ -237,18 +264,18 @@ class OverOperator:
         back = np.argsort(rows["row"].to_numpy()[wanted])
         merged = settle(merged[back], self._layout.folds, whole=True)
         names = [physical(len(self._columns) + at) for at in range(len(self._layout.calls))]
-        return self._shown(due, results(merged, [self._layout.folds[at] for at in self._layout.calls], names))
+        return self._result_rows(due, results(merged, [self._layout.folds[at] for at in self._layout.calls], names))
 
-    def _shown(self, due: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFrame:
+    def _result_rows(self, due: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFrame:
         columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
         if not values:
             types = [call.type.polars for call in self._node.calls]
             values = [pl.Series(physical(len(columns) + at), [], of) for at, of in enumerate(types)]
         return due.select(*columns, *values, pl.col(_TIME).alias(ORDER))
 
-    # --- pages of waiting rows ----------------------------------------------------------------------------------------
+    # --- pages of waiting rows --------------------------------------------------------------------
 
-    def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
+    def _compact(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
         return self._to_page(pl.concat(map(self._from_page, pages)))
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -269,7 +296,7 @@ class OverOperator:
 
 
 class _Past:
-    """What is kept of rows that are out, during a batch."""
+    """What is stored of emitted rows, during a batch."""
 
     def __init__(self, operator: OverOperator, store: Store, head: dict[str, Any], now_ms: int) -> None:
         node, self._layout, self._keys = operator._node, operator._layout, operator._keys
@@ -280,10 +307,11 @@ class _Past:
         keys = [*self._names.values(), *([] if self._unbounded else [NUMBER])]
         self._table = KeyedTable.decode(store, operator._epoch, name, keys, head.get(name))
         self._name = name
-        # A frame of a time forgets by the rows' own time, all others by processing time, if they are told to.
+        # Rows of a frame bounded by time expire by their own time, all others by processing time,
+        # if there is a TTL.
         self._timed = not self._unbounded and not node.frame.rows
         self._ttl_ms = reach_ms(node.frame) if self._timed else node.ttl_ms
-        self._filled = operator._filled
+        self._fill_slots = operator._fill_slots
         self._now_ms = now_ms
         self._since = head.get("time", NO_WATERMARK)
 
@@ -300,14 +328,17 @@ class _Past:
         return self._now_ms - self._ttl_ms if self._ttl_ms else None
 
     def encode(self, upto: int) -> dict[str, Any]:
-        """For the head page; a few cold pages are swept before. upto: the time that all has passed by now."""
+        """Return the state for the head page, after sweeping a few cold pages.
+
+        upto: the time up to which the watermark has now passed all rows.
+        """
         self._since = max(self._since, upto)
         if self._expired is not None:
             self._table.sweep(self._expired, SWEPT_PAGES)
         return {self._name: self._table.encode(), "time": self._since}
 
     def not_late(self, rows: pl.DataFrame, since: int) -> tuple[pl.DataFrame, int]:
-        """The rows that are not late, and how many are."""
+        """Return the rows that are not late, and the number of late ones."""
         if since == NO_WATERMARK or rows.is_empty() or rows[_TIME].min() > since:  # type: ignore[operator]
             return rows, 0
         if self._unbounded:
@@ -320,7 +351,9 @@ class _Past:
         return kept, rows.height - kept.height
 
     def of(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """What came before in the partitions of rows, in order: `hash`, keys, `time`, `number`, slots."""
+        """Return the earlier rows of the partitions of rows, in order: `hash`, keys, `time`,
+        `number`, slots.
+        """
         partitions = rows.select("hash", *self._keys).unique()
         if self._unbounded:
             keys = [pl.col(key).alias(name) for key, name in self._names.items()]
@@ -338,19 +371,24 @@ class _Past:
         return found.sort(_TIME, NUMBER)
 
     def fill(self, history: pl.DataFrame, upto: int) -> None:
-        """Gives what is kept the slots of a history, and adds no partition and no row. upto: the time up to which the bucket's rows are out."""
-        there = self.of(history)
-        if there.is_empty():
+        """Add past slots to the stored rows, without adding a partition or a row.
+
+        upto: the time up to which the bucket's rows have been emitted.
+        """
+        stored = self.of(history)
+        if stored.is_empty():
             return
         if not self._unbounded:
-            filled = self._filled(there, history, last=not self._timed)
+            filled = self._fill_slots(stored, history, last=not self._timed)
             page = self._to_page(filled)
         else:
             out = history.filter(pl.col(_TIME) <= upto)
             slots = ["hash", *self._keys, *self._layout.slots]
-            out = out.join(there, on=["hash", *self._keys], how="semi", nulls_equal=True).select(slots)
+            out = out.join(stored, on=["hash", *self._keys], how="semi", nulls_equal=True).select(slots)
             facts = [pl.col("hash").first().alias("h")]
-            merged = fold_slots(pl.concat([there.select(slots), out]), ["hash", *self._keys], self._layout.folds, facts)
+            merged = fold_slots(
+                pl.concat([stored.select(slots), out]), ["hash", *self._keys], self._layout.folds, facts
+            )
             folds = self._layout.folds
             page = self._layout.to_page(compacted(settle(merged, folds, whole=True), folds), ["h"])
             if self._ttl_ms:
@@ -358,7 +396,10 @@ class _Past:
         self._table.write(page, added=0, expired_before=self._expired)
 
     def keep(self, rows: pl.DataFrame, upto: int) -> None:
-        """Keeps what later frames reach of rows in order, with `part` and `due`; lets go of what none reaches any more. upto: see `encode`."""
+        """Store the slots that later frames need, and discard those that none needs any more.
+
+        rows: in order, with `part` and `due`. upto: see `encode`.
+        """
         self._since = max(self._since, upto)
         if self._unbounded:
             facts = [pl.col("hash", *self._keys).first(), (pl.col(NUMBER) < 0).any().alias("there")]
@@ -379,7 +420,7 @@ class _Past:
             count = _kept_rows(self._frame)
             rows = rows.with_columns((pl.int_range(pl.len()).over(PART) + count >= pl.len().over(PART)).alias("kept"))
             dead = rows.filter(~pl.col("due") & ~pl.col("kept"))
-            # A partition is forgotten as a whole, so with a TTL all its rows are touched.
+            # A partition expires as a whole, so with a TTL all its rows are touched.
             written = rows.filter("kept" if self._ttl_ms else pl.col("due") & pl.col("kept"))
             added = rows.filter(pl.col("due") & pl.col("kept")).height - dead.height
         self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
@@ -393,19 +434,24 @@ class _Past:
         return page
 
 
-def _by_arrival(made: Folds) -> Folds:
-    """The folds, ranks as the number of the row: in the order of arrival no two rows are peers, though those of a batch share their processing time."""
+def _rank_by_arrival(folds: Folds) -> Folds:
+    """Return the folds with ranks replaced by the row number: in arrival order no two rows are
+    peers, although the rows of a batch share their processing time.
+    """
     number = lookup("ROW_NUMBER")
     assert number is not None
-    folds = tuple(
+    ranked = tuple(
         replace(fold, entry=number, of=Signature(()), columns=(), slots=fold.slots[:1]) if fold.entry.of_order else fold
-        for fold in made.folds
+        for fold in folds.folds
     )
-    slots = [slot for fold in folds for slot in fold.slots]
-    names = {slot: made.page_names[slot] for slot in slots}
-    return replace(made, folds=folds, page_names=names, slot_types={slot: made.slot_types[slot] for slot in slots})
+    slots = [slot for fold in ranked for slot in fold.slots]
+    names = {slot: folds.page_names[slot] for slot in slots}
+    return replace(folds, folds=ranked, page_names=names, slot_types={slot: folds.slot_types[slot] for slot in slots})
 
 
 def _kept_rows(frame: Frame) -> int:
-    """How many rows of a partition are kept for a frame that is counted in rows: one at least, which says what is late."""
+    """Return how many rows of a partition are kept for a frame that counts rows.
+
+    At least one, which determines what is late.
+    """
     return max(-(frame.first or 0), 1)

@@ -1,4 +1,6 @@
-"""OVER in a batch: all rows of a partition are there at once, so every order and every frame of SQL is possible."""
+"""OVER in a batch: all rows of a partition are available at once, so every order and frame of SQL
+is supported.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from everfold.plan.nodes import OverAggregate
 from everfold.types import BIGINT, DateType, DecimalType, FloatingType, TimestampType, physical
 
 ARRIVAL = "arrival"
-"""Column of the input, BIGINT: rows that nothing else orders are in this order."""
+"""Column of the input, BIGINT: the order of rows that ORDER BY does not determine."""
 _AT = "at"
 _DAY_MS = 86_400_000
 
@@ -39,26 +41,29 @@ class OverBatch:
             )
         inputs += map(InputColumn.of, self._columns, references(below))
         self._folded = [at for at, call in enumerate(node.calls) if not looks_up_row(call)]
-        self._looked_up = [at for at, call in enumerate(node.calls) if looks_up_row(call)]
-        for at in self._looked_up:
+        self._lookups = [at for at, call in enumerate(node.calls) if looks_up_row(call)]
+        for at in self._lookups:
             arguments = enumerate(node.calls[at].args)
             inputs += (InputColumn.of(f"n{at}_{nth}", each) for nth, each in arguments)
-        made = folds_of([node.calls[at] for at in self._folded], node.input, inputs)
-        self._folds, self._calls = made.folds, made.calls
+        folds = folds_of([node.calls[at] for at in self._folded], node.input, inputs)
+        self._folds, self._calls = folds.folds, folds.calls
         self.inputs: tuple[InputColumn, ...] = tuple(inputs)
 
     def __reduce__(self) -> tuple[type[OverBatch], tuple[OverAggregate]]:
         return type(self), (self._node,)
 
     def rows(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The columns of the node, `c0, …`. `rows`: all rows of some partitions, with `hash`, `arrival` and the columns of `inputs`."""
+        """Return the columns of the node, `c0, …`.
+
+        rows: all rows of some partitions, with `hash`, `arrival` and the columns of `inputs`.
+        """
         rows = rows.with_columns(*normalised(self.inputs, self.keys)).sort(ARRIVAL)
         for name, key in reversed([*zip(self._order, self._node.order, strict=True)]):
             rows = rows.sort(name, descending=key.descending, nulls_last=not key.nulls_first, maintain_order=True)
         rows = in_partitions(with_slots(rows, self._folds), self.keys).with_columns(self._at())
         width = len(self._columns)
         columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
-        found = rows.select(*columns, *(self._neighbor(rows, at).alias(physical(width + at)) for at in self._looked_up))
+        found = rows.select(*columns, *(self._neighbor(rows, at).alias(physical(width + at)) for at in self._lookups))
         if self._folds:
             first, last = self._frames(rows)
             merged = settle(over_frames(rows, self._folds, first, last), self._folds, whole=True)
@@ -67,29 +72,33 @@ class OverBatch:
         return found.select(physical(at) for at in range(len(self._node.schema)))
 
     def _neighbor(self, rows: pl.DataFrame, at: int) -> pl.Series:
-        """The value of the row that is so many rows before (LAG) or after, in its partition; else the default."""
+        """Return the value of the row at an offset before (LAG) or after each row in its partition,
+        or the default.
+        """
         value, offset, *default = (rows[f"n{at}_{nth}"] for nth in range(len(self._node.calls[at].args)))
-        part, place = rows[PART].to_numpy(), np.arange(rows.height)
-        # A distance beyond all rows is one beyond all rows, whatever it is: so nothing overflows.
+        part, position = rows[PART].to_numpy(), np.arange(rows.height)
+        # Clip distances beyond all rows, so that nothing overflows.
         distance = offset.cast(pl.Int64).fill_null(0).clip(-rows.height, rows.height).to_numpy()
-        wanted = place + (-distance if self._node.calls[at].function == "LAG" else distance)
+        wanted = position + (-distance if self._node.calls[at].function == "LAG" else distance)
         inside = (wanted >= np.searchsorted(part, part)) & (wanted < np.searchsorted(part, part, "right"))
-        there = value.gather(np.where(inside, wanted, 0))
+        found = value.gather(np.where(inside, wanted, 0))
         other = default[0] if default else pl.Series([None], dtype=value.dtype).new_from_index(0, rows.height)
-        return there.zip_with(pl.Series(inside), other.cast(value.dtype))
+        return found.zip_with(pl.Series(inside), other.cast(value.dtype))
 
     def _frames(self, rows: pl.DataFrame) -> tuple[Places, Places]:
-        """The first and the last place of each row's frame."""
+        """Return the positions of the first and last row of each row's frame."""
         part, at, frame = rows[PART].to_numpy(), rows[_AT].to_numpy(), self._node.frame
         if not frame.by_distance:
             return frames_of(part, at, frame, peers=True)
         (name,), (key,) = self._order, self._node.order
         known = rows[name].is_not_null().to_numpy()
-        # NULLs are no distance from each other, and farther from all else than any frame reaches.
+        # NULLs are at distance 0 from each other, and outside any frame of other values.
         return frames_of(part, at, frame, peers=True, block=part * 2 + (known == key.nulls_first))
 
     def _at(self) -> pl.Expr:
-        """Where a row stands in its order: by distance, or as the number of its peers."""
+        """Return the position of a row in its order: a distance, or the number of its peer
+        group.
+        """
         if not self._node.frame.by_distance:
             columns = [PART, *self._order]
             differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)

@@ -1,14 +1,18 @@
-"""OVER in a stream that is ordered by any column: every row at once, and every change of its aggregates.
+"""OVER in a stream that is ordered by any column: emit every row at once, and every change of its
+aggregates.
 
-A row may come between others, or leave, and then the aggregates of the rows after it change. `prepare` makes the slots of every row alone; `step` puts a batch's
-rows among those that are kept of their partitions, and computes the frames that have a changed row in or before them, as they were and as they are now.
-So nothing has to be retracted from an accumulator, and any aggregate follows rows that change.
+A row may be inserted between others or removed, which changes the aggregates of later rows.
+`prepare` computes the slots of every row alone. `step` merges a batch's rows with the stored rows
+of their partitions, and computes the frames that may include a changed row, before and after the
+batch. So nothing has to be retracted from an accumulator, and any aggregate works over an updating
+input.
 
-State, the table `rows`: all rows of all partitions, with the slots of each alone, since any of them may be in the frame of a row that is still to come. A batch reads
-the partitions that it touches, and no others.
+State, the table `rows`: all rows of all partitions, with the slots of each alone, since any of them
+may be in the frame of a future row. A batch reads only the partitions that it touches.
 
-Changes come by the key of the input if there is one, else a row that leaves is -D and one that comes +I. Rows that are retracted and are not there are ignored and
-counted, as in Flink. Source: flink 2.3 through `tests/cases/over`.
+Changes are keyed by the unique key of the input if there is one; otherwise a removed row is -D and
+an added one +I. Retractions that match no row are ignored and counted, as in Flink. Source: flink
+2.3 through `tests/cases/over`.
 """
 
 from __future__ import annotations
@@ -35,11 +39,12 @@ from everfold.state.store import Store
 from everfold.types import physical
 
 _AT, _AFFECTED = "at", "affected"
-"""Columns of sorted rows: the number of their peers, whether their frame may have changed."""
+"""Columns of sorted rows: the number of their peer group, and whether their frame may have changed.
+"""
 
 
 class UpdatingOverOperator:
-    """The operator of an OverAggregate in a stream that has no clock."""
+    """The operator of an OverAggregate in a stream without a clock."""
 
     ordered = True
 
@@ -60,52 +65,56 @@ class UpdatingOverOperator:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Each row with the slots of it alone, with `sign` where rows may be retracted."""
+        """Return each row with the slots of it alone, and `sign` where rows may be retracted."""
         rows = with_slots(self._rows.normalised(rows), self._layout.folds)
         signs = [sign().alias("sign")] if self.updating else []
         return rows.select("hash", "seq", *self._rows.types, *signs)
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
-        """Takes a batch's rows, moves the clock, emits the changes."""
+        """Process a batch's rows, advance the clock, and emit the changes."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         live = clock.advance(metas)
-        kept = self._kept(store, head, clock.now_ms)
+        kept = self._load(store, head, clock.now_ms)
         arrived, ignored = head.get("arrived", 0), head.get("ignored", 0)
         frames = [frame for frame in prepared if frame.height]
         found = no_changes(self.schema)
         if frames:
             rows = numbered(frames, arrived)
             arrived += rows.height
-            rows, missed = self._merged(rows, kept)
+            rows, missed = self._merge(rows, kept)
             ignored += missed
-            found = self._changed(rows)
+            found = self._diff(rows)
         head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, 0, kept.rows, ignored)
         return Step(found, clock.forwarded(self.name, live, metas), stats)
 
     def current(self, store: Store) -> pl.DataFrame:
-        """All rows with their aggregates."""
+        """Return all rows with their aggregates."""
         head = read_head(store, self._epoch)
-        rows = self._kept(store, head, Clock.decode(self._clock, head.get("clock")).now_ms).all()
-        return as_again(self._shown(self._all(rows), "has").select(self._columns))
+        rows = self._load(store, head, Clock.decode(self._clock, head.get("clock")).now_ms).all()
+        return as_again(self._result_rows(self._all(rows), "has").select(self._columns))
 
-    # --- backfill -----------------------------------------------------------------------------------------------------
+    # --- backfill ---------------------------------------------------------------------------------
 
     def reached(self, head: Mapping[str, Any]) -> int:
-        """NO_WATERMARK: a partition takes rows of all times."""
+        """Return NO_WATERMARK: a partition accepts rows of all times."""
         return NO_WATERMARK
 
     def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
-        """Each row with the slots of it alone: `hash`, `seq`, columns, slots."""
+        """Return each row with the slots of it alone: `hash`, `seq`, columns, slots."""
         return self._rows.to_page(self.prepare(rows), ["hash", "seq"], list(self._rows.page_names))
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
-        """Gives the rows that are kept the slots of histories, and adds no row; the changes, in which new values are NULL before if they have not been emitted yet. A row is
-        found by its columns, which say all that an aggregate takes of it."""
+        """Add past slots to the stored rows, without adding rows, and return the changes.
+
+        New columns of the old results are NULL unless the results have just been re-emitted
+        (`repeated`). A row is found by its columns, which determine everything that an aggregate
+        reads from it.
+        """
         head = read_head(store, self._epoch)
-        kept = self._kept(store, head, Clock.decode(self._clock, head.get("clock")).now_ms)
+        kept = self._load(store, head, Clock.decode(self._clock, head.get("clock")).now_ms)
         rows = kept.all()
         if rows.is_empty():
             return no_changes(self.schema)
@@ -117,23 +126,25 @@ class UpdatingOverOperator:
         filled = filled.select(rows.columns)
         kept.rewrite(filled)
         write_head(store, self._epoch, head | {"rows": kept.encode()})
-        begun = max(call.since for call in self._node.calls)
+        newest = max(call.since for call in self._node.calls)
         new = self._columns[len(self._rows.columns) :]
         missing = (
-            [] if repeated else [name for name, call in zip(new, self._node.calls, strict=True) if call.since == begun]
+            [] if repeated else [name for name, call in zip(new, self._node.calls, strict=True) if call.since == newest]
         )
-        before = self._shown(self._all(rows), "had")
+        before = self._result_rows(self._all(rows), "had")
         before = before.with_columns(pl.lit(None, dtype=before.schema[name]).alias(name) for name in missing)
-        return self._differences(before, self._shown(self._all(filled), "has"))
+        return self._differences(before, self._result_rows(self._all(filled), "has"))
 
-    # --- the rows of a batch ------------------------------------------------------------------------------------------
+    # --- the rows of a batch ----------------------------------------------------------------------
 
-    def _kept(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
+    def _load(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
         columns = list(self._rows.page_names)
         return KeptRows(self._rows, columns, self._node.ttl_ms, self._epoch, store, head.get("rows"), now_ms)
 
-    def _merged(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[pl.DataFrame, int]:
-        """All rows of the partitions that are touched, in order, with what was and is there; and how many retractions met no row."""
+    def _merge(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[pl.DataFrame, int]:
+        """Return all rows of the touched partitions, in order, with their status before and after
+        the batch, and the number of retractions that matched no row.
+        """
         rows, ignored = kept.merge(rows, updating=self.updating)
         kept.keep(rows, pl.col(ALIVE))
         rows = self._in_order(rows)
@@ -141,25 +152,27 @@ class UpdatingOverOperator:
         return rows.with_columns((pl.col(_AT) >= changed).fill_null(False).alias(_AFFECTED)), ignored
 
     def _in_order(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows by partition and order, with the number of their peers."""
+        """Sort rows by partition and order, and add the number of their peer group."""
         rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
         columns = [PART, *self._rows.order]
         differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
         return rows.with_columns(differs.fill_null(True).cum_sum().cast(pl.Int64).alias(_AT))
 
     def _all(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows that are kept, in order, as if each were affected, ahead of those of a batch."""
+        """Return stored rows in order, as if each were affected, before those of a batch."""
         turn = pl.lit(NO_WATERMARK, dtype=pl.Int64).alias(TURN)
         return self._in_order(rows.with_columns(turn, pl.lit(True).alias(_AFFECTED)))
 
-    # --- output -------------------------------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------
 
-    def _changed(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The changes from the rows that were there to those that are."""
-        return self._differences(self._shown(rows.filter(OLD), "had"), self._shown(rows.filter(ALIVE), "has"))
+    def _diff(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the changes between the rows before and after the batch."""
+        return self._differences(
+            self._result_rows(rows.filter(OLD), "had"), self._result_rows(rows.filter(ALIVE), "has")
+        )
 
     def _differences(self, before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-        """The changes from rows as the result showed them to rows as it shows them now."""
+        """Return the changes from the old result rows to the new ones."""
         old_columns = [f"old_{name}" for name in self._columns]
         before = before.rename(dict(zip(self._columns, old_columns, strict=True)))
         pairs = now.join(before, on=["id", "nth"], how="full", coalesce=True, nulls_equal=True, suffix="_before")
@@ -168,12 +181,15 @@ class UpdatingOverOperator:
         rows = pairs.rename({TURN: "seq"}).sort("seq", "place")
         return deletes_first(changes(rows, self._columns, old_columns, had=had, has=has))
 
-    def _shown(self, rows: pl.DataFrame, flag: str) -> pl.DataFrame:
-        """The rows whose frame may have changed, as the result shows them, with what tells them apart. `rows`: all of some partitions, in order."""
+    def _result_rows(self, rows: pl.DataFrame, flag: str) -> pl.DataFrame:
+        """Return the result rows whose frame may have changed, with the columns that identify them.
+
+        rows: all rows of some partitions, in order.
+        """
         wanted = rows[_AFFECTED].to_numpy()
         shown = rows.filter(_AFFECTED)
-        given = [pl.col(name).alias(column) for name, column in zip(self._rows.columns, self._columns, strict=False)]
-        names = self._columns[len(given) :]
+        columns = [pl.col(name).alias(column) for name, column in zip(self._rows.columns, self._columns, strict=False)]
+        names = self._columns[len(columns) :]
         if shown.height:
             first, last = frames_of(rows[PART].to_numpy(), rows[_AT].to_numpy(), self._node.frame, peers=True)
             folds = self._layout.folds
@@ -183,7 +199,7 @@ class UpdatingOverOperator:
             types = [call.type.polars for call in self._node.calls]
             values = [pl.Series(name, [], of) for name, of in zip(names, types, strict=True)]
         shown = shown.select(
-            *given, *values, TURN, NUMBER, pl.int_range(pl.len()).alias("place"), pl.lit(True).alias(flag)
+            *columns, *values, TURN, NUMBER, pl.int_range(pl.len()).alias("place"), pl.lit(True).alias(flag)
         )
         same = [NUMBER] if self._identity is None else self._identity
         shown = shown.with_columns(pl.struct(same).alias("id") if same else pl.lit(0).alias("id"))
@@ -191,19 +207,19 @@ class UpdatingOverOperator:
 
 
 class _OverRows(RankedRows):
-    """The rows of an OVER with the slots of each alone, which are kept with them by name."""
+    """The rows of an OVER with the slots of each alone, which are stored with them by name."""
 
     def __init__(self, node: OverAggregate) -> None:
         super().__init__(node)
         inputs: list[InputColumn] = [*self.inputs]
-        made = folds_of(node.calls, node.input, inputs)
-        self.layout = Layout(tuple(inputs), (), made.folds, made.calls, made.page_names, made.slot_types)
+        folds = folds_of(node.calls, node.input, inputs)
+        self.layout = Layout(tuple(inputs), (), folds.folds, folds.calls, folds.page_names, folds.slot_types)
         self.inputs = tuple(inputs)
         self._own = dict(self.page_names)
-        self.page_names = {**self.page_names, **made.page_names}
-        self.types = {**self.types, **made.slot_types}
+        self.page_names = {**self.page_names, **folds.page_names}
+        self.types = {**self.types, **folds.slot_types}
 
     def from_page(self, page: pl.DataFrame, fixed: Sequence[str]) -> pl.DataFrame:
-        """Rows of a page; a column or a slot that it lacks is NULL."""
+        """Return the rows of a page; a column or slot that it lacks is NULL."""
         columns = page_columns(page, self._own, self.types)
         return page.select(*fixed, *columns).hstack(self.layout.from_page(page))

@@ -1,8 +1,10 @@
-"""What every streaming operator is to the engine that runs it (Spark's workers, or the memory runner).
+"""The protocol between streaming operators and the engine that runs them (Spark's workers, or the
+memory runner).
 
-The engine evaluates `Operator.inputs` over the operator's input plan, hands the rows of a task to `prepare` (stateless: it makes
-them fewer), sends what comes out to the buckets by its `hash` column, and calls `step` once a bucket and batch, always with the
-batch's meta rows, so that every bucket computes the same watermark.
+The engine evaluates `Operator.inputs` over the operator's input plan, passes the rows of a task to
+`prepare` (stateless: it reduces their number), sends the result to the buckets by its `hash`
+column, and calls `step` once per bucket and batch, always with the meta rows of the batch, so that
+every bucket computes the same watermark.
 """
 
 from __future__ import annotations
@@ -20,19 +22,20 @@ if TYPE_CHECKING:
     import polars as pl
 
 NO_WATERMARK = -(1 << 62)
-"""A watermark before all time."""
+"""A watermark before all times."""
 END_OF_TIME = 1 << 62
 TABLES = ""
-"""The input of an operator that reads tables itself, among the names of the operators below it."""
+"""The name of the tables that an operator reads itself, among the names of its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What a batch tells every bucket beside its rows.
+    """What a batch sends to every bucket in addition to its rows.
 
-    now_ms: processing time of the batch, the same when the batch is run again. watermarks: the greatest watermark seen by split of
-    the input in this batch (a Kafka partition, a file source; for a later operator: the watermark of the operator before, by its
-    name). flush: the tables that are read have ended. ended: operators below that have given all they had.
+    now_ms: processing time of the batch, the same when the batch is run again. watermarks: the
+    greatest watermark in this batch, by split of the input (a Kafka partition, a file source; for a
+    later operator: the watermark of the operator before, by its name). flush: the tables that are
+    read have ended. ended: operators below that have emitted all their rows.
     """
 
     now_ms: int
@@ -41,17 +44,17 @@ class Meta:
     ended: Sequence[str] = ()
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Encode as JSON."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, blob: bytes) -> Meta:
-        """From JSON."""
+        """Decode from JSON."""
         return cls(**json.loads(blob))
 
     @classmethod
     def joined(cls, metas: Iterable[Meta]) -> Meta:
-        """One meta row out of those that the tasks of a batch sent."""
+        """Merge the meta rows that the tasks of a batch sent."""
         watermarks: dict[str, int] = {}
         ended: set[str] = set()
         now_ms, flush = NO_WATERMARK, False
@@ -65,10 +68,12 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a bucket of an operator reports after a batch; everything but the watermark is summed over the buckets.
+    """What a bucket of an operator reports after a batch. All but the watermark are summed over the
+    buckets.
 
-    late_rows: dropped as late since the job began. state_rows: rows in its tables. watermark_ms: NO_WATERMARK before the first.
-    ignored_rows: taken back though they were not there, and so ignored, since the job began.
+    late_rows: dropped as late since the job began. state_rows: rows in its tables. watermark_ms:
+    NO_WATERMARK before the first one. ignored_rows: retractions that matched no row and were
+    ignored, since the job began.
     """
 
     operator: str
@@ -78,19 +83,23 @@ class Stats:
     ignored_rows: int = 0
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Encode as JSON."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, blob: bytes) -> Stats:
-        """From JSON."""
+        """Decode from JSON."""
         return cls(**json.loads(blob))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a bucket gives for a batch: final rows or changes (physical columns c0, c1, … of the operator's schema, and `__kind`), the meta
-    row for the operators behind it (the same in every bucket), and its report."""
+    """What a bucket returns for a batch.
+
+    rows: final rows or changes, with the physical columns c0, c1, … of the operator's schema, and
+    `__kind`. meta: the meta row for the operators after it, the same in every bucket. stats: its
+    report.
+    """
 
     rows: pl.DataFrame
     meta: Meta
@@ -99,8 +108,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockSpec:
-    """What the operator's watermark is made of: the splits it must have heard of before time can move, and the idle timeout; and the inputs
-    that must have ended before the operator flushes: operators below, TABLES for what it reads itself."""
+    """The configuration of an operator's clock.
+
+    splits: those that must have delivered before the watermark can advance. inputs: those that must
+    have ended before the operator flushes: operators below, TABLES for the tables that it reads
+    itself.
+    """
 
     splits: tuple[str, ...]
     idle_timeout_ms: int | None = None
@@ -110,11 +123,12 @@ class ClockSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputColumn:
-    """A column that the engine computes for `prepare`: `expression` is over the columns of the operator's input plan.
+    """A column that the engine computes for `prepare`.
 
-    as_ms: the expression is a TIMESTAMP or TIMESTAMP_LTZ and is wanted as BIGINT milliseconds: of the wall clock for TIMESTAMP, and
-    for TIMESTAMP_LTZ of the wall clock in `zone` (so windows align there). as_hash: its 64-bit hash is wanted as BIGINT, the same for equal
-    values in all batches of a job.
+    expression: over the columns of the operator's input plan. as_ms: the expression is a TIMESTAMP
+    or TIMESTAMP_LTZ and is converted to BIGINT milliseconds of the wall clock, for TIMESTAMP_LTZ of
+    the wall clock in `zone` (so windows align there). as_hash: the column is the 64-bit hash of the
+    expression as BIGINT, the same for equal values in all batches of a job.
     """
 
     name: str
@@ -126,40 +140,56 @@ class InputColumn:
 
     @classmethod
     def of(cls, name: str, expression: Expr) -> InputColumn:
-        """The value of an expression as it is."""
+        """Return the value of an expression unchanged."""
         return cls(name=name, expression=expression, type=expression.type)
 
 
 class Operator(Protocol):
-    """The logic of one stateful plan node. Must pickle, and is cheap to make: workers make it again for each task."""
+    """The logic of one stateful plan node.
+
+    It must pickle and be cheap to create, since workers create it again for each task.
+    """
 
     @property
     def name(self) -> str:
-        """Stable name within the job (`w1`, …): part of the state's names."""
+        """Stable name within the job (`w1`, …), part of the names of the state."""
 
     @property
     def inputs(self) -> tuple[InputColumn, ...]:
-        """The columns that `prepare` wants, by name."""
+        """The columns that `prepare` needs, by name."""
 
     @property
     def hash_columns(self) -> tuple[str, ...]:
-        """Those of `inputs` whose hash chooses the bucket: the keys. None: everything goes to one bucket."""
+        """Those of `inputs` whose hash determines the bucket: the keys.
+
+        If empty, all rows go to one bucket.
+        """
 
     @property
     def schema(self) -> Schema:
-        """The columns of the rows that `step` gives, `__kind` apart: an updating plan node's operator adds that."""
+        """The columns of the rows that `step` returns, except `__kind`, which the operator of an
+        updating plan node adds.
+        """
 
     @property
     def updating(self) -> bool:
-        """Whether its input's rows may be changes: then `prepare` gets their `kind` TINYINT."""
+        """Whether its input may contain changes. Then `prepare` receives their `kind` TINYINT."""
 
     @property
     def ordered(self) -> bool:
-        """Whether it must know the order in which rows came: then `prepare` gets `seq` BIGINT, ascending; rows
-        of an operator below have its `__order` there, and so may share it."""
+        """Whether it needs the arrival order of rows.
+
+        Then `prepare` receives `seq` BIGINT, ascending; rows of an operator below have its
+        `__order` there, and so may share a value.
+        """
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Makes a task's rows fewer. `rows` has `hash` BIGINT and the columns of `inputs`; so has the result a column `hash`."""
+        """Reduce the number of a task's rows.
+
+        rows: `hash` BIGINT and the columns of `inputs`. The result also has a column `hash`.
+        """
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
-        """Takes a batch's prepared rows into the bucket's state, moves the clock, gives what is final."""
+        """Merge a batch's prepared rows into the bucket's state, advance the clock, and return the
+        final rows.
+        """

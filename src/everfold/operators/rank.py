@@ -1,11 +1,16 @@
-"""Top-N and deduplication without windows: the first rows of each partition, and every change of them.
+"""Top-N and deduplication without windows: emit the first rows of each partition, and every change
+of them.
 
-`step` puts a batch's rows among those that are kept of their partitions, and compares who stands where before and after. State, the table `rows`, by
-input: of rows that stay the first `last` of each partition, since no other can come back; of these their number alone if they are ranked by arrival, since
-none of them is given again. Of rows that change or leave all, since any may become one of the first.
+`step` merges a batch's rows with the stored rows of their partitions, and compares the row numbers
+before and after. State, the table `rows`, depends on the input. For an append-only input it has the
+first `last` rows of each partition, since no other row can become one of them; if the rows are
+ranked by arrival, only their number, since none of them is emitted again. For an updating input it
+has all rows, since any may become one of the first.
 
-Changes come by number where the result has it, or a partition has one row at most; else by the key of the input; without one a row that drops out is
--D and one that comes in +I. Source: flink 2.3 through `tests/cases/rank`. Rows that are taken back and are not there are ignored and counted, as Flink does.
+Changes are keyed by row number where the result contains it or a partition has at most one row;
+otherwise by the unique key of the input; without one a removed row is -D and an added one +I.
+Source: flink 2.3 through `tests/cases/rank`. Retractions that match no row are ignored and counted,
+as in Flink.
 """
 
 from __future__ import annotations
@@ -32,7 +37,9 @@ from everfold.state.store import Store
 from everfold.types import physical
 
 _BEFORE, _NOW = "before", "now"
-"""Columns of sorted rows: their number before and now (NULL where they had or have none)."""
+"""Columns of sorted rows: their row number before and after the batch (NULL if they had or have
+none).
+"""
 
 
 class RankOperator:
@@ -46,7 +53,7 @@ class RankOperator:
         self._rows = RankedRows(node)
         self.schema = node.schema
         self.inputs, self.hash_columns = self._rows.inputs, self._rows.keys
-        self._counted = node.by_arrival and not updating
+        self._keeps_numbers = node.by_arrival and not updating
         self._time = None if updating else self._time_of_the_first()
         key = None if node.numbered or node.first == node.last else unique_key(node.input)
         self._identity = None if key is None else [self._rows.columns[at] for at in key]
@@ -55,7 +62,9 @@ class RankOperator:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
     def _time_of_the_first(self) -> str | None:
-        """Return the column of the event time by which the first row of each partition is kept; None for other ranks."""
+        """Return the event time column by which the first row of each partition is kept; None for
+        other ranks.
+        """
         node = self._node
         if len(node.order) != 1 or node.last != 1 or node.order[0].descending:
             return None
@@ -65,27 +74,29 @@ class RankOperator:
         return self._rows.columns[key.position]
 
     def _not_late(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
-        """Return the rows that are not before the watermark: a first row, once it is final, is not replaced by a late one."""
+        """Return the rows that are not before the watermark: a late row does not replace a first
+        row that is final.
+        """
         return rows if self._time is None else rows.filter(pl.col(self._time).dt.epoch("ms") >= since)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows that may be among the first, with `sign` where they may be taken back."""
+        """Return the rows that may be among the first, with `sign` where they may be retracted."""
         rows = self._rows.normalised(rows)
         if self.updating:
             return rows.with_columns(sign().alias("sign")).drop(INPUT_KIND)
         if self._time is not None:
-            # Which rows are late is known later.
+            # Late rows are determined in `step`.
             return rows
         first = self._rows.in_order(rows.with_columns(pl.col("seq").alias(NUMBER))).drop(NUMBER)
-        return in_partitions(first, self._rows.keys).filter(_places() <= self._node.last).drop(PART)
+        return in_partitions(first, self._rows.keys).filter(_row_numbers() <= self._node.last).drop(PART)
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
-        """Takes a batch's rows, moves the clock, gives the changes of the first rows."""
+        """Process a batch's rows, advance the clock, and emit the changes of the first rows."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         since = clock.watermark
         live = clock.advance(metas)
-        kept = self._kept(store, head, clock.now_ms)
+        kept = self._load(store, head, clock.now_ms)
         arrived, ignored, late = head.get("arrived", 0), head.get("ignored", 0), head.get("late", 0)
         timely = [self._not_late(frame, since) for frame in prepared]
         late += sum(frame.height for frame in prepared) - sum(frame.height for frame in timely)
@@ -94,47 +105,49 @@ class RankOperator:
         if frames:
             rows = numbered(frames, arrived)
             arrived += rows.height
-            rows, missed = self._ranked(rows, kept)
+            rows, missed = self._rank(rows, kept)
             ignored += missed
-            found = self._changed(rows)
+            found = self._diff(rows)
         head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored, "late": late}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, kept.rows, ignored)
         return Step(found, clock.forwarded(self.name, live, metas), stats)
 
     def current(self, store: Store) -> pl.DataFrame:
-        """The rows that are among the first of their partitions."""
+        """Return the rows that are among the first of their partitions."""
         head = read_head(store, self._epoch)
         now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
-        rows = self._kept(store, head, now_ms).all()
+        rows = self._load(store, head, now_ms).all()
         rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
-        rows = rows.with_columns(_places().alias(_NOW), pl.lit(0, dtype=pl.Int64).alias("turn"))
+        rows = rows.with_columns(_row_numbers().alias(_NOW), pl.lit(0, dtype=pl.Int64).alias("turn"))
         columns = [physical(at) for at in range(len(self.schema))]
-        return as_again(self._shown(rows, _NOW, columns).select(columns))
+        return as_again(self._result_rows(rows, _NOW, columns).select(columns))
 
-    def _kept(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
-        columns = list(self._rows.keys) if self._counted else list(self._rows.page_names)
+    def _load(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
+        columns = list(self._rows.keys) if self._keeps_numbers else list(self._rows.page_names)
         return KeptRows(self._rows, columns, self._node.ttl_ms, self._epoch, store, head.get("rows"), now_ms)
 
-    def _ranked(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[pl.DataFrame, int]:
-        """All rows of the partitions that are touched, in order, with who they were and are; and how many could not be taken back."""
+    def _rank(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[pl.DataFrame, int]:
+        """Return all rows of the touched partitions, in order, with their row numbers before and
+        after, and the number of retractions that matched no row.
+        """
         rows, ignored = kept.merge(rows, updating=self.updating)
         rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
-        rows = rows.with_columns(_counted(OLD).alias(_BEFORE), _counted(ALIVE).alias(_NOW))
+        rows = rows.with_columns(_number_where(OLD).alias(_BEFORE), _number_where(ALIVE).alias(_NOW))
         stays = pl.col(ALIVE)
         if not is_updating(self._node.input):
             stays &= pl.col(_NOW) <= self._node.last
         kept.keep(rows, stays)
         return rows, ignored
 
-    # --- output -------------------------------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------
 
-    def _changed(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The changes from the rows that were among the first to those that are."""
+    def _diff(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the changes from the previous first rows to the current ones."""
         columns = [physical(at) for at in range(len(self.schema))]
         old_columns = [f"old_{name}" for name in columns]
-        before = self._shown(rows, _BEFORE, columns)
-        now = self._shown(rows, _NOW, columns)
+        before = self._result_rows(rows, _BEFORE, columns)
+        now = self._result_rows(rows, _NOW, columns)
         before = before.rename(dict(zip(columns, old_columns, strict=True)))
         identity = [name for name in now.columns if name.startswith("id")]
         pairs = now.join(before, on=identity, how="full", coalesce=True, nulls_equal=True, suffix="_before")
@@ -144,34 +157,38 @@ class RankOperator:
         return self._changes_only(found if self._identity is None else deletes_first(found))
 
     def _changes_only(self, found: pl.DataFrame) -> pl.DataFrame:
-        """Changes, without their kinds where all of them are rows that come."""
+        """Return changes, without their kinds if all of them are inserts."""
         return found if is_updating(self._node) else found.drop(KIND)
 
-    def _shown(self, rows: pl.DataFrame, number: str, columns: Sequence[str]) -> pl.DataFrame:
-        """The rows that have a number that is wanted, as the result shows them, with what tells them apart."""
+    def _result_rows(self, rows: pl.DataFrame, number: str, columns: Sequence[str]) -> pl.DataFrame:
+        """Return the result rows whose row number is in range, with the columns that identify
+        them.
+        """
         node = self._node
         rows = rows.filter(pl.col(number).is_between(node.first, node.last)).with_columns(pl.col(number).alias("rank"))
-        given = [*self._rows.columns, *(["rank"] if node.numbered else [])]
-        shown = [pl.col(name).alias(column) for name, column in zip(given, columns, strict=True)]
+        names = [*self._rows.columns, *(["rank"] if node.numbered else [])]
+        shown = [pl.col(name).alias(column) for name, column in zip(names, columns, strict=True)]
         flag = pl.lit(True).alias("had" if number == _BEFORE else "has")
         return rows.select(*shown, *self._identities(), "turn", "rank", flag)
 
     def _identities(self) -> list[pl.Expr]:
-        """By what a row is the same as one before."""
+        """Return the columns that identify a row before and after a batch."""
         if self._node.numbered or self._node.first == self._node.last:
             return [pl.col(PART).alias("id0"), pl.col("rank").alias("id1")]
         names = self._rows.columns if self._identity is None else self._identity
         found = [pl.col(name).alias(f"id{at}") for at, name in enumerate(names)]
-        # Equal rows without a key are told apart by their number among themselves.
+        # Equal rows without a key are distinguished by their number among themselves.
         nth = pl.int_range(pl.len()).over(PART, *names) if self._identity is None else pl.lit(0)
         return [*found, pl.col(PART).alias("id_part"), nth.alias("id_nth")]
 
 
-def _places() -> pl.Expr:
-    """Which each row is in its partition, from 1, out of rows in order."""
+def _row_numbers() -> pl.Expr:
+    """Return the row number of each row in its partition, from 1, for sorted rows."""
     return pl.int_range(1, pl.len() + 1).over(PART)
 
 
-def _counted(column: str) -> pl.Expr:
-    """Which each row is among those of its partition for which a column is TRUE; NULL for the others."""
+def _number_where(column: str) -> pl.Expr:
+    """Return the number of each row among those of its partition for which a column is TRUE; NULL
+    for the others.
+    """
     return pl.when(column).then(pl.col(column).cast(pl.Int64).cum_sum().over(PART))

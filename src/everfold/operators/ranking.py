@@ -1,4 +1,4 @@
-"""The rows of a Rank, or of an OVER that keeps all rows: which columns they have, and how they follow one another."""
+"""The rows of a Rank, or of an OVER that stores all rows: their columns and their order."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from everfold.types import FloatingType
 
 
 class RankedRows:
-    """columns: of the node's input, `r0, …`. keys: of the partition. order: what rows are sorted by. inputs: all that rows have. page_names: what pages call it.
+    """The columns and the order of ranked rows.
 
-    A key or an order that is a column of the input is not kept twice.
+    columns: of the node's input, `r0, …`. keys: of the partition. order: the columns that rows are
+    sorted by. inputs: all columns of the rows. page_names: their names in pages. A key or an order
+    that is a column of the input is not stored twice.
     """
 
     def __init__(self, node: Rank | OverAggregate) -> None:
@@ -27,7 +29,8 @@ class RankedRows:
         self._inputs = [*map(InputColumn.of, self.columns, references(below))]
         self._names = dict(zip(self.columns, column_names(node.input), strict=True))
         self._node = node
-        # In an order of their own, so that the hash of a partition does not depend on how they are written.
+        # In canonical order, so that the hash of a partition does not depend on how they are
+        # written.
         partition = sorted(node.partition, key=lambda key: expr_text(key, node.input))
         self.keys = tuple(self._key(at, key) for at, key in enumerate(partition))
         self.order = tuple(self._order(at, key.expression) for at, key in enumerate(node.order))
@@ -41,19 +44,24 @@ class RankedRows:
         self.types = {each.name: each.type.polars for each in self._inputs}
 
     def normalised(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows with keys that are the same bits where they are equal."""
+        """Normalize the keys, so that equal ones have the same bits."""
         return rows.with_columns(*normalised(self._inputs, self.keys))
 
     def in_order(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows by the order, equal ones by arrival. `rows`: with `number`."""
+        """Sort rows by the order, equal ones by arrival.
+
+        rows: with `number`.
+        """
         return rows.sort(self._by, descending=self._descending, nulls_last=self._nulls_last, maintain_order=True)
 
     def to_page(self, rows: pl.DataFrame, fixed: Sequence[str | pl.Expr], names: Sequence[str]) -> pl.DataFrame:
-        """Some columns of rows as pages name them, behind others that go as they are."""
+        """Rename columns of rows to their names in pages, after the columns `fixed`, which keep
+        their names.
+        """
         return rows.select(*fixed, *(pl.col(name).alias(self.page_names[name]) for name in names))
 
     def from_page(self, page: pl.DataFrame, fixed: Sequence[str]) -> pl.DataFrame:
-        """Rows of a page; what it does not have is NULL."""
+        """Return the rows of a page; a column that it lacks is NULL."""
         return page.select(*fixed, *page_columns(page, self.page_names, self.types))
 
     def _key(self, at: int, key: Expr) -> str:
@@ -61,16 +69,16 @@ class RankedRows:
             name = self.columns[key.position]
             self._names[name] = self._names[name].replace("column ", "key ", 1)
             return name
-        return self._computed(f"k{at}", key, "key")
+        return self._add_input(f"k{at}", key, "key")
 
     def _order(self, at: int, expression: Expr) -> str:
         if time_attribute(expression, self._node.input.schema) == "proctime":
             return NUMBER
         if isinstance(expression, InputRef):
             return self.columns[expression.position]
-        return self._computed(f"o{at}", expression, "order")
+        return self._add_input(f"o{at}", expression, "order")
 
-    def _computed(self, name: str, expression: Expr, what: str) -> str:
+    def _add_input(self, name: str, expression: Expr, what: str) -> str:
         self._inputs.append(InputColumn.of(name, expression))
         self._names[name] = f"{what} {expr_text(expression, self._node.input)}"
         return name

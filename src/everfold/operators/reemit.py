@@ -1,7 +1,9 @@
-"""Rows that are given again: the result of an operator as it is, ahead of a batch's changes.
+"""Re-emit the current result of an operator, before the changes of a batch.
 
-Who takes them has not seen them, or has forgotten what it needs of them: an operator above that is new, or that has new aggregates over rows that change; a
-table whose rows are to be written by a changed query. They are of the kind `AGAIN`, so that whoever has counted them does not count them twice.
+The receiver has not seen these rows, or has not kept what it needs of them: an operator above that
+is new, or that has new aggregates over an updating input; a table that a changed query is to write
+again. They are of the kind `AGAIN`, so that operators that have already counted them do not count
+them twice.
 """
 
 from __future__ import annotations
@@ -35,17 +37,19 @@ if TYPE_CHECKING:
 
 
 class Repeating(Operator, Protocol):
-    """An operator that can give its result again."""
+    """An operator that can re-emit its result."""
 
     def current(self, store: Store) -> pl.DataFrame:
-        """All rows of the bucket's result, as `Step.rows`, of the kind `AGAIN`."""
+        """Return all rows of the bucket's result, as `Step.rows`, of the kind `AGAIN`."""
 
 
 class Recounting(Operator, Protocol):
-    """An operator whose newest aggregates can be computed of rows that are given again."""
+    """An operator whose newest aggregates can be computed from re-emitted rows."""
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Takes rows that it has counted already, as `prepare` made them of inserts, for the aggregates that began last; the rows that change by that, as `Step.rows`."""
+        """Fold rows that have already been counted, as `prepare` returns them for inserts, into the
+        aggregates that began last. Return the rows that change, as `Step.rows`.
+        """
 
 
 def repeats(node: Plan) -> bool:
@@ -64,8 +68,12 @@ def repeats(node: Plan) -> bool:
 
 
 def repeating(root: Root, version: int, *, refresh: bool, fresh: Collection[int] = ()) -> Iterator[StatefulNode]:
-    """The operators that give their rows again when a version begins: those below an operator that begins with it, or whose aggregates do, over rows that change; refresh: and those
-    whose rows come to the table. fresh: the identities of the operators that begin with it."""
+    """Yield the operators that re-emit their rows when a version begins.
+
+    These are the operators below one that begins with the version, or that has aggregates that do,
+    over an updating input. refresh: also those whose rows are written to the table. fresh: the
+    identities of the operators that begin with the version.
+    """
     for node in (node for node in streamed(root.input) if is_stateful(node) and is_updating(node.input)):
         begins = isinstance(node, GroupAggregate) and any(call.since == version for call in node.calls)
         if begins or id(node) in fresh:
@@ -75,18 +83,22 @@ def repeating(root: Root, version: int, *, refresh: bool, fresh: Collection[int]
 
 
 def is_repeating(operator: Operator) -> TypeGuard[Repeating]:
-    """Whether the operator can give its result again."""
+    """Whether the operator can re-emit its result."""
     return hasattr(operator, "current")
 
 
 def is_recounting(operator: Operator) -> TypeGuard[Recounting]:
-    """Whether the operator takes rows for its newest aggregates alone."""
+    """Whether the operator can fold rows into its newest aggregates only."""
     return hasattr(operator, "recount")
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a version begins with in a bucket. changes: as `Step.rows`, ahead of those of the batch. rows: prepared ones that are new to it, ahead of the batch's own."""
+    """What a bucket processes first in a new version.
+
+    changes: as `Step.rows`, before those of the batch. rows: prepared rows that are new to the
+    operator, before those of the batch.
+    """
 
     changes: list[pl.DataFrame]
     rows: Sequence[pl.DataFrame] = ()
@@ -101,8 +113,11 @@ def begun(
     past: Sequence[pl.DataFrame],
     given: Sequence[pl.DataFrame],
 ) -> Begun:
-    """Has an operator begin with a version of the query. repeat: it is to give its rows again. past: see `backfill`. given: prepared rows that the one before has given
-    again: an operator that has no state yet takes them as new ones."""
+    """Prepare an operator for a new version of the query.
+
+    repeat: whether it re-emits its rows. past: see `backfill`. given: prepared rows that the
+    operator before it has re-emitted; an operator that has no state yet processes them as new rows.
+    """
     found: list[pl.DataFrame] = []
     if repeat and is_repeating(operator) and is_begun(store, epoch):
         found.append(operator.current(store))
@@ -117,7 +132,7 @@ def begun(
 
 
 def as_again(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a result as rows that are given again: ahead of everything else."""
+    """Mark the rows of a result as re-emitted: they come before all other rows."""
     import polars as pl
 
     return rows.with_columns(
@@ -126,11 +141,16 @@ def as_again(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def parted(rows: pl.DataFrame, kind: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of a batch and those that are given again, which come as inserts. kind: the column of their kinds."""
+    """Split the rows of a batch into its own and the re-emitted ones, which become inserts.
+
+    kind: the column of their kinds.
+    """
     import polars as pl
 
-    again = rows[kind] >= AGAIN
-    if not again.any():
+    is_reemitted = rows[kind] >= AGAIN
+    if not is_reemitted.any():
         return rows, rows.clear()
-    given = rows.filter(pl.col(kind) == AGAIN)
-    return rows.filter(~again), given.with_columns(pl.lit(RowKind.INSERT.value, dtype=rows.schema[kind]).alias(kind))
+    reemitted = rows.filter(pl.col(kind) == AGAIN)
+    return rows.filter(~is_reemitted), reemitted.with_columns(
+        pl.lit(RowKind.INSERT.value, dtype=rows.schema[kind]).alias(kind)
+    )

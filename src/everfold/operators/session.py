@@ -1,13 +1,18 @@
-"""SESSION windows: a window of each key that ends when no row came for the gap. Sessions that touch are one.
+"""SESSION windows: a window per key that ends when no row has arrived for the gap. Sessions that
+touch are merged.
 
-Rows, and sessions that tasks have already made of them, are intervals `start`, `end` (exclusive). A bucket joins a batch's intervals with
-the open sessions of the same keys, in one sort and one pass over whole columns. Late is judged after joining: what is complete at the
-watermark before the batch, open sessions included, is dropped and counted. So the order of rows within a batch does not matter.
+Rows, and sessions that tasks have already built from them, are intervals `start`, `end`
+(exclusive). A bucket merges a batch's intervals with the open sessions of the same keys, with one
+sort and one pass over whole columns. Lateness is decided after merging: a session, open ones
+included, that is complete at the watermark before the batch is dropped and counted. So the order of
+rows within a batch does not matter.
 
-State: open sessions in `parts` tables by hash of the key (parts double as they fill). A batch reads and writes the parts that it touches
-and those where a session has become due: the head page knows the earliest end in each part.
+State: open sessions in `parts` tables by hash of the key (their number doubles as they fill). A
+batch reads and writes the parts that it touches and those in which a session has become due: the
+head page has the earliest end in each part.
 
-Times are milliseconds of the wall clock in the node's zone. Source: flink 2.3 through `tests/cases/window`.
+Times are milliseconds of the wall clock in the node's zone. Source: flink 2.3 through
+`tests/cases/window`.
 """
 
 from __future__ import annotations
@@ -36,14 +41,18 @@ from everfold.state.store import Store
 from everfold.types import physical
 
 PART_ROWS = 8192
-"""Parts double when they would hold more rows than that on average."""
+"""The number of parts doubles when they would hold more rows than this on average."""
 _PARTS = 1 << 32
-"""The upper half of the hash chooses the part: the lower has chosen the bucket."""
+"""The upper half of the hash determines the part; the lower half has determined the bucket."""
 
 
 class _Sessions(ABC):
-    """What both session operators share: joining intervals, judging them, keeping the open ones. Items are rows with `hash`, keys,
-    `start`, `end`, `n` (how many new rows they stand for; 0 in state) and what the subclass adds."""
+    """The logic that both session operators share: merge intervals, decide which are late or
+    complete, store the open ones.
+
+    Items are rows with `hash`, keys, `start`, `end`, `n` (the number of new rows that they
+    represent; 0 in state) and the columns of the subclass.
+    """
 
     def __init__(
         self,
@@ -64,32 +73,36 @@ class _Sessions(ABC):
         return type(self), (self.name, self._node, self._clock, self._epoch)
 
     def _new(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """A batch's items."""
+        """Return a batch's items."""
         empty = self._empty()
         return pl.concat([empty, *(frame.select(empty.columns) for frame in prepared if frame.height)])
 
     @abstractmethod
-    def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
-        """Items, older ones first, as items that know the `start` and `end` of their whole session; `at` is a row's time."""
+    def _merge(self, items: pl.DataFrame) -> pl.DataFrame:
+        """Return items with the `start` and `end` of their whole session, older ones first; `at` is
+        the time of a row.
+        """
 
     @abstractmethod
     def _to_page(self, items: pl.DataFrame) -> pl.DataFrame:
-        """Items as pages name them."""
+        """Rename the columns of items to their names in pages."""
 
     @abstractmethod
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
-        """A page's items, `n` being 0."""
+        """Return a page's items, with `n` = 0."""
 
     @abstractmethod
-    def _emitted(self, items: pl.DataFrame) -> pl.DataFrame:
-        """Final rows of complete sessions."""
+    def _emit(self, items: pl.DataFrame) -> pl.DataFrame:
+        """Return the final rows of complete sessions."""
 
     @abstractmethod
     def _empty(self) -> pl.DataFrame:
-        """Items without rows."""
+        """Return items without rows."""
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Any]) -> Step:
-        """Joins a batch's items with the bucket's open sessions, moves the clock, emits the sessions that are complete."""
+        """Merge a batch's items with the bucket's open sessions, advance the clock, and emit the
+        sessions that are complete.
+        """
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         table = Runs.decode(store, self._epoch, "sessions", head.get("sessions"))
@@ -103,14 +116,15 @@ class _Sessions(ABC):
 
         items = self._new(prepared)
         if self._node.time is TimeKind.PROCTIME and since != NO_WATERMARK:
-            # A clock that stepped back: no row is late, the rows count at the time that the clock had reached.
+            # The clock has stepped back: no row is late, and rows count at the time that the clock
+            # had reached.
             items = items.with_columns(pl.col("start").clip(since), pl.col("end").clip(since + self._gap_ms))
         touched = {part for part, end in earliest.items() if end <= upto}
         touched.update(items.select(_part(parts).unique()).to_series().to_list())
         old = [self._from_page(page) for part in touched for page in table.read(part)]
         before, done = pl.concat([self._empty(), *old]), self._empty()
         if old or items.height:
-            items = self._joined(pl.concat([*old, items]) if old else items)
+            items = self._merge(pl.concat([*old, items]) if old else items)
             lost = pl.col("end") <= since
             late += int(items.filter(lost)["n"].sum())
             items = items.filter(~lost)
@@ -147,20 +161,24 @@ class _Sessions(ABC):
         }
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, table.rows)
-        return Step(self._given(before, items, done), clock.forwarded(self.name, live, metas), stats)
+        return Step(self._output(before, items, done), clock.forwarded(self.name, live, metas), stats)
 
     def _complete(self, clock: Clock) -> int:
-        """End of the last window that takes no rows any more, in local milliseconds."""
+        """Return the end of the last window that no longer accepts rows, in local milliseconds."""
         closed = max(closed_until(clock.watermark, self._node.zone), clock.closed)
         return closed if closed == NO_WATERMARK else closed - (self._lateness_ms or 0)
 
-    def _given(self, before: pl.DataFrame, items: pl.DataFrame, done: pl.DataFrame) -> pl.DataFrame:
-        """The rows of a batch. before: the sessions that were there among those that are touched; items: those that are; done: those that are complete."""
-        return self._emitted(done)
+    def _output(self, before: pl.DataFrame, items: pl.DataFrame, done: pl.DataFrame) -> pl.DataFrame:
+        """Return the output rows of a batch.
+
+        before: the touched sessions as they were. items: the touched sessions as they are now.
+        done: the complete sessions.
+        """
+        return self._emit(done)
 
 
 class SessionOperator(_Sessions):
-    """GROUP BY window_start, window_end and the keys of a SESSION: one final row a session."""
+    """GROUP BY window_start, window_end and the keys of a SESSION: one final row per session."""
 
     def __init__(
         self, name: str, node: WindowAggregate, clock: ClockSpec, epoch: int = 0, updating: bool = False
@@ -175,12 +193,14 @@ class SessionOperator(_Sessions):
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """One row a session of the task's own rows: `hash`, keys, `start`, `end`, `n`, slots; `seq` of the first of them, if their order matters."""
+        """Return one row per session of the task's own rows: `hash`, keys, `start`, `end`, `n`,
+        slots, and `seq` of its first row if row order matters.
+        """
         rows = rows.with_columns(*normalised(self._layout.inputs, self._keys)).rename({"ts": "start"})
         rows = rows.with_columns((pl.col("start") + self._gap_ms).alias("end"))
         if self.updating:
             rows = rows.with_columns(sign().alias(SIGN))
-        rows = _numbered(rows, self._keys)
+        rows = _number_sessions(rows, self._keys)
         facts = [*self._facts(), pl.len().cast(pl.Int64).alias("n")]
         if self.ordered:
             rows, facts = rows.sort("seq", maintain_order=True), [*facts, pl.col("seq").min()]
@@ -188,11 +208,15 @@ class SessionOperator(_Sessions):
         return folded.select("hash", *self._keys, "start", "end", "n", *self._slots, *["seq"] * self.ordered)
 
     def reached(self, head: Mapping[str, Any]) -> int:
-        """End of the last session that is complete, in local milliseconds."""
+        """Return the end of the last session that is complete, in local milliseconds."""
         return self._complete(Clock.decode(self._clock, head.get("clock")))
 
     def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
-        """One row a key and time: `hash`, `start`, `seq` if their order matters, keys, slots. None can be left out: rows of other tasks may lead from it to an open session."""
+        """Return one row per key and time: `hash`, `start`, `seq` if row order matters, keys,
+        slots.
+
+        None can be omitted: rows of other tasks may connect it to an open session.
+        """
         rows = rows.with_columns(*normalised(self._layout.inputs, self._keys)).rename({"ts": "start"})
         facts = [pl.col("hash").first(), *(pl.col("seq").min() for _ in range(self.ordered))]
         folded = fold_rows(rows, ["start", *self._keys], self._layout.folds, facts)
@@ -200,23 +224,28 @@ class SessionOperator(_Sessions):
         return self._layout.to_page(folded, ["hash", "start", *["seq"] * self.ordered])
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
-        """Adds histories to the sessions that are open, as further rows of them. No rows: they come when their sessions are complete."""
+        """Merge past rows into the open sessions.
+
+        Emits no rows: they are emitted when their sessions are complete.
+        """
         head = read_head(store, self._epoch)
         table = Runs.decode(store, self._epoch, "sessions", head.get("sessions"))
         rows = pl.concat([self._layout.from_page(each, ["hash", "start"]) for each in in_order(histories)])
         rows = rows.with_columns(pl.col("start").alias("end"), pl.lit(1, dtype=pl.Int64).alias("n"))
         parts: int = head.get("parts", 1)
-        for (part,), mine in rows.with_columns(_part(parts).alias("part")).partition_by("part", as_dict=True).items():
-            there = [self._from_page(page) for page in table.read(part)]
-            if there:
-                table.append(part, self._to_page(self._within(pl.concat(there), mine.select(there[0].columns))))
+        for (part,), added in rows.with_columns(_part(parts).alias("part")).partition_by("part", as_dict=True).items():
+            stored = [self._from_page(page) for page in table.read(part)]
+            if stored:
+                table.append(part, self._to_page(self._within(pl.concat(stored), added.select(stored[0].columns))))
         write_head(store, self._epoch, head | {"sessions": table.encode()})
-        return self._emitted(self._empty())
+        return self._emit(self._empty())
 
     def _within(self, sessions: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows of the past that lie in sessions (which have the `n` 0), one a session, with its bounds."""
+        """Return past rows that are within stored sessions (which have `n` = 0), one row per
+        session, with its bounds.
+        """
         items = pl.concat([sessions, rows]).with_row_index("arrival")
-        items = _numbered(items, self._keys).sort("arrival")
+        items = _number_sessions(items, self._keys).sort("arrival")
         bounds = items.filter(pl.col("n") == 0).group_by("session").agg(pl.col("start").min(), pl.col("end").max())
         found = items.filter(pl.col("n") > 0).join(bounds, on="session", suffix="_of", maintain_order="left")
         inside = (pl.col("start") >= pl.col("start_of")) & (pl.col("start") + self._gap_ms <= pl.col("end_of"))
@@ -229,11 +258,11 @@ class SessionOperator(_Sessions):
             return super()._new([pl.concat(frames).sort("seq", maintain_order=True)])
         return super()._new(frames)
 
-    def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
+    def _merge(self, items: pl.DataFrame) -> pl.DataFrame:
         if self.ordered:
-            items = _numbered(items.with_row_index("arrival"), self._keys).sort("arrival")
+            items = _number_sessions(items.with_row_index("arrival"), self._keys).sort("arrival")
         else:
-            items = _numbered(items, self._keys)
+            items = _number_sessions(items, self._keys)
         folded = fold_slots(items, ["session"], self._layout.folds, [*self._facts(), pl.col("n").sum()])
         return settle(folded, self._layout.folds, whole=True).with_columns(pl.col("start").alias("at"))
 
@@ -253,15 +282,18 @@ class SessionOperator(_Sessions):
         fixed = dict.fromkeys(("hash", "start", "end", "n"), pl.Int64())
         return self._layout.empty(fixed).select("hash", *self._keys, "start", "end", "n", *self._slots)
 
-    def _emitted(self, items: pl.DataFrame) -> pl.DataFrame:
+    def _emit(self, items: pl.DataFrame) -> pl.DataFrame:
         return emitted(items, self._layout, self.schema, self._node.zone)
 
 
 class GrowingSessionOperator(SessionOperator):
-    """As SessionOperator, but a session is given from its first row on, and what becomes of it as changes: one that grows is another one."""
+    """A SessionOperator that emits a session from its first row on, and its changes.
 
-    def _given(self, before: pl.DataFrame, items: pl.DataFrame, done: pl.DataFrame) -> pl.DataFrame:
-        old, new = self._emitted(before), self._emitted(items)
+    A session that grows is replaced by another one.
+    """
+
+    def _output(self, before: pl.DataFrame, items: pl.DataFrame, done: pl.DataFrame) -> pl.DataFrame:
+        old, new = self._emit(before), self._emit(items)
         names = old.columns
         by = [*names[: len(self._keys)], *names[-3:]]
         values = [name for name in names if name not in by]
@@ -278,7 +310,7 @@ class GrowingSessionOperator(SessionOperator):
 
 
 class SessionRowsOperator(_Sessions):
-    """SELECT * FROM SESSION(…): the rows of each session with its bounds, when it is complete."""
+    """SELECT * FROM SESSION(…): the rows of each session with its bounds, once it is complete."""
 
     updating = False
     ordered = False
@@ -297,14 +329,14 @@ class SessionRowsOperator(_Sessions):
         self._page_names = dict(zip(self._columns, column_names(node.input), strict=True))
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows as they are: `hash`, keys, `start`, `end`, `n`, columns."""
+        """Return the rows unchanged: `hash`, keys, `start`, `end`, `n`, columns."""
         rows = rows.with_columns(*normalised(self.inputs, self._keys)).rename({"ts": "start"})
         return rows.with_columns(
             (pl.col("start") + self._gap_ms).alias("end"), pl.lit(1, dtype=pl.Int64).alias("n")
         ).select(self._empty().columns)
 
-    def _joined(self, items: pl.DataFrame) -> pl.DataFrame:
-        items = _numbered(items, self._keys)
+    def _merge(self, items: pl.DataFrame) -> pl.DataFrame:
+        items = _number_sessions(items, self._keys)
         bounds = items.group_by("session", maintain_order=True).agg(pl.col("start").min(), pl.col("end").max())
         own = items.with_columns(pl.col("start").alias("at"))
         number = items["session"]
@@ -333,7 +365,7 @@ class SessionRowsOperator(_Sessions):
             schema={"hash": pl.Int64(), **keys, **fixed, **{name: types[name] for name in self._columns}}
         )
 
-    def _emitted(self, items: pl.DataFrame) -> pl.DataFrame:
+    def _emit(self, items: pl.DataFrame) -> pl.DataFrame:
         if "at" in items.columns:
             items = items.sort("end", "start", *self._keys, "at", maintain_order=True)
         columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
@@ -346,9 +378,12 @@ def _part(parts: int) -> pl.Expr:
     return (pl.col("hash") // _PARTS) % parts
 
 
-def _numbered(items: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
-    """Items sorted by key and start, with the number of their `session`: a new one where the key changes, and where an item starts after
-    the end of all those of the key before it."""
+def _number_sessions(items: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+    """Sort items by key and start, and add the number of their `session`.
+
+    A new session begins where the key changes, and where an item starts after the end of all
+    earlier items of the key.
+    """
     if not items["start"].is_sorted():
         items = items.sort("start", maintain_order=True)
     if keys:
@@ -357,7 +392,7 @@ def _numbered(items: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
     hashed = pl.col("hash") != pl.col("hash").shift()
     first = pl.int_range(pl.len()) == 0
     if keys and items.select((changed & ~hashed & ~first).any()).item():
-        # Two keys with one hash: only sorting by the keys themselves keeps them apart.
+        # Two keys have the same hash: only sorting by the keys separates them.
         items = items.sort("hash", *keys, "start", maintain_order=True)
     items = items.with_columns(
         (~first & (changed | hashed) if keys else pl.lit(False)).cum_sum().cast(pl.Int64).alias("group")
@@ -365,7 +400,8 @@ def _numbered(items: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
     lowest, highest = items.select(pl.col("start").min().alias("low"), pl.col("end").max().alias("high")).row(0)
     groups = 0 if items.is_empty() else int(items["group"][-1]) + 1
     if groups * (highest - lowest + 1 if groups else 0) < 1 << 62:
-        # Every key gets a stretch of time of its own, one behind the other: then one running maximum serves all keys.
+        # Shift each key to a separate range of time, so that one running maximum works for all
+        # keys.
         moved = pl.col("group") * (highest - lowest + 1 if groups else 0) - (lowest or 0)
         reached = (pl.col("end") + moved).cum_max().shift()
         begins = (pl.col("start") + moved > reached).fill_null(False)

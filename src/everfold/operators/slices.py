@@ -1,9 +1,11 @@
-"""From slices to windows: merges the slots of the slices that each due window is made of, all windows and keys at once.
+"""From slices to windows: merge the slots of the slices that each due window consists of, for all
+windows and keys at once.
 
-Few windows a slice: every slice's rows are repeated for each due window and folded. Many: runs of 1, 2, 4, … slices are folded from two
-halves, so that the work grows with the logarithm of the number of slices in a window.
+With few windows per slice, the rows of every slice are repeated for each due window and folded.
+With many, runs of 1, 2, 4, … slices are folded from two halves, so that the work grows with the
+logarithm of the number of slices in a window.
 
-Where order matters, older slices stand before newer ones in every frame that is folded.
+Where order matters, older slices come before newer ones in every frame that is folded.
 """
 
 from __future__ import annotations
@@ -15,18 +17,21 @@ from everfold.operators.layout import Layout
 from everfold.plan.windows import Cumulate, Hop, Tumble, last_window_end
 
 _REPEATS = 8
-"""Rows are repeated up to so many times on average before doubling is the cheaper way."""
+"""Up to this average number of repetitions, repeating rows is cheaper than doubling runs."""
 
 
 def hopped(rows: pl.DataFrame, window: Tumble | Hop, layout: Layout, since: int, upto: int) -> pl.DataFrame:
-    """Slots of the windows that end in (since, upto], by `end` and keys. `rows`: one a slice and key, slices up to `upto`."""
+    """Return slots of the windows that end in (since, upto], by `end` and keys.
+
+    rows: one per slice and key, slices up to `upto`.
+    """
     if isinstance(window, Tumble):
         return rows.filter(pl.col("slice") > since).rename({"slice": "end"})
     slices = rows["slice"].unique().sort().to_list()
     by = ["end", *layout.keys]
     due = {at: _due(at, window, since, upto) for at in slices}
     if sum(map(len, due.values())) <= _REPEATS * len(slices):
-        return _repeated(rows, due, layout, newest_first=True)
+        return _repeat(rows, due, layout, newest_first=True)
     parts: list[pl.DataFrame] = []
     offset, span = 0, 1
     table = rows.rename({"slice": "end"})
@@ -49,13 +54,17 @@ def hopped(rows: pl.DataFrame, window: Tumble | Hop, layout: Layout, since: int,
 
 
 def cumulated(rows: pl.DataFrame, window: Cumulate, layout: Layout, upto: int) -> pl.DataFrame:
-    """Slots of every step up to `upto` from a key's first slice in its window on, by `end` and keys. `rows`: one a slice and key."""
+    """Return slots of every step up to `upto`, starting at a key's first slice in its window, by
+    `end` and keys.
+
+    rows: one per slice and key.
+    """
     slices = rows["slice"].unique().to_list()
     limits = {at: min(last_window_end(window, at), upto) for at in slices}
     due = {at: range(at, limits[at] + 1, window.step_ms) for at in slices}
     by = ["end", *layout.keys]
     if sum(map(len, due.values())) <= _REPEATS * len(slices):
-        return _repeated(rows, due, layout)
+        return _repeat(rows, due, layout)
     limit = pl.col("end").replace_strict(limits, return_dtype=pl.Int64)
     table = rows.rename({"slice": "end"}).with_columns(limit.alias("limit"))
     span = 1
@@ -68,14 +77,14 @@ def cumulated(rows: pl.DataFrame, window: Cumulate, layout: Layout, upto: int) -
 
 
 def _due(at: int, window: Hop, since: int, upto: int) -> range:
-    """Ends in (since, upto] of the windows that hold a slice."""
+    """Return the ends in (since, upto] of the windows that contain a slice."""
     start = max(at, since + 1)
     first = start + (window.size_ms + window.offset_ms - start) % window.slide_ms
     return range(first, min(last_window_end(window, at), upto) + 1, window.slide_ms)
 
 
-def _repeated(rows: pl.DataFrame, due: dict[int, range], layout: Layout, newest_first: bool = False) -> pl.DataFrame:
-    """Each row once for every due window that holds its slice, folded by window."""
+def _repeat(rows: pl.DataFrame, due: dict[int, range], layout: Layout, newest_first: bool = False) -> pl.DataFrame:
+    """Repeat each row once for every due window that contains its slice, and fold by window."""
     if layout.ordered:
         rows = rows.sort("slice")
     if len(ends := {end for each in due.values() for end in each}) == 1 and all(due.values()):

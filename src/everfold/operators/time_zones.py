@@ -1,7 +1,9 @@
-"""Windows over TIMESTAMP_LTZ: they align on the wall clock of a zone, while the watermark is an instant.
+"""Windows over TIMESTAMP_LTZ: they align on the wall clock of a time zone, while the watermark is
+an instant.
 
-Units: milliseconds since 1970, of the wall clock ("local") or of UTC. A zone of None means that both are the same (TIMESTAMP).
-Source: flink 2.3 through the oracle. A wall clock time that occurs twice is over when it has occurred the second time.
+Units: milliseconds since 1970, of the wall clock ("local") or of UTC. A zone of None means that
+both are the same (TIMESTAMP). Source: flink 2.3 through the oracle. A wall clock time that occurs
+twice is over when it has occurred the second time.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK
 _OFFSET = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
 _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
-# What `datetime` can hold, a day away from its edges.
+# The range of `datetime`, less a day at both ends.
 _FIRST, _LAST = -62_135_510_400_000, 253_402_214_400_000
 
 
 @lru_cache(maxsize=16)
 def zone_of(name: str) -> tzinfo:
-    """The zone of a name: `Europe/Berlin`, `UTC`, or an offset as Flink spells it (`GMT+08:00`, `+02:00`)."""
+    """Return the time zone with a name: `Europe/Berlin`, `UTC`, or an offset in Flink's notation
+    (`GMT+08:00`, `+02:00`).
+    """
     offset = _OFFSET.fullmatch(name)
     if offset is None:
         return ZoneInfo(name)
@@ -33,7 +37,9 @@ def zone_of(name: str) -> tzinfo:
 
 
 def closed_until(watermark: int, zone: str | None) -> int:
-    """The greatest local end of a window such that every window up to it is complete: no instant after the watermark lies in one."""
+    """Return the greatest local end of a window such that every window up to it is complete: no
+    instant after the watermark is in one.
+    """
     if watermark == NO_WATERMARK or watermark >= END_OF_TIME:
         return watermark
     at = watermark + 1
@@ -41,10 +47,11 @@ def closed_until(watermark: int, zone: str | None) -> int:
         return at
     rules = zone_of(zone)
     wall = _wall(at, rules)
-    again = wall.replace(fold=1)
-    if wall.fold == 0 and again.utcoffset() != wall.utcoffset():
-        # The hour is in its first round and will come again: what ends in it is still open.
-        low, high = at, _instant(again)
+    second = wall.replace(fold=1)
+    if wall.fold == 0 and second.utcoffset() != wall.utcoffset():
+        # The hour occurs for the first time and will be repeated: windows that end in it are still
+        # open.
+        low, high = at, _instant(second)
         while high - low > 1:
             middle = (low + high) // 2
             if _wall(middle, rules).utcoffset() == wall.utcoffset():
@@ -56,7 +63,11 @@ def closed_until(watermark: int, zone: str | None) -> int:
 
 
 def to_utc(local_ms: Iterable[int], zone: str | None) -> dict[int, int]:
-    """The instant of each wall clock time: the earlier of two; one that a change of the clock skips is moved on by its length."""
+    """Return the instant of each wall clock time.
+
+    Of two instants the earlier one is returned. A time that a clock change skips is moved forward
+    by the length of the change.
+    """
     if zone is None:
         return {at: at for at in local_ms}
     rules = zone_of(zone)
@@ -64,7 +75,7 @@ def to_utc(local_ms: Iterable[int], zone: str | None) -> dict[int, int]:
 
 
 def to_local(utc_ms: int, zone: str | None) -> int:
-    """The wall clock at an instant."""
+    """Return the wall clock time of an instant."""
     if zone is None or not _FIRST < utc_ms < _LAST:
         return utc_ms
     return (_wall(utc_ms, zone_of(zone)).replace(tzinfo=None) - _EPOCH) // _MS

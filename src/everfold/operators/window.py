@@ -1,15 +1,21 @@
-"""TUMBLE, HOP and CUMULATE aggregation: state by slice, one final row a window and key when the watermark has passed the window.
+"""TUMBLE, HOP and CUMULATE aggregation: state by slice, one final row per window and key once the
+watermark has passed the window.
 
-A slice is the largest piece that all windows are made of. `prepare` folds a task's rows to one row a slice and key; `step` adds them to the
-slices, moves the clock and emits what is complete. State, three tables a bucket: `slices` (runs by slice end), `totals` (CUMULATE: what the
-steps emitted so far add up to, by window start), `head` (clock, index of runs, late rows: read and written once a batch).
+A slice is the largest interval that all windows consist of. `prepare` folds a task's rows to one
+row per slice and key; `step` adds them to the slices, advances the clock and emits complete
+windows. State, three tables per bucket: `slices` (runs by slice end), `totals` (CUMULATE: the sum
+of the steps emitted so far, by window start), `head` (clock, index of runs, late rows: read and
+written once per batch).
 
-Late is a row whose last window was complete before its batch began. Times are milliseconds of the wall clock in the node's zone.
-Source: Flink's slicing windows, and flink 2.3 through `tests/cases/window`.
+A row is late if its last window was complete before its batch began. Times are milliseconds of the
+wall clock in the node's zone. Source: Flink's slicing windows, and flink 2.3 through
+`tests/cases/window`.
 
-Measured (2 shared cores, Polars 2.1 on one thread, batches of 1M rows 1 ms apart in two tasks, 8 buckets; SUM, MAX, COUNT by key), input
-rows a second of processor time, `prepare` and `step` together, at 1 thousand / 1 million keys: TUMBLE 10 s 6.7M / 3.0M; HOP 10 s, 60 s
-4.8M / 0.4M (there each row comes out in six windows: 2.4M rows out); CUMULATE 1 min, 10 min 8.5M / 0.5M; SESSION 2 s 4.5M / 1.5M.
+Measured (2 shared cores, Polars 2.1 on one thread, batches of 1M rows 1 ms apart in two tasks, 8
+buckets; SUM, MAX, COUNT by key), input rows per second of processor time, `prepare` and `step`
+together, at 1 thousand / 1 million keys: TUMBLE 10 s 6.7M / 3.0M; HOP 10 s, 60 s 4.8M / 0.4M (there
+each row is part of six windows: 2.4M output rows); CUMULATE 1 min, 10 min 8.5M / 0.5M; SESSION 2 s
+4.5M / 1.5M.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ from everfold.state.store import Store
 
 _FEW_ROWS = 4096
 _DISTINCT = 0.75
-"""A task's rows are folded before they travel unless more than this part of them would be left."""
+"""A task's rows are folded before the shuffle unless more than this share of them would remain."""
 
 
 class WindowOperator:
@@ -58,8 +64,12 @@ class WindowOperator:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """One row a slice and key: `hash`, `slice` (its end), keys, slots and `n`, how many rows it stands for; `seq` of the first of them, if
-        their order matters. Where nearly every row has a slice and key of its own, the rows stay as they are: folding them would only cost time."""
+        """Return one row per slice and key.
+
+        It has `hash`, `slice` (its end), keys, slots, `n` (the number of rows that it represents),
+        and `seq` of its first row if row order matters. If nearly every row has a different slice
+        and key, the rows are returned unfolded, since folding would not pay off.
+        """
         layout, order = self._layout, ["seq"] * self.ordered
         rows = rows.with_columns(self._slice().alias("slice"), *normalised(layout.inputs, layout.keys))
         if isinstance(self._window, Hop) and self._window.has_gaps:
@@ -75,13 +85,15 @@ class WindowOperator:
         return folded.select("hash", *self._by, *layout.slots, "n", *order)
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
-        """Adds a batch's slots to the bucket's slices, moves the clock, emits the windows that are complete."""
+        """Add a batch's slots to the bucket's slices, advance the clock, and emit the windows that
+        are complete.
+        """
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         slices, totals = self._tables(store, head)
 
         since = self._complete(clock)
-        rows, late = self._accepted(prepared, since)
+        rows, late = self._accept(prepared, since)
         late += head.get("late", 0)
         live = clock.advance(metas)
         upto = END_OF_TIME if clock.flush else self._complete(clock)
@@ -94,37 +106,42 @@ class WindowOperator:
         head = {"clock": clock.encode(), "slices": slices.encode(), "totals": totals.encode(), "late": late}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, slices.rows + totals.rows)
-        return Step(self._emitted(results), clock.forwarded(self.name, live, metas), stats)
+        return Step(self._emit(results), clock.forwarded(self.name, live, metas), stats)
 
     # Backfill
 
     def reached(self, head: Mapping[str, Any]) -> int:
-        """End of the last window that is complete, in local milliseconds."""
+        """Return the end of the last window that is complete, in local milliseconds."""
         return self._complete(Clock.decode(self._clock, head.get("clock")))
 
     def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
-        """One row a slice and key, of the windows that end after `since`: `hash`, `slice`, `seq` if their order matters, keys, slots."""
+        """Return one row per slice and key, of the windows that end after `since`: `hash`, `slice`,
+        `seq` if row order matters, keys, slots.
+        """
         found = self.prepare(rows).filter(self._last_end() > since)
         return self._layout.to_page(found, ["hash", "slice", *["seq"] * self.ordered])
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
-        """Adds histories to the windows and keys that are there. No rows: they come when their windows are complete."""
+        """Merge past rows into the windows and keys that exist.
+
+        Emits no rows: they are emitted when their windows are complete.
+        """
         head = read_head(store, self._epoch)
         since = self.reached(head)
         slices, totals = self._tables(store, head)
         rows = pl.concat([self._layout.from_page(each, ["hash", "slice"]) for each in in_order(histories)])
         rows = rows.with_columns(self._last_end().alias("last")).filter(pl.col("last") > since)
-        pages = self._stored(slices, slices.index)
+        pages = self._read_runs(slices, slices.index)
         for start in totals.index:
-            pages += self._stored(totals, [start], label=start + self._window.slice_ms)
+            pages += self._read_runs(totals, [start], label=start + self._window.slice_ms)
         alive = [page.select(self._last_end().alias("last"), *self._layout.keys) for page in pages]
-        there = pl.concat(alive).unique() if alive else rows.clear().select("last", *self._layout.keys)
-        rows = rows.join(there, on=there.columns, how="semi", nulls_equal=True, maintain_order="left")
+        present = pl.concat(alive).unique() if alive else rows.clear().select("last", *self._layout.keys)
+        rows = rows.join(present, on=present.columns, how="semi", nulls_equal=True, maintain_order="left")
         if isinstance(self._window, Cumulate) and since != NO_WATERMARK:
             rows = rows.with_columns(pl.col("slice").clip(lower_bound=slice_end(self._window, since)))
         self._keep(rows.select(*self._by, *self._layout.slots), slices, since)
         write_head(store, self._epoch, head | {"slices": slices.encode()})
-        return self._emitted(self._layout.empty({"end": pl.Int64()}))
+        return self._emit(self._layout.empty({"end": pl.Int64()}))
 
     # Input
 
@@ -133,16 +150,21 @@ class WindowOperator:
         return ts - (ts - self._window.offset_ms % width) % width + width
 
     def _scattered(self, rows: pl.DataFrame) -> bool:
-        """Whether nearly every row has a slice and key of its own, by a cheap estimate over the keys' hashes."""
+        """Whether nearly every row has a different slice and key, by a cheap estimate over the
+        hashes of the keys.
+        """
         mixed = pl.col("hash") ^ (pl.col("slice") * 0x9E3779B97F4A7C15 % (1 << 62))
         return float(rows.select(mixed.approx_n_unique()).item()) > _DISTINCT * rows.height
 
     def _complete(self, clock: Clock) -> int:
-        """End of the last window that is complete, in local milliseconds."""
+        """Return the end of the last window that is complete, in local milliseconds."""
         return max(closed_until(clock.watermark, self._node.zone), clock.closed)
 
-    def _accepted(self, prepared: Sequence[pl.DataFrame], since: int) -> tuple[pl.DataFrame, int]:
-        """A batch's rows that are not late, and how many are. Rows of a slice that has been emitted go where they still count."""
+    def _accept(self, prepared: Sequence[pl.DataFrame], since: int) -> tuple[pl.DataFrame, int]:
+        """Return a batch's rows that are not late, and the number of late ones.
+
+        Rows of a slice that has been emitted are moved to where they still count.
+        """
         layout, columns = self._layout, [*self._by, *self._layout.slots, "n"]
         frames = [frame for frame in prepared if frame.height]
         if not frames:
@@ -151,7 +173,7 @@ class WindowOperator:
         rows = (rows.sort("seq", maintain_order=True) if self.ordered else rows).select(columns)
         if since != NO_WATERMARK and rows["slice"].min() <= since:  # type: ignore[operator]
             if self._node.time is TimeKind.PROCTIME:
-                pass  # a clock that stepped back: nothing is late, the rows count in the window that is open
+                pass  # the clock has stepped back: nothing is late, and rows count in the open window
             else:
                 kept = self._last_end() > since
                 late = int(rows.filter(~kept)["n"].sum())
@@ -161,7 +183,7 @@ class WindowOperator:
         return rows.drop("n"), late
 
     def _last_end(self) -> pl.Expr:
-        """End of the last window that holds a slice."""
+        """Return the end of the last window that contains a slice."""
         at, window = pl.col("slice"), self._window
         match window:
             case Tumble():
@@ -178,18 +200,25 @@ class WindowOperator:
     # State
 
     def _keep(self, rows: pl.DataFrame, slices: Runs, upto: int) -> pl.DataFrame:
-        """Writes the rows of slices that a later batch needs, one run a slice. Answers the rows that this batch emits."""
+        """Write the rows of slices that a later batch needs, one run per slice.
+
+        Return the rows that this batch emits.
+        """
         if rows.is_empty():
             return rows
         needed = pl.col("slice") > upto if isinstance(self._window, Cumulate) else self._last_end() > upto
         open_rows = rows if upto == NO_WATERMARK else rows.filter(needed)
         for (at,), part in open_rows.partition_by("slice", as_dict=True).items():
             slices.append(at, self._layout.to_page(part))
-            slices.compact(at, self._folded_page)
+            slices.compact(at, self._fold_pages)
         return rows.filter(pl.col("slice") <= upto)
 
     def _tables(self, store: Store, head: Mapping[str, Any]) -> tuple[Runs, Runs]:
-        """Slices and totals. What an older query kept by smaller slices, or as the total of a window that grew, is put into the slices that it makes up."""
+        """Return slices and totals.
+
+        State that an older query stored in smaller slices, or as the total of a cumulating window,
+        is moved to the slices that it is part of.
+        """
         slices = Runs.decode(store, self._epoch, "slices", head.get("slices"))
         totals = Runs.decode(store, self._epoch, "totals", head.get("totals"))
         width, offset = self._window.slice_ms, self._window.offset_ms
@@ -201,37 +230,40 @@ class WindowOperator:
             for page in table.read(before):
                 slices.append(now, page)
             table.drop(before)
-            slices.compact(now, self._folded_page)
+            slices.compact(now, self._fold_pages)
         return slices, totals
 
-    def _folded_page(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
+    def _fold_pages(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
         layout = self._layout
         frame = pl.concat([layout.from_page(page) for page in pages])
         return layout.to_page(settle(fold_slots(frame, layout.keys, layout.folds), layout.folds, whole=False))
 
-    def _stored(self, runs: Runs, places: Iterable[int], label: int | None = None) -> list[pl.DataFrame]:
-        """The rows of places, with the place (or `label`) as their slice."""
+    def _read_runs(self, runs: Runs, positions: Iterable[int], label: int | None = None) -> list[pl.DataFrame]:
+        """Return the rows of runs, with the position of the run (or `label`) as their slice."""
         columns = [*self._by, *self._layout.slots]
         return [
             self._layout.from_page(page)
             .with_columns(pl.lit(at if label is None else label, dtype=pl.Int64).alias("slice"))
             .select(columns)
-            for at in places
+            for at in positions
             for page in runs.read(at)
         ]
 
     # Output
 
     def _fire(self, rows: pl.DataFrame, slices: Runs, totals: Runs, since: int, upto: int) -> pl.DataFrame:
-        """Merged slots of the windows that end after `since` and up to `upto`, by `end` and keys; purges what no window needs."""
+        """Return merged slots of the windows that end after `since` and up to `upto`, by `end` and
+        keys. Removes state that no window needs.
+        """
         if upto <= since:
             return self._layout.empty({"end": pl.Int64()})
         if isinstance(self._window, Cumulate):
             return self._fire_cumulate(self._window, rows, slices, totals, since, upto)
-        # Rows that are also kept for later windows have just been written: they come from the store, the others from the batch.
+        # Rows that later windows also need have just been written, and are read from the store; the
+        # others come from the batch.
         stored = [at for at in slices.index if at <= upto]
         rows = rows.filter(self._last_end() <= upto)
-        frames = [*self._stored(slices, stored), *([rows] if rows.height else [])]
+        frames = [*self._read_runs(slices, stored), *([rows] if rows.height else [])]
         for at in stored:
             if last_window_end(self._window, at) <= upto:
                 slices.drop(at)
@@ -242,14 +274,14 @@ class WindowOperator:
     def _fire_cumulate(
         self, window: Cumulate, rows: pl.DataFrame, slices: Runs, totals: Runs, since: int, upto: int
     ) -> pl.DataFrame:
-        """As `_fire`, and keeps the sum of each window that is still open."""
+        """Like `_fire`, and store the total of each window that is still open."""
         frames = []
         for start in list(totals.index):
             first = max(slice_end(window, since), start + window.step_ms)
             if first <= upto:
-                frames += self._stored(totals, [start], label=first)
+                frames += self._read_runs(totals, [start], label=first)
                 totals.drop(start)
-        frames += self._stored(slices, stored := [at for at in slices.index if at <= upto])
+        frames += self._read_runs(slices, stored := [at for at in slices.index if at <= upto])
         for at in stored:
             slices.drop(at)
         frames += [rows] if rows.height else []
@@ -264,11 +296,11 @@ class WindowOperator:
         return results
 
     def _merge(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
-        """One row a slice and key: all that came for them."""
+        """Return one row per slice and key, merged from all frames."""
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]
         return settle(fold_slots(frame, self._by, self._layout.folds), self._layout.folds, whole=True)
 
-    def _emitted(self, results: pl.DataFrame) -> pl.DataFrame:
+    def _emit(self, results: pl.DataFrame) -> pl.DataFrame:
         end, window = pl.col("end"), self._window
         if isinstance(window, Cumulate):
             start = end - 1 - (end - 1 - window.offset_ms) % window.size_ms

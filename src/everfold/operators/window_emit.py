@@ -1,8 +1,9 @@
-"""Emit control: changes of windows' results that wait until it is time to give them.
+"""Emit control: hold back changes of window results until they are due.
 
-State: `waiting`, the changes by the end of their window, a run a batch; the head knows since when those of a window wait. What is given of a key is the
-net change since it was given last: what was before the first change, and what is after the last. Source: Flink's options `table.exec.emit.*`; flink 2.3
-through `tests/cases/window/emit.case.yaml`.
+State: `waiting`, the changes by the end of their window, one run per batch; the head has the time
+since when those of a window wait. What is emitted for a key is the net change since the last
+emission: the row before the first change, and the row after the last. Source: Flink's options
+`table.exec.emit.*`; flink 2.3 through `tests/cases/window/emit.case.yaml`.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class EmitOperator:
         return type(self), (self.name, self._node, self._clock, self._epoch)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows as they are."""
+        """Return the rows unchanged."""
         return rows
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
-        """Takes a batch's changes, moves the clock, gives those for which it is time."""
+        """Process a batch's changes, advance the clock, and emit those that are due."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         waiting = Runs.decode(store, self._epoch, "waiting", head.get("waiting"))
@@ -65,20 +66,20 @@ class EmitOperator:
         live = clock.advance(metas)
         upto = END_OF_TIME if clock.flush else closed_until(clock.watermark, self._node.window.zone)
 
-        rows, arrived = self._arrived(prepared, head)
+        rows, arrived = self._number(prepared, head)
         ends = set(rows[_END].unique().to_list())
         due = {
             end
             for end in ends | waiting.index.keys()
             if self._is_due(end, clock.now_ms - waits_since.get(end, clock.now_ms), since, upto)
         }
-        given = [rows.filter(pl.col(_END).is_in(list(due)))]
+        emitted = [rows.filter(pl.col(_END).is_in(list(due)))]
         for end in due & waiting.index.keys():
-            given += map(self._from_page, waiting.read(end))
+            emitted += map(self._from_page, waiting.read(end))
             waiting.drop(end)
         for (end,), part in rows.filter(~pl.col(_END).is_in(list(due))).partition_by(_END, as_dict=True).items():
             waiting.append(end, self._to_page(part))
-            waiting.compact(end, self._compacted)
+            waiting.compact(end, self._compact)
             waits_since.setdefault(end, clock.now_ms)
 
         head = {
@@ -89,10 +90,10 @@ class EmitOperator:
         }
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, 0, waiting.rows)
-        return Step(self._given(given), clock.forwarded(self.name, live, metas), stats)
+        return Step(self._net_changes(emitted), clock.forwarded(self.name, live, metas), stats)
 
-    def _arrived(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> tuple[pl.DataFrame, int]:
-        """A batch's changes, numbered on from those before."""
+    def _number(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> tuple[pl.DataFrame, int]:
+        """Return a batch's changes, numbered after the earlier ones, and their total number."""
         frames = [frame.drop("hash") for frame in prepared if frame.height]
         first: int = head.get("arrived", 0)
         if not frames:
@@ -101,37 +102,44 @@ class EmitOperator:
         return rows.select(self._none().columns), first + rows.height
 
     def _is_due(self, end: int, waited_ms: int, since: int, upto: int) -> bool:
-        """Whether it is time for the changes of a window. since, upto: the last end that time had passed before the batch, and now."""
+        """Whether the changes of a window are due.
+
+        since, upto: the last window end that time had passed before the batch, and has passed now.
+        """
         node = self._node
         if end > upto:
             return node.early_ms is not None and waited_ms >= node.early_ms
         late = end <= since and upto < end + node.window.lateness_ms
         return not late or node.late_ms is None or waited_ms >= node.late_ms
 
-    def _given(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """The net change of each key."""
+    def _net_changes(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Return the net change of each key."""
         pairs = self._net(pl.concat(frames))
         old = [f"old_{name}" for name in self._columns]
         found = changes(pairs.rename({NUMBER: "seq"}), self._columns, old, had=pl.col("had"), has=pl.col("has"))
         return found.rename({name: physical(at) for at, name in enumerate(self._columns)})
 
     def _net(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """One row a key: what it was before its first change, as `old_…`, and after its last; `had` and `has` say whether there is such."""
-        rows, back = rows.sort(NUMBER), takes_back()
+        """Return one row per key: its row before the first change, as `old_…`, and after the last
+        one.
+
+        `had` and `has`: whether there is such a row.
+        """
+        rows, retracts = rows.sort(NUMBER), takes_back()
         others = [name for name in self._columns if name not in self.hash_columns]
         found = rows.group_by(_END, *self.hash_columns, maintain_order=True).agg(
             *(pl.col(name).first().alias(f"old_{name}") for name in others),
             *(pl.col(name).last() for name in others),
-            back.first().alias("had"),
-            (~back.last()).alias("has"),
+            retracts.first().alias("had"),
+            (~retracts.last()).alias("has"),
             pl.col(NUMBER).first(),
         )
         return found.with_columns(pl.col(name).alias(f"old_{name}") for name in self.hash_columns)
 
-    # --- pages --------------------------------------------------------------------------------------------------------
+    # --- pages ------------------------------------------------------------------------------------
 
-    def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
-        """Of each key its first change and its last."""
+    def _compact(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
+        """Reduce the changes of each key to the first and the last one."""
         rows = pl.concat(map(self._from_page, pages)).sort(NUMBER)
         nth = pl.int_range(pl.len()).over(_END, *self.hash_columns)
         return self._to_page(rows.filter((nth == 0) | (nth == pl.len().over(_END, *self.hash_columns) - 1)))

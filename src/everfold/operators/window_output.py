@@ -13,8 +13,11 @@ from everfold.types import Schema, physical
 
 
 def emitted(merged: pl.DataFrame, layout: Layout, schema: Schema, zone: str | None) -> pl.DataFrame:
-    """Keys, values and bounds of windows, given as merged slots with `start`, `end` and keys; sorted by window and keys. A window whose
-    rows have all been taken back gives none."""
+    """Return keys, values and bounds of windows, sorted by window and keys.
+
+    merged: merged slots with `start`, `end` and keys. A window whose rows have all been retracted
+    emits none.
+    """
     if layout.rows is not None:
         merged = merged.filter(pl.col(layout.rows) != 0)
     merged = settle(ordered(merged, layout.keys), layout.folds, whole=True)
@@ -25,7 +28,9 @@ def emitted(merged: pl.DataFrame, layout: Layout, schema: Schema, zone: str | No
 
 
 def ordered(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Rows sorted by `end`, `start` and keys: one column after the other, which is faster than all at once."""
+    """Sort rows by `end`, `start` and keys, one column after the other, which is faster than all at
+    once.
+    """
     if keys:
         rows = rows.sort(keys, maintain_order=True)
     for bound in ("start", "end"):
@@ -35,7 +40,11 @@ def ordered(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def window_values(ends: pl.Series, schema: Schema, zone: str | None, local: bool) -> list[pl.Expr]:
-    """window_start, window_end and window_time out of `start` and `end`, local milliseconds. `ends`: the values of `end`."""
+    """Return window_start, window_end and window_time, computed from `start` and `end` in local
+    milliseconds.
+
+    ends: the values of `end`.
+    """
     start_name, end_name, time_name = window_columns(schema)
     time = pl.col("end") - 1
     if local and zone is not None and len(ends):

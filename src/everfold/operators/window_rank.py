@@ -1,8 +1,10 @@
-"""Window Top-N and window deduplication: the first rows of each partition of a window, once, when time has passed it.
+"""Window Top-N and window deduplication: emit the first rows of each partition of a window once,
+when the watermark has passed it.
 
-`prepare` and every batch keep no more than the first `last` rows of a partition. State: the rows by the end of their window, a run a batch; a window that
-has ended is read, ranked, given and removed. Rows of a window that has ended are late: dropped and counted. Source: flink 2.3 through
-`tests/cases/rank`.
+`prepare` and every batch keep no more than the first `last` rows of a partition. State: the rows by
+the end of their window, one run per batch; a window that has ended is read, ranked, emitted and
+removed. Rows of a window that has ended are late: they are dropped and counted. Source: flink 2.3
+through `tests/cases/rank`.
 """
 
 from __future__ import annotations
@@ -46,18 +48,20 @@ class WindowRankOperator:
         return type(self), (self.name, self._node, self._window, self._clock, self._epoch)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows that may be among the first."""
+        """Return the rows that may be among the first."""
         rows = self._rows.normalised(rows).with_columns(pl.col("seq").alias(NUMBER))
         return self._first(rows).drop(NUMBER, PART, "rank")
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
-        """Takes a batch's rows, moves the clock, gives the first rows of the windows that have ended."""
+        """Process a batch's rows, advance the clock, and emit the first rows of the windows that
+        have ended.
+        """
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         runs = Runs.decode(store, self._epoch, "rows", head.get("rows"))
-        since = self._ended(clock)
+        since = self._last_end(clock)
         live = clock.advance(metas)
-        upto = END_OF_TIME if clock.flush else self._ended(clock)
+        upto = END_OF_TIME if clock.flush else self._last_end(clock)
 
         arrived, late = head.get("arrived", 0), head.get("late", 0)
         frames = [frame for frame in prepared if frame.height]
@@ -68,7 +72,7 @@ class WindowRankOperator:
             late, rows = late + rows.height - kept.height, kept
         for (end,), part in rows.filter(pl.col(_END) > upto).partition_by(_END, as_dict=True).items():
             runs.append(end, self._to_page(part))
-            runs.compact(end, self._compacted)
+            runs.compact(end, self._compact)
         due = [rows.filter(pl.col(_END) <= upto)]
         for end in [end for end in runs.index if end <= upto]:
             due += map(self._from_page, runs.read(end))
@@ -80,27 +84,29 @@ class WindowRankOperator:
         head = {"clock": clock.encode(), "rows": runs.encode(), "arrived": arrived, "late": late}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, runs.rows)
-        return Step(self._shown(ended), clock.forwarded(self.name, live, metas), stats)
+        return Step(self._result_rows(ended), clock.forwarded(self.name, live, metas), stats)
 
-    def _ended(self, clock: Clock) -> int:
-        """The end of the last window that has ended, on the wall clock of the windows."""
+    def _last_end(self, clock: Clock) -> int:
+        """Return the end of the last window that has ended, on the wall clock of the windows."""
         return max(closed_until(clock.watermark, self._window.zone), clock.closed)
 
     def _first(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows whose number in their partition is not above the last, in order, with it as `rank`."""
+        """Return the rows whose row number is at most the last wanted one, in order, with the
+        number as `rank`.
+        """
         rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
         rows = rows.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(PART).alias("rank"))
         return rows.filter(pl.col("rank") <= self._node.last)
 
-    def _shown(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _result_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         rows = rows.filter(pl.col("rank") >= self._node.first).sort(_END, PART, "rank")
-        given = [*self._rows.columns, *(["rank"] if self._node.numbered else [])]
-        columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(given)]
+        names = [*self._rows.columns, *(["rank"] if self._node.numbered else [])]
+        columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(names)]
         return rows.select(*columns, pl.col(_END).alias(ORDER))
 
-    # --- pages --------------------------------------------------------------------------------------------------------
+    # --- pages ------------------------------------------------------------------------------------
 
-    def _compacted(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
+    def _compact(self, pages: list[pl.DataFrame]) -> pl.DataFrame:
         return self._to_page(self._first(pl.concat(map(self._from_page, pages))))
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:

@@ -80,7 +80,7 @@ def test_json_has_all_that_is_known() -> None:
                     {
                         "code": "AGG007",
                         "verdict": "fully compatible",
-                        "message": "MAX(x) is gone: its state is given up",
+                        "message": "MAX(x) was dropped: its state is discarded",
                         "line": 3,
                         "column": 8,
                     },
@@ -103,7 +103,7 @@ def test_annotations_of_a_pull_request() -> None:
     assert whole == "::error title=everfold::the change is incompatible"
     place, _, message = annotation.partition("title=GRP001::")
     assert place == "::error file=other.sql,line=1,col=43,"
-    assert message == "GROUP BY k, j: the groups were made by `t.k` and are to be made by `t.k`, `t.j`"
+    assert message == "GROUP BY k, j: the grouping keys changed from `t.k` to `t.k`, `t.j`"
 
 
 def test_a_note_says_what_would_be_refused() -> None:

@@ -60,8 +60,8 @@ def test_one_is_chosen_by_name_or_label(tmp_path: Path) -> None:
     assert chosen(operators, "w1") == chosen(operators, "TUMBLE(size=1 min), GROUP BY n") == operators[1:]
     with pytest.raises(UsageError, match="no-operator") as caught:
         chosen(operators, "w7")
-    assert "there are `w2` (GROUP BY c), `w1` (TUMBLE(size=1 min), GROUP BY n)" in str(caught.value)
-    with pytest.raises(UsageError, match="no operator of its query keeps state"):
+    assert "its operators are `w2` (GROUP BY c), `w1` (TUMBLE(size=1 min), GROUP BY n)" in str(caught.value)
+    with pytest.raises(UsageError, match="its query has no stateful operator"):
         chosen([], "w1")
 
 

@@ -349,7 +349,7 @@ def test_a_job_from_before_positions_were_kept_learns_them_when_it_resumes(tmp_p
     path.write_text(json.dumps(read))
     assert JobFolder(tmp_path).manifest() != made
     assert run(LINES) == made
-    with pytest.raises(StateError, match=r"`t\.x` was field 2 of the line, and is field 3 of the line"):
+    with pytest.raises(StateError, match=r"`t\.x` was field 2 of the line and is now field 3 of the line"):
         run(SWAPPED)
     path.write_text(json.dumps(read))
     assert run(SWAPPED).current == 1

@@ -79,7 +79,7 @@ def test_two_keys_with_one_hash_stay_apart(keys: tuple[str, ...]) -> None:
     items = pl.DataFrame(
         {"hash": [5] * 6, "k0": ["a", "b"] * 3, "start": [0, 1, 8, 30, 16, 31], "end": [10, 11, 18, 40, 26, 41]}
     )
-    numbered = session._numbered(items, keys)
+    numbered = session._number_sessions(items, keys)
     found = numbered.group_by("session").agg(pl.col("start").min(), pl.col("end").max()).sort("session").rows()
     if keys:
         assert found == [(0, 0, 26), (1, 1, 11), (2, 30, 41)]
@@ -97,7 +97,7 @@ def test_times_that_are_far_apart() -> None:
             "end": [10 - far, far + 10, 10, 15],
         }
     )
-    assert session._numbered(items, ("k0",))["session"].to_list() == [0, 1, 2, 2]
+    assert session._number_sessions(items, ("k0",))["session"].to_list() == [0, 1, 2, 2]
 
 
 def test_rows_of_sessions() -> None:

@@ -1,4 +1,7 @@
-"""The rules: one a function, each with a permanent code; its docstring is its page (`everfold explain GRP001`)."""
+"""The compatibility rules.
+
+Each is a function with a permanent code; its docstring is its page (`everfold explain GRP001`).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ OF_KIND = {
     "Rank": rank.RANK,
     "ChangelogNormalize": rank.LAST_ROWS,
 }
-"""The rules about each kind of operator, in the order in which they decide."""
+"""The rules for each kind of operator, in the order in which they decide."""
 
 
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule once, by code."""
+    """Return every rule once, sorted by code."""
     found = (
         *topology.RULES,
         *inputs.RULES,
@@ -32,5 +35,5 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def named(code: str) -> Rule | None:
-    """The rule of a code, None if there is none."""
+    """Return the rule with a code, or None."""
     return next((each for each in all_rules() if each.code == code.upper()), None)

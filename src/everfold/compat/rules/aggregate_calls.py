@@ -1,4 +1,7 @@
-"""Rules about the aggregate calls of an operator: the same for groups, windows and OVER. Source: both seeds on state compatibility."""
+"""Rules for the aggregate calls of an operator, shared by groups, windows and OVER.
+
+Source: both seeds on state compatibility.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from everfold.compat.verdict import Verdict
 
 @rule("AGG001", Verdict.UNKNOWN)
 def python_functions(change: Change) -> Iterator[Said]:
-    """The old query or the new one calls an aggregate function in Python.
+    """The old or the new query calls a Python aggregate function.
 
-    What its accumulator holds is the function's own business: nobody can tell whether the kept one still means the same. A query that has not changed is
-    not judged, so such a job restarts.
+    Only the function itself knows what its accumulator means, so everfold cannot tell whether the
+    old accumulator is still valid. A query that has not changed is not judged, so such a job
+    restarts.
 
-    Way out: change the query in a job without the function, or take a new `--state` folder.
+    To resolve this, use a job without the function, or a new `--state` folder.
     """
     for call in (*change.new.calls, *change.dropped):
         if call.python:
@@ -24,76 +28,81 @@ def python_functions(change: Change) -> Iterator[Said]:
 
 
 def distinct_of(calls: Sequence[CallShape]) -> tuple[CallShape, ...]:
-    """The calls with DISTINCT, in order."""
+    """Return the calls with DISTINCT, in order."""
     return tuple(call for call in calls if call.distinct)
 
 
 @rule("AGG002", Verdict.INCOMPATIBLE)
 def other_distinct_calls(change: Change) -> Iterator[Said]:
-    """A call with DISTINCT was added, dropped or changed, or such calls are in another order.
+    """A call with DISTINCT was added, dropped or changed, or the order of such calls has changed.
 
-    The reference keeps the values of DISTINCT calls under their number among each other, so each of these changes makes them unreadable. everfold keeps them by
-    what they mean: with `--rules extended` a DISTINCT call comes and goes as any other.
+    The reference stores the values of DISTINCT calls under the position of the call among the
+    DISTINCT calls, so each of these changes makes them unreadable. everfold stores them by meaning:
+    with `--rules extended` a DISTINCT call can be added or dropped like any other.
 
-    Way out: leave these calls as they were, judge by `--rules extended`, or take a new `--state` folder.
+    To resolve this, leave these calls unchanged, use `--rules extended`, or use a new `--state`
+    folder.
     """
     old, new = distinct_of(change.old.calls), distinct_of(change.new.calls)
     if old == new or change.terms.extended:
         return
-    said = False
+    found = False
     for call in new:
         if call not in old:
-            said = True
+            found = True
             yield Said(f"{call.label} is new, and has DISTINCT", call.span)
     for call in old:
         if call not in new:
-            said = True
-            yield Said(f"{call.label} is gone, and had DISTINCT", change.new.span)
-    if not said:
-        yield Said("the calls with DISTINCT are in another order", new[0].span)
+            found = True
+            yield Said(f"{call.label} was dropped, and had DISTINCT", change.new.span)
+    if not found:
+        yield Said("the calls with DISTINCT are in a different order", new[0].span)
 
 
 @rule("AGG003", Verdict.FULLY)
 def other_order(change: Change) -> Iterator[Said]:
-    """The aggregates are the same, in another order.
+    """The aggregates are the same, in a different order.
 
-    Each keeps its state: it is found by what the aggregate means, not by where it stands.
+    Each keeps its state, which is found by the meaning of the aggregate and not by its position.
     """
     if {*change.old.calls} == {*change.new.calls} and change.old.calls != change.new.calls:
-        yield Said("the aggregates are in another order", change.new.span)
+        yield Said("the aggregates are in a different order", change.new.span)
 
 
 @rule("AGG004", Verdict.INCOMPATIBLE)
 def nothing_kept(change: Change) -> Iterator[Said]:
-    """No aggregate is left of the old query: all were dropped or changed, or there was none.
+    """No aggregate of the old query is left: all were dropped or changed, or there were none.
 
-    There is no state that the new query could go on with.
+    The new query cannot reuse any state.
 
-    Way out: keep one of the old aggregates, or take a new `--state` folder.
+    To resolve this, keep one of the old aggregates, or use a new `--state` folder.
     """
     if not change.kept and (change.added or change.dropped):
-        was = "it had no aggregates" if not change.old.calls else "none of its aggregates is kept"
-        yield Said(was, change.new.span)
+        reason = "it had no aggregates" if not change.old.calls else "none of its aggregates is kept"
+        yield Said(reason, change.new.span)
 
 
 @rule("AGG005", Verdict.INCOMPATIBLE)
 def added_over_changes(change: Change) -> Iterator[Said]:
-    """An aggregate was added over rows that may be taken back: over another aggregation, or over a table whose rows change.
+    """An aggregate was added over an updating input: another aggregation, or a table whose rows
+    change.
 
-    Rows that it never took in could be taken back from it, and its result would be wrong for ever.
+    Rows that the new aggregate never received could be retracted from it, and its result would stay
+    wrong.
 
-    Way out: compute it in a job of its own.
+    To resolve this, compute it in a separate job.
     """
     if change.kept and change.new.input.updating:
         for call in change.added:
-            yield Said(f"{call.label} is new, over rows that may be taken back", call.span)
+            yield Said(f"{call.label} is new, over rows that may be retracted", call.span)
 
 
 @rule("AGG006", Verdict.PARTIALLY)
 def added(change: Change) -> Iterator[Said]:
-    """An aggregate was added, or computed otherwise, which is a dropped and an added one.
+    """An aggregate was added or changed. A changed aggregate counts as one dropped and one added.
 
-    The others keep their state. It starts with the rows that come after the restart, and its result is of these alone.
+    The other aggregates keep their state. The new one starts with the rows that arrive after the
+    restart, and its result covers only these.
     """
     if change.kept and not change.new.input.updating:
         for call in change.added:
@@ -104,34 +113,40 @@ def added(change: Change) -> Iterator[Said]:
 def dropped(change: Change) -> Iterator[Said]:
     """An aggregate was dropped.
 
-    Its state is given up, the others keep theirs. Taking it back later starts it anew.
+    Its state is discarded; the other aggregates keep theirs. If the aggregate is added again later,
+    it starts from scratch.
     """
     if change.kept:
         for call in change.dropped:
-            yield Said(f"{call.label} is gone: its state is given up", change.new.span)
+            yield Said(f"{call.label} was dropped: its state is discarded", change.new.span)
 
 
 @rule("AGG008", Verdict.FULLY)
 def derived(change: Change) -> Iterator[Said]:
-    """An aggregate was added whose state follows from that of another one. Only with `--rules extended`.
+    """An aggregate was added whose state can be derived from that of another one. Only with
+    `--rules extended`.
 
-    SUM and AVG of the same values keep the same, and so do the variances and standard deviations; COUNT of these values is a part of each. The new one counts
-    since the other did, and the other may be dropped by the same change.
+    SUM and AVG of the same values have the same state, and so have the variances and standard
+    deviations; COUNT of these values is part of each. The new aggregate covers the same rows as the
+    one that it is derived from, which may be dropped in the same change.
     """
     for call, source in change.derived.items():
-        yield Said(f"{call.label} is new, and follows from {source.label}", call.span)
+        yield Said(f"{call.label} is new, and derived from {source.label}", call.span)
 
 
 @rule("AGG009", Verdict.FULLY)
 def recounted(change: Change) -> Iterator[Said]:
-    """An aggregate was added over another aggregation, whose rows may be taken back. Only with `--rules extended`.
+    """An aggregate was added over another aggregation, whose rows may be retracted. Only with
+    `--rules extended`.
 
-    The operators below have these rows in their state. When the job goes on they give them again, to the new aggregate alone: so it is complete, without any history. Not one that depends on the
-    order of rows (FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG), and not where state is forgotten (`table.exec.state.ttl`).
+    The operators below hold these rows in their state. When the job resumes, they re-emit them to
+    the new aggregate only, so it is complete without reading old input. This does not apply to
+    aggregates that depend on row order (FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG), nor where
+    state expires (`table.exec.state.ttl`).
     """
     for call in change.recounted:
-        yield Said(f"{call.label} is new: it is computed of the rows below as they are", call.span)
+        yield Said(f"{call.label} is new: it is computed from the current rows below", call.span)
 
 
 CALLS = (other_distinct_calls, other_order, nothing_kept, added_over_changes, added, dropped, derived, recounted)
-"""In the order in which they decide; `python_functions` goes before all others."""
+"""The rules, in the order in which they decide. `python_functions` comes before all of them."""

@@ -1,4 +1,7 @@
-"""Rules about GROUP BY. Source: the seed on state compatibility of group aggregates."""
+"""Rules for GROUP BY.
+
+Source: the seed on state compatibility of group aggregates.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,17 @@ from everfold.compat.verdict import Verdict
 
 @rule("GRP001", Verdict.INCOMPATIBLE)
 def other_keys(change: Change) -> Iterator[Said]:
-    """The fields of GROUP BY have changed: one was added, dropped, computed otherwise, or they are in another order.
+    """The fields of GROUP BY have changed: a field was added, dropped or computed differently, or
+    their order has changed.
 
-    State is kept by these fields: with others no group can be found again. Their order is free with `--rules extended`.
+    State is stored by these fields, so with different fields no group can be found. With
+    `--rules extended` their order does not matter.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if not change.same_keys:
         yield Said(
-            f"the groups were made by {sentence_of(change.old.keys)} and are to be made by {sentence_of(change.new.keys)}",
+            f"the grouping keys changed from {sentence_of(change.old.keys)} to {sentence_of(change.new.keys)}",
             change.new.span,
         )
 
@@ -29,13 +34,14 @@ def other_keys(change: Change) -> Iterator[Said]:
 def other_emission(change: Change) -> Iterator[Said]:
     """The settings for early and late results have changed (`table.exec.emit.*`).
 
-    With them a window is kept for as long as it takes rows; what was kept under other settings may be gone already.
+    With these settings a window is kept for as long as it accepts rows. State that was kept under
+    different settings may already be removed.
 
-    Way out: set them back, or run the new query with a new `--state` folder.
+    To resolve this, restore the settings, or run the new query with a new `--state` folder.
     """
     if change.old.emission != change.new.emission:
-        yield Said("early and late results of its windows are set otherwise", change.new.span)
+        yield Said("the settings for early and late results of its windows have changed", change.new.span)
 
 
 RULES = (python_functions, other_keys, *INPUTS, other_emission, *CALLS)
-"""In the order in which they decide."""
+"""The rules, in the order in which they decide."""

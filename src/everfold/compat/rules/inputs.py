@@ -1,4 +1,4 @@
-"""Rules about what an operator reads. They hold for operators of every kind."""
+"""Rules for the input of an operator. They apply to operators of every kind."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from everfold.plan.readable import readable
 
 @rule("INP001", Verdict.INCOMPATIBLE)
 def other_tables(change: Change) -> Iterator[Said]:
-    """The operator reads other tables.
+    """The operator reads different tables.
 
-    What it has kept was computed from other rows. The order of the inputs of a UNION ALL does not matter, their set does.
+    Its state was computed from other rows. The order of the inputs of a UNION ALL does not matter,
+    only which tables they are.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     old, new = change.old.input.tables, change.new.input.tables
     if old != new:
-        yield Said(f"it read {sentence_of(old)} and is to read {sentence_of(new)}", change.new.span)
+        yield Said(f"its input tables changed from {sentence_of(old)} to {sentence_of(new)}", change.new.span)
 
 
 @rule("INP002", Verdict.INCOMPATIBLE)
 def other_conditions(change: Change) -> Iterator[Said]:
-    """A WHERE below the operator has changed.
+    """A WHERE condition below the operator has changed.
 
-    The rows that it has kept were chosen by the old condition, those that come will be by the new one: a result would be neither. A condition over the
-    result itself (HAVING, or a WHERE around the query) keeps no state and may change.
+    The rows in the state were selected by the old condition, and new rows are selected by the new
+    one. The result would match neither. A condition on the result itself (HAVING, or a WHERE around
+    the query) has no state and may change.
 
-    Way out: if you want just that, SET 'everfold.compat.ignore-filter' = 'true'.
+    If this mix is what you want, SET 'everfold.compat.ignore-filter' = 'true'.
     """
     if change.terms.ignore_filter:
         return
@@ -39,7 +41,7 @@ def other_conditions(change: Change) -> Iterator[Said]:
     came = tuple(each for each in new if each not in old)
     if old != new:
         yield Said(
-            f"the rows below were chosen by {sentence_of(gone)}, and are to be chosen by {sentence_of(came)}",
+            f"the rows below were filtered by {sentence_of(gone)} and are now filtered by {sentence_of(came)}",
             change.new.span,
         )
 
@@ -48,30 +50,34 @@ def other_conditions(change: Change) -> Iterator[Said]:
 def other_window_below(change: Change) -> Iterator[Said]:
     """A window function below the operator has changed.
 
-    A plain group over the rows of a window function keeps groups of the old windows; rows that come will be in others.
+    A plain group over the rows of a window function holds groups of the old windows, while new rows
+    belong to other windows.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     old, new = change.old.input.windows, change.new.input.windows
     if old != new:
         yield Said(
-            f"its rows were in windows of {sentence_of(old)} and are to be in windows of {sentence_of(new)}",
+            f"the window function below changed from {sentence_of(old)} to {sentence_of(new)}",
             change.new.span,
         )
 
 
 @rule("INP004", Verdict.INCOMPATIBLE)
 def other_changes(change: Change) -> Iterator[Said]:
-    """Rows that stayed may now change, or the other way round.
+    """The input was append-only and may now retract rows, or the reverse.
 
-    Over rows that may be taken back an aggregate keeps more (how many rows there are, which values): what was kept without that is of no use.
+    Over an updating input an aggregate stores more, such as the number of rows or their values.
+    State without this information is not reusable.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     old, new = change.old.input.updating, change.new.input.updating
     if old != new:
         yield Said(
-            "its rows stayed, and may now be taken back" if new else "its rows could be taken back, and now stay",
+            "its input was append-only and may now retract rows"
+            if new
+            else "its input could retract rows and is now append-only",
             change.new.span,
         )
 
@@ -80,9 +86,10 @@ def other_changes(change: Change) -> Iterator[Said]:
 def other_joins(change: Change) -> Iterator[Said]:
     """A join, an UNNEST or constant rows below the operator have changed.
 
-    Whether the rows that it has kept are those that the new query would have given cannot be told from the query.
+    The query does not show whether the rows in the state are those that the new query would have
+    produced.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.input.others != change.new.input.others:
         yield Said("a join, an UNNEST or constant rows below it have changed", change.new.span)
@@ -90,32 +97,35 @@ def other_joins(change: Change) -> Iterator[Said]:
 
 @rule("INP006", Verdict.INCOMPATIBLE)
 def other_positions(change: Change) -> Iterator[Said]:
-    """A column is read from another field of the record.
+    """A column is read from a different field of the record.
 
-    The formats csv and avro find fields by their position: a column that is declared earlier or later in CREATE TABLE, or after a column that was
-    inserted or removed, takes the values of another field. The state was computed from the old field, and a result would mix both. Columns that the operator does not
-    read may move. A column may be added after the last one, and a column that is not read may be renamed.
+    The formats csv and avro find fields by their position: a column that is declared earlier or
+    later in CREATE TABLE, or after a column that was inserted or removed, takes the values of
+    another field. The state was computed from the old field, and a result would mix both. Columns
+    that the operator does not read may move. A column may be added after the last one, and a column
+    that is not read may be renamed.
 
-    To resolve this, declare the columns in the order of the record, new ones last. If the record itself has changed, run the new query with a new `--state` folder.
+    To resolve this, declare the columns in the order of the record, new ones last. If the record
+    itself has changed, run the new query with a new `--state` folder.
     """
     old, new = ({each.field: each.position for each in of.positions or ()} for of in (change.old, change.new))
     moved = {each: (old[each], position) for each, position in new.items() if old.get(each, position) != position}
     for each, (was, is_now) in moved.items():
-        yield Said(f"`{readable(each)}` was {was}, and is {is_now}", change.new.span)
+        yield Said(f"`{readable(each)}` was {was} and is now {is_now}", change.new.span)
 
 
 @rule("INP007", Verdict.INCOMPATIBLE)
 def other_types(change: Change) -> Iterator[Said]:
-    """A key, a kept column or an argument of an aggregate has another type.
+    """A key, a stored column or an argument of an aggregate has a different type.
 
-    State has values of the old type. It is found by the hash of the keys, which depends on their type. The length of a STRING, the precision of a TIMESTAMP
-    and NOT NULL do not matter.
+    The state holds values of the old type. It is found by the hash of the keys, which depends on
+    their type. The length of a STRING, the precision of a TIMESTAMP and NOT NULL do not matter.
 
     To resolve this, declare the old type, or run the new query with a new `--state` folder.
     """
     for text, (was, is_now) in changed_types(change.old, change.new).items():
         if not can_keep_type(text, change.old, change.new):
-            yield Said(f"`{readable(text)}` was {was}, and is {is_now}", change.new.span)
+            yield Said(f"`{readable(text)}` was {was} and is now {is_now}", change.new.span)
 
 
 RULES = (other_tables, other_positions, other_types, other_conditions, other_window_below, other_changes, other_joins)

@@ -1,4 +1,7 @@
-"""Rules about OVER. Source: the seed on state compatibility of over aggregates."""
+"""Rules for OVER.
+
+Source: the seed on state compatibility of over aggregates.
+"""
 
 from __future__ import annotations
 
@@ -12,95 +15,105 @@ from everfold.compat.verdict import Verdict
 
 @rule("OVR001", Verdict.INCOMPATIBLE)
 def other_partition(change: Change) -> Iterator[Said]:
-    """The set of the fields of PARTITION BY has changed.
+    """The set of the PARTITION BY fields has changed.
 
-    State is kept by these fields: with others no partition can be found again. Their order does not matter.
+    State is stored by these fields, so with different fields no partition can be found. Their order
+    does not matter.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if sorted(change.old.keys) != sorted(change.new.keys):
         yield Said(
-            f"rows were partitioned by {sentence_of(change.old.keys)} and are to be by {sentence_of(change.new.keys)}",
+            f"PARTITION BY changed from {sentence_of(change.old.keys)} to {sentence_of(change.new.keys)}",
             change.new.span,
         )
 
 
 @rule("OVR002", Verdict.INCOMPATIBLE)
 def other_sorting(change: Change) -> Iterator[Said]:
-    """ORDER BY has changed: another column, or another direction; or its column has become a time attribute, or is no longer one.
+    """ORDER BY has changed: the column or the direction differs, or the column has become a time
+    attribute or is no longer one.
 
-    The state belongs to the old order. Ordered by a time attribute, rows are kept until the watermark passes them; ordered by any other column, they are never discarded.
+    The state belongs to the old order. Ordered by a time attribute, rows are kept until the
+    watermark passes them; ordered by any other column, they are never discarded.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.order != change.new.order:
         yield Said(
-            f"rows were sorted by {sentence_of(change.old.order)} and are to be by {sentence_of(change.new.order)}",
+            f"ORDER BY changed from {sentence_of(change.old.order)} to {sentence_of(change.new.order)}",
             change.new.span,
         )
     elif change.old.time != change.new.time:
-        what = "by time, and are to be by a column" if change.new.time else "by a column, and are to be by time"
-        yield Said(f"rows were sorted {what}", change.new.span)
+        what = "a time attribute to a column" if change.new.time else "a column to a time attribute"
+        yield Said(f"ORDER BY changed from {what}", change.new.span)
 
 
 @rule("OVR003", Verdict.INCOMPATIBLE)
 def other_frame(change: Change) -> Iterator[Said]:
     """The frame has changed: its unit, or one of its bounds.
 
-    Of a frame with a bound rows are kept, of one without only what they add up to; a longer frame would need rows that are gone. The frame that is
-    meant when none is written is RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW.
+    For a bounded frame the rows are stored, for an unbounded one only their accumulated state; a
+    longer frame would need rows that are no longer stored. The default frame is RANGE BETWEEN
+    UNBOUNDED PRECEDING AND CURRENT ROW.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.window != change.new.window:
-        yield Said(f"the frame was {change.old.window} and is to be {change.new.window}", change.new.span)
+        yield Said(f"the frame changed from {change.old.window} to {change.new.window}", change.new.span)
 
 
 @rule("OVR004", Verdict.INCOMPATIBLE)
 def other_columns(change: Change) -> Iterator[Said]:
-    """The columns that OVER takes in have changed: those that the query shows, and those that its windows and aggregates use.
+    """The input columns of OVER have changed: those that the query returns, and those that its
+    windows and aggregates use.
 
-    Each row is kept with all of them until the watermark passes it; if the rows are not ordered by time, it is never discarded. Kept rows would lack a new column. The
-    order of the columns does not matter, and unused columns do not count. With `--rules extended` any can go, and in the order of time one that may be NULL can come.
+    Each row is stored with all of them until the watermark passes it; if the rows are not ordered
+    by time, it is never discarded. Stored rows would lack a new column. The order of the columns
+    does not matter, and unused columns do not count. With `--rules extended` any column can be
+    dropped, and if the rows are ordered by time, a nullable column can be added.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     came, gone = change.came, change.gone
     if change.tolerant:
         return
     if came and gone:
-        yield Said(f"its input had {sentence_of(gone)} and is to have {sentence_of(came)}", change.new.span)
+        yield Said(f"its input loses {sentence_of(gone)} and gains {sentence_of(came)}", change.new.span)
     elif came or gone:
-        yield Said(f"its input {'gets' if came else 'loses'} {sentence_of(came or gone)}", change.new.span)
+        yield Said(f"its input {'gains' if came else 'loses'} {sentence_of(came or gone)}", change.new.span)
 
 
 @rule("OVR005", Verdict.FULLY)
 def other_partition_order(change: Change) -> Iterator[Said]:
-    """The fields of PARTITION BY are the same, in another order.
+    """The PARTITION BY fields are the same, in a different order.
 
     The partitions are the same, and so is their state.
     """
     if change.old.keys != change.new.keys and sorted(change.old.keys) == sorted(change.new.keys):
-        yield Said("the fields of PARTITION BY are in another order", change.new.span)
+        yield Said("the fields of PARTITION BY are in a different order", change.new.span)
 
 
 @rule("OVR006", Verdict.PARTIALLY)
 def columns_that_came(change: Change) -> Iterator[Said]:
-    """OVER takes in a column that it did not. Only with `--rules extended`, if the column may be NULL.
+    """OVER has a new input column. Only with `--rules extended`, and only if the column is
+    nullable.
 
-    The aggregates that stay do not use it, and keep their state. In the rows that wait for time to pass them when the query changes it is NULL.
+    The remaining aggregates do not use the column, and keep their state. The column is NULL in the
+    rows that wait for the watermark when the query changes.
     """
     if change.tolerant and change.came:
         yield Said(
-            f"its input gets {sentence_of(change.came)}, which rows that wait at the restart lack", change.new.span
+            f"its input gains {sentence_of(change.came)}, which is NULL in rows that wait at the restart",
+            change.new.span,
         )
 
 
 @rule("OVR007", Verdict.FULLY)
 def columns_that_went(change: Change) -> Iterator[Said]:
-    """OVER does not take in a column any more. Only with `--rules extended`.
+    """OVER no longer has an input column. Only with `--rules extended`.
 
-    What is left of it in the rows that wait is not looked at.
+    Values of the column in the waiting rows are ignored.
     """
     if change.tolerant and change.gone:
         yield Said(f"its input loses {sentence_of(change.gone)}", change.new.span)
@@ -118,4 +131,4 @@ RULES = (
     columns_that_went,
     other_partition_order,
 )
-"""In the order in which they decide."""
+"""The rules, in the order in which they decide."""

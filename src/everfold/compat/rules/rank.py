@@ -1,4 +1,4 @@
-"""Rules about Top-N and deduplication, and about the last row by key of a table whose rows change."""
+"""Rules for Top-N and deduplication, and for the last row by key of a table whose rows change."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from everfold.compat.verdict import Verdict
 
 @rule("TOP001", Verdict.INCOMPATIBLE)
 def other_partition(change: Change) -> Iterator[Said]:
-    """The set of the fields of PARTITION BY has changed.
+    """The set of the PARTITION BY fields has changed.
 
-    Rows are kept by these fields: with others no partition can be found again. Their order does not matter.
+    Rows are stored by these fields, so with different fields no partition can be found. Their order
+    does not matter.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if sorted(change.old.keys) != sorted(change.new.keys):
         yield Said(
-            f"rows were ranked by {sentence_of(change.old.keys)} and are to be by {sentence_of(change.new.keys)}",
+            f"PARTITION BY changed from {sentence_of(change.old.keys)} to {sentence_of(change.new.keys)}",
             change.new.span,
         )
 
@@ -28,38 +29,41 @@ def other_partition(change: Change) -> Iterator[Said]:
 def other_sorting(change: Change) -> Iterator[Said]:
     """ORDER BY has changed.
 
-    The rows that were kept are the first of another order: those that would be the first now may be gone.
+    The stored rows are the first ones in the old order. Those that would be first in the new order
+    may not be stored.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.order != change.new.order:
         yield Said(
-            f"rows were sorted by {sentence_of(change.old.order)} and are to be by {sentence_of(change.new.order)}",
+            f"ORDER BY changed from {sentence_of(change.old.order)} to {sentence_of(change.new.order)}",
             change.new.span,
         )
 
 
 @rule("TOP003", Verdict.INCOMPATIBLE)
 def other_numbers(change: Change) -> Iterator[Said]:
-    """The numbers of the rows that are wanted have changed.
+    """The range of row numbers in the result has changed.
 
-    No more rows were kept than were wanted: with a greater number some are missing, and with a smaller one rows that were given would have to be taken back.
+    No more rows are stored than the result needs. With a greater number some are missing, and with
+    a smaller one rows that were emitted would have to be retracted.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.counted != change.new.counted:
         old, new = (" to ".join(map(str, each.counted)) for each in (change.old, change.new))
-        yield Said(f"rows {old} were wanted, and rows {new} are to be", change.new.span)
+        yield Said(f"the row numbers changed from {old} to {new}", change.new.span)
 
 
 @rule("TOP004", Verdict.INCOMPATIBLE)
 def other_columns(change: Change) -> Iterator[Said]:
     """The columns of the ranked rows have changed.
 
-    The rows are kept with the columns that the query uses: a new one would be missing. Deduplication that keeps the first row by processing time
-    keeps no rows, and any column of it may change.
+    The rows are stored with the columns that the query uses, so they would lack a new column.
+    Deduplication that keeps the first row by processing time stores no rows, and any of its columns
+    may change.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if not all(each.by_arrival and each.counted == (1, 1) for each in (change.old, change.new)):
         yield from other_rows(change)
@@ -67,62 +71,65 @@ def other_columns(change: Change) -> Iterator[Said]:
 
 @rule("TOP005", Verdict.INCOMPATIBLE)
 def other_window(change: Change) -> Iterator[Said]:
-    """The rows are ranked in another window, or in windows instead of for ever.
+    """The rows are ranked in a different window, or with a window instead of without one, or the
+    reverse.
 
-    Rows of a window are kept by its end, and given once.
+    Rows of a window are stored by the end of the window, and emitted once.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.window != change.new.window:
         yield Said(
-            f"rows were ranked in {change.old.window or 'no window'} and are to be in {change.new.window or 'none'}",
+            f"the window changed from {change.old.window or 'none'} to {change.new.window or 'none'}",
             change.new.span,
         )
 
 
 @rule("TOP006", Verdict.FULLY)
 def number_shown(change: Change) -> Iterator[Said]:
-    """The number of the row is shown now, or no more.
+    """The row number is now part of the result, or no longer.
 
-    It is counted anew each time and not kept.
+    It is computed each time and not stored.
     """
     if change.old.numbered != change.new.numbered:
         yield Said(
-            f"the number of the row {'is shown' if change.new.numbered else 'is shown no more'}", change.new.span
+            f"the row number is {'now' if change.new.numbered else 'no longer'} part of the result", change.new.span
         )
 
 
 @rule("TOP007", Verdict.FULLY)
 def other_partition_order(change: Change) -> Iterator[Said]:
-    """The fields of PARTITION BY are the same, in another order.
+    """The PARTITION BY fields are the same, in a different order.
 
     The partitions are the same, and so is their state.
     """
     if change.old.keys != change.new.keys and sorted(change.old.keys) == sorted(change.new.keys):
-        yield Said("the fields of PARTITION BY are in another order", change.new.span)
+        yield Said("the fields of PARTITION BY are in a different order", change.new.span)
 
 
 @rule("KEY001", Verdict.INCOMPATIBLE)
 def other_primary_key(change: Change) -> Iterator[Said]:
-    """The primary key of a table has changed whose rows come as changes by key.
+    """The primary key has changed of a table whose rows arrive as changes by key.
 
-    The last row of each key is kept, to know what was before a change.
+    The last row of each key is stored, so that the row before a change is known.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.keys != change.new.keys:
         yield Said(
-            f"the key was {sentence_of(change.old.keys)} and is to be {sentence_of(change.new.keys)}", change.new.span
+            f"the primary key changed from {sentence_of(change.old.keys)} to {sentence_of(change.new.keys)}",
+            change.new.span,
         )
 
 
 @rule("KEY002", Verdict.INCOMPATIBLE)
 def other_kept_columns(change: Change) -> Iterator[Said]:
-    """Other columns are used of a table whose rows come as changes by key.
+    """The query uses different columns of a table whose rows arrive as changes by key.
 
-    The last row of each key is kept with the columns that the query uses: what is new is missing in the rows that were kept.
+    The last row of each key is stored with the columns that the query uses, so stored rows would
+    lack a new column.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     yield from other_rows(change)
 
@@ -138,4 +145,4 @@ RANK = (
     other_partition_order,
 )
 LAST_ROWS = (other_primary_key, other_kept_columns, *INPUTS)
-"""In the order in which they decide: of a Top-N, of the last rows by key."""
+"""The rules for a Top-N and for the last rows by key, in the order in which they decide."""

@@ -1,4 +1,6 @@
-"""What a rule is: a permanent code, what it says about a change of one operator, and its page."""
+"""The base of the compatibility rules: options, the change that is judged, and the `@rule`
+decorator.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +19,31 @@ from everfold.sql.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How strictly is judged. ignore_filter: the user takes it upon himself that a WHERE below has changed. extended: what everfold keeps counts too, where the
-    reference would not."""
+    """How strictly a change is judged.
+
+    ignore_filter: accept a changed WHERE below an operator, at the user's risk. extended: apply the
+    extended rules, which reuse state that the reference would not.
+    """
 
     ignore_filter: bool = False
     extended: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> Terms:
-        """What a session's options say."""
+        """Return the options that a session has set."""
         return cls(settings.ignore_filter, settings.extended_rules)
 
 
 REFERENCE = Terms()
-"""As the reference judges."""
+"""The options of the reference rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An operator as it was and as it is to be. below: the operators that the new one reads."""
+    """A change of one operator, from the old to the new query.
+
+    below: the operators that the new one reads.
+    """
 
     old: OperatorShape
     new: OperatorShape
@@ -44,37 +52,47 @@ class Change:
 
     @property
     def same_keys(self) -> bool:
-        """Whether groups are made by the same fields, and, unless that is known to do no harm, in the same order."""
+        """Whether the grouping fields are the same and, except with the extended rules, in the same
+        order.
+        """
         old, new = self.old.keys, self.new.keys
         return sorted(old) == sorted(new) if self.terms.extended else old == new
 
     @property
     def came(self) -> tuple[str, ...]:
-        """Columns of rows that only the new one has."""
+        """Columns of the rows that only the new operator has."""
         return tuple(sorted({*self.new.columns} - {*self.old.columns}))
 
     @property
     def gone(self) -> tuple[str, ...]:
-        """Columns of rows that only the old one has."""
+        """Columns of the rows that only the old operator has."""
         return tuple(sorted({*self.old.columns} - {*self.new.columns}))
 
     @property
     def tolerant(self) -> bool:
-        """Whether rows that are kept may do without columns that have come: each may be NULL there, where that counts."""
+        """Whether stored rows may lack the added columns: with the extended rules, if all of them
+        are nullable.
+        """
         types = {each.text: each.type for each in self.new.kept.columns}
         missing = any(types.get(each, "NOT NULL").endswith("NOT NULL") for each in self.came)
-        # Rows that are kept for ever would never get the column, and could not be found again when they are retracted.
+        # Rows that are never discarded would never get the column, and could not be found when they
+        # are retracted.
         return self.terms.extended and not missing and not (self.came and self.new.time == NO_CLOCK)
 
     @property
     def resliced(self) -> bool:
-        """Whether the windows are others, made of what is kept, where that counts."""
+        """Whether the window differs and, with the extended rules, can be computed from the stored
+        slices.
+        """
         different = self.old.window != self.new.window
         return different and self.terms.extended and made_of_kept_slices(self.old, self.new)
 
     @property
     def derived(self) -> dict[CallShape, CallShape]:
-        """Calls that only the new one has, and the old one's out of whose state they follow, where that counts."""
+        """Calls that only the new operator has, each with the old call whose state it can use.
+
+        Empty without the extended rules.
+        """
         if not self.terms.extended:
             return {}
         known = {*self.old.calls}
@@ -83,33 +101,35 @@ class Change:
 
     @property
     def recounted(self) -> tuple[CallShape, ...]:
-        """Calls that only the new one has, and that can be computed of the rows of the operators below, where that counts."""
+        """Calls that only the new operator has and that can be computed from the rows of the
+        operators below. Empty without the extended rules.
+        """
         known = {*self.old.calls, *self.derived}
         calls = (call for call in self.new.calls if call not in known)
         return tuple(call for call in calls if self.terms.extended and recountable(call, self.new, self.below))
 
     @property
     def kept(self) -> tuple[CallShape, ...]:
-        """Calls for which there is state, as the new one has them."""
+        """Calls of the new operator that have state."""
         known = {*self.old.calls, *self.derived, *self.recounted}
         return tuple(call for call in self.new.calls if call in known)
 
     @property
     def added(self) -> tuple[CallShape, ...]:
-        """Calls of the new one for which there is none."""
+        """Calls of the new operator that have no state."""
         kept = {*self.kept}
         return tuple(call for call in self.new.calls if call not in kept)
 
     @property
     def dropped(self) -> tuple[CallShape, ...]:
-        """Calls that only the old one has."""
+        """Calls that only the old operator has."""
         known = {*self.new.calls}
         return tuple(call for call in self.old.calls if call not in known)
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a rule says: a sentence, and the place in the new text that it speaks of."""
+    """What a rule observes: a message, and the location in the new query that it refers to."""
 
     message: str
     span: Span | None = None
@@ -120,7 +140,7 @@ Applies: TypeAlias = Callable[[Change], Iterator[Said]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule. It applies to a change if it says anything of it."""
+    """A compatibility rule. It applies to a change if it yields an observation."""
 
     code: str
     verdict: Verdict
@@ -133,27 +153,25 @@ class Rule:
 
     @property
     def page(self) -> str:
-        """What it means, why it is so, and what to do: the docstring of its function."""
+        """The meaning, the reason and the remedy: the docstring of its function."""
         return inspect.cleandoc(self.applies.__doc__ or "")
 
 
 def rule(code: str, verdict: Verdict) -> Callable[[Applies], Rule]:
-    """Makes a rule of a function whose docstring is its page."""
+    """Make a rule from a function whose docstring is the page of the rule."""
 
-    def made(applies: Applies) -> Rule:
+    def decorate(applies: Applies) -> Rule:
         return Rule(code, verdict, applies)
 
-    return made
+    return decorate
 
 
 def other_rows(change: Change) -> Iterator[Said]:
-    """What is said where an operator keeps rows and their columns have changed."""
+    """Report a change of the columns of the rows that an operator stores."""
     if change.came or change.gone:
-        yield Said(
-            f"its rows had {sentence_of(change.gone)} and are to have {sentence_of(change.came)}", change.new.span
-        )
+        yield Said(f"its rows lose {sentence_of(change.gone)} and gain {sentence_of(change.came)}", change.new.span)
 
 
 def sentence_of(texts: tuple[str, ...]) -> str:
-    """Canonical texts for a sentence."""
+    """Format canonical expressions for a message."""
     return ", ".join(f"`{readable(text)}`" for text in texts) if texts else "nothing"

@@ -1,4 +1,7 @@
-"""Rules about which operators there are. Their changes have one side only, so what they say comes from the judge."""
+"""Rules for operators that were added, dropped or replaced.
+
+Their changes have one side only, so it is the judge that selects them.
+"""
 
 from __future__ import annotations
 
@@ -10,78 +13,91 @@ from everfold.compat.verdict import Verdict
 
 @rule("OPR001", Verdict.INCOMPATIBLE)
 def new_operator(change: Change) -> Iterator[Said]:
-    """An operator that keeps state is new: an aggregation, an OVER, a Top-N that the old query did not have.
+    """A stateful operator was added: an aggregation, an OVER or a Top-N that the old query did not
+    have.
 
-    It would have to start without what the rows before have made of the operators around it. With `--rules extended` it may start so, beside operators that are kept or above
-    them, but not below: one that is kept would take in other rows than before.
+    It would start without the rows that the operators around it have already processed. With
+    `--rules extended` this is allowed next to operators that are kept, or above them, but not below
+    them: an operator that is kept would receive other rows than before.
 
-    Way out: compute it in a job of its own, over the old one's result, or take a new `--state` folder.
+    To resolve this, compute it in a separate job over the result of the old one, or use a new
+    `--state` folder.
     """
     yield Said(f"{change.new.label} is new", change.new.span)
 
 
 @rule("OPR002", Verdict.INCOMPATIBLE)
 def operator_gone(change: Change) -> Iterator[Said]:
-    """An operator that kept state is gone.
+    """A stateful operator was dropped.
 
-    The operators that are left would take in other rows than before, or the result would be of another kind. An INSERT that goes as a whole is no harm to the others:
-    with `--rules extended` its state is given up and they go on.
+    The remaining operators would receive other rows than before, or the result would be of another
+    kind. Dropping a whole INSERT does not affect the other ones: with `--rules extended` its state
+    is discarded and they continue.
 
-    Way out: take a new `--state` folder.
+    To resolve this, use a new `--state` folder.
     """
-    yield Said(f"{change.old.label} is gone")
+    yield Said(f"{change.old.label} was dropped")
 
 
 @rule("OPR004", Verdict.FULLY)
 def insert_gone(change: Change) -> Iterator[Said]:
-    """An INSERT is gone, and with it an operator that kept state: only by the extended rules.
+    """An INSERT was dropped together with its stateful operator. Only with `--rules extended`.
 
-    Its state is given up. The other INSERTs of the job have operators of their own, which keep theirs.
+    Its state is discarded. The other INSERTs of the job have their own operators, which keep their
+    state.
     """
-    yield Said(f"{change.old.label} is gone, with its INSERT")
+    yield Said(f"{change.old.label} was dropped, with its INSERT")
 
 
 @rule("OPR003", Verdict.INCOMPATIBLE)
 def other_kind(change: Change) -> Iterator[Said]:
-    """An operator is of another kind: a group where there was a window, say.
+    """An operator was replaced by one of another kind, for example a window by a plain group.
 
-    Each kind keeps its state in a form of its own.
+    Each kind stores its state in its own format.
 
-    Way out: take a new `--state` folder.
+    To resolve this, use a new `--state` folder.
     """
-    yield Said(f"{change.old.label} has become {change.new.label}", change.new.span)
+    yield Said(f"{change.old.label} was replaced by {change.new.label}", change.new.span)
 
 
 @rule("OPR005", Verdict.PARTIALLY)
 def operator_starts(change: Change) -> Iterator[Said]:
-    """An operator that keeps state is new, beside operators that are kept or above them: only by the extended rules.
+    """A stateful operator was added next to operators that are kept, or above them. Only with
+    `--rules extended`.
 
-    It starts empty and takes the rows that come after the restart: of a table that the job reads already those that come from now on, of another table all, and of
-    an operator below, which keeps its state, all that this gives from now on. A window that is open below comes to it whole. Its result is of these rows alone.
+    It starts empty and receives the rows that arrive after the restart: from a table that the job
+    already reads, the rows from now on; from another table, all rows; from an operator below that
+    keeps its state, all rows that this operator emits from now on. A window that is still open
+    below arrives complete. The result covers only these rows.
     """
     yield Said(f"{change.new.label} is new: it starts empty at the restart", change.new.span)
 
 
 @rule("OPR006", Verdict.INCOMPATIBLE)
 def operator_over_changes(change: Change) -> Iterator[Said]:
-    """An operator that keeps state is new, over rows that may be taken back. Only by the extended rules, and where OPR007 does not help.
+    """A stateful operator was added over an updating input. Only with `--rules extended`, and only
+    where OPR007 does not apply.
 
-    It may be over a table whose rows change, over windows with early results, or depend on the order in which rows come (FIRST_VALUE, say). Rows that it never took in could be
-    taken back from it, and its result would be wrong for ever.
+    It may read a table whose rows change or windows with early results, or depend on row order
+    (such as FIRST_VALUE). Rows that it never received could be retracted from it, and its result
+    would stay wrong.
 
-    Way out: compute it in a job of its own, over the old one's result, or take a new `--state` folder.
+    To resolve this, compute it in a separate job over the result of the old one, or use a new
+    `--state` folder.
     """
-    yield Said(f"{change.new.label} is new, over rows that may be taken back", change.new.span)
+    yield Said(f"{change.new.label} is new, over rows that may be retracted", change.new.span)
 
 
 @rule("OPR007", Verdict.FULLY)
 def operator_over_rows(change: Change) -> Iterator[Said]:
-    """An operator that keeps state is new, above one that is kept and has its whole result in its state: groups, a Top-N, the last row by key. Only by the extended rules.
+    """A stateful operator was added above one that is kept and has its whole result in its state:
+    groups, a Top-N, the last row by key. Only with `--rules extended`.
 
-    The operator below gives its rows again, to the new one alone: so its result is that of a query that has always been so, without any history. Not where state is forgotten
-    (`table.exec.state.ttl`).
+    The operator below re-emits its rows to the new one only, so the result is the same as if the
+    query had always been like this, without reading old input. This does not apply where state
+    expires (`table.exec.state.ttl`).
     """
-    yield Said(f"{change.new.label} is new: it begins with the rows below as they are", change.new.span)
+    yield Said(f"{change.new.label} is new: it starts with the current rows below", change.new.span)
 
 
 RULES = (

@@ -1,4 +1,6 @@
-"""Rules about aggregation over windows, by window function or by GROUP BY TUMBLE, HOP, SESSION, and about the rows of sessions."""
+"""Rules for aggregation over windows, by window function or GROUP BY TUMBLE, HOP, SESSION, and for
+the rows of sessions.
+"""
 
 from __future__ import annotations
 
@@ -12,51 +14,58 @@ from everfold.compat.verdict import Verdict
 
 @rule("WIN001", Verdict.INCOMPATIBLE)
 def other_window(change: Change) -> Iterator[Said]:
-    """The window is another one: its kind, size, slide, step, gap or offset has changed.
+    """The window has changed: its kind, size, slide, step, gap or offset.
 
-    State is kept by pieces of the old windows, which do not make up the new ones.
+    State is stored by slices of the old windows, which do not add up to the new ones.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.window != change.new.window and not change.resliced:
-        yield Said(f"the window was {change.old.window} and is to be {change.new.window}", change.new.span)
+        yield Said(f"the window changed from {change.old.window} to {change.new.window}", change.new.span)
 
 
 @rule("WIN002", Verdict.INCOMPATIBLE)
 def other_time(change: Change) -> Iterator[Said]:
-    """The window runs on another time: another column, processing time instead of event time, or in another zone.
+    """The time of the window has changed: it uses another column, processing time instead of event
+    time, or another time zone.
 
-    The rows that were kept lie in windows of another time. Another watermark of the same column changes nothing.
+    The stored rows belong to windows of another time. A different watermark on the same column
+    changes nothing.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.time != change.new.time:
-        yield Said(f"the time was `{change.old.time}` and is to be `{change.new.time}`", change.new.span)
+        yield Said(f"the time changed from `{change.old.time}` to `{change.new.time}`", change.new.span)
 
 
 @rule("WIN003", Verdict.INCOMPATIBLE)
 def other_keys(change: Change) -> Iterator[Said]:
-    """The fields beside the window have changed, by which groups are made: one was added, dropped, computed otherwise, or they are in another order.
+    """The grouping fields other than the window have changed: a field was added, dropped or
+    computed differently, or their order has changed.
 
-    State is kept by these fields; their order is free with `--rules extended`. The columns of the window itself (window_start, window_end, window_time) may come, go and change places.
+    State is stored by these fields. With `--rules extended` their order does not matter. The
+    columns of the window itself (window_start, window_end, window_time) may be added, dropped and
+    reordered.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     if not change.same_keys:
         yield Said(
-            f"the groups were made by {sentence_of(change.old.keys)} and are to be made by {sentence_of(change.new.keys)}",
+            f"the grouping keys changed from {sentence_of(change.old.keys)} to {sentence_of(change.new.keys)}",
             change.new.span,
         )
 
 
 @rule("WIN004", Verdict.INCOMPATIBLE)
 def computed_between(change: Change) -> Iterator[Said]:
-    """A computed column has come between the window function and GROUP BY, or has gone from there.
+    """A computed column was added between the window function and GROUP BY, or removed from there.
 
-    The reference puts another operator there, and finds no state behind it. Computed below the window function, it is a changed argument and
-    nothing more, and so it is anywhere with `--rules extended`.
+    The reference puts another operator there, and finds no state for what follows it. A column that
+    is computed below the window function is just a changed argument, and with `--rules extended` so
+    is a column that is computed anywhere.
 
-    Way out: compute the column in the query that the window function takes, or in the table.
+    To resolve this, compute the column in the query that the window function reads, or in the
+    table.
     """
     if change.terms.extended:
         return
@@ -76,36 +85,42 @@ def computed_between(change: Change) -> Iterator[Said]:
 def other_emission(change: Change) -> Iterator[Said]:
     """The settings for early and late results have changed (`table.exec.emit.*`).
 
-    With them a window is kept for as long as it takes rows, and what was given of it is remembered: under other settings that does not fit.
+    With these settings a window is kept for as long as it accepts rows, and the results that it has
+    emitted are stored. Neither fits different settings.
 
-    Way out: set them back, or run the new query with a new `--state` folder.
+    To resolve this, restore the settings, or run the new query with a new `--state` folder.
     """
     if change.old.emission != change.new.emission:
-        yield Said("early and late results are set otherwise", change.new.span)
+        yield Said("the settings for early and late results have changed", change.new.span)
 
 
 @rule("WIN006", Verdict.INCOMPATIBLE)
 def other_columns(change: Change) -> Iterator[Said]:
     """The columns of the rows of a session have changed.
 
-    The rows of an open session are kept with the columns that the query uses: a new one would be missing.
+    The rows of an open session are stored with the columns that the query uses, so they would lack
+    a new column.
 
-    Way out: run the new query with a new `--state` folder.
+    To resolve this, run the new query with a new `--state` folder.
     """
     yield from other_rows(change)
 
 
 @rule("WIN007", Verdict.FULLY)
 def made_of_slices(change: Change) -> Iterator[Said]:
-    """The windows are others, and made of the slices that are kept. Only with `--rules extended`.
+    """The window has changed, and the new windows can be computed from the stored slices. Only with
+    `--rules extended`.
 
-    HOP keeps slices as wide as its slide until no window of its size needs them: windows that are no longer, and begin and end where slices do, are there
-    as a whole. So HOP becomes a TUMBLE, or a HOP with a longer slide or a shorter size; CUMULATE becomes the TUMBLE of its size. Not with an aggregate that
-    depends on the order of rows (FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG). A TUMBLE cannot become a longer one: what it has given out is gone.
+    HOP keeps slices as wide as its slide until no window of its size needs them. Windows that are
+    not longer, and that begin and end at slice boundaries, are therefore complete. So a HOP can
+    become a TUMBLE, or a HOP with a longer slide or a shorter size; a CUMULATE can become the
+    TUMBLE of its size. This does not apply to an aggregate that depends on row order (FIRST_VALUE,
+    LAST_VALUE, LISTAGG, ARRAY_AGG). A TUMBLE cannot become a longer one, since the state of the
+    windows that it has emitted is removed.
     """
     if change.resliced:
         yield Said(
-            f"the window was {change.old.window} and is to be {change.new.window}, which its slices make up",
+            f"the window changed from {change.old.window} to {change.new.window}, which can reuse the stored slices",
             change.new.span,
         )
 
@@ -123,4 +138,6 @@ AGGREGATE = (
 )
 ROWS = (other_window, other_time, other_keys, other_columns, *INPUTS)
 EMISSION = (other_keys, other_emission, *INPUTS)
-"""In the order in which they decide: of a window aggregate, of the rows of sessions, of held back results."""
+"""The rules for a window aggregate, for the rows of sessions and for held back results, in the
+order in which they decide.
+"""
