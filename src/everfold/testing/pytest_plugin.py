@@ -100,7 +100,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--everfold-engine",
         choices=("memory", "spark", "all"),
         default="memory",
-        help="where *.case.yaml files run (default: memory)",
+        help="engine that runs *.case.yaml files (default: memory)",
     )
 
 
