@@ -110,7 +110,7 @@ def _error_fault(expected: ExpectedError | None, error: EverfoldError) -> str | 
     shown = str(error).lower()
     if expected.code in (None, error.code) and all(word.lower() in shown for word in expected.words):
         return None
-    return f"expected an error ({_describe(expected)}), but got\n{error}"
+    return f"expected the error ({_describe(expected)}), but got\n{error}"
 
 
 def _describe(expected: ExpectedError) -> str:
