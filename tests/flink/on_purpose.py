@@ -50,7 +50,7 @@ class Difference:
     @property
     def answered_by_everfold_only(self) -> bool:
         """Whether Flink refuses or fails, and everfold answers."""
-        return bool(self.flink.errors) and self.message.startswith("an error was expected")
+        return bool(self.flink.errors) and self.message.startswith("expected an error")
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class _Run:
             yield run_batch(self._root, tables, settings)
             return
         pipeline = MemoryPipeline(
-            self._root, settings, beside={name: _all(sources[name].local(folder)) for name in aside}
+            self._root, settings, lookup_tables={name: _all(sources[name].local(folder)) for name in aside}
         )
         for number, batch in enumerate(_batches(pieces)):
             if self._request.stopping():

@@ -1,4 +1,7 @@
-"""The in-process runner of a batch: the whole plan as one DuckDB query, windows too. It shares nothing with the operators."""
+"""The in-process batch runner: the whole plan, windows included, as one DuckDB query.
+
+It shares no code with the operators.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +48,20 @@ from everfold.types import DateType, DecimalType, FloatingType, TimestampType, p
 
 
 def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table]) -> str:
-    """A plan over finished input as SQL: rows by table, columns `c0, …` as the table's scan has them."""
+    """Return a plan over bounded input as SQL.
+
+    rows: by table, with columns `c0, …` as in the table's scan.
+    """
     return _Query(duck, rows).relation(plan)
 
 
 def run_batch(
     root: Root, rows: Mapping[str, pa.Table], settings: Settings | None = None, *, now_ms: int | None = None
 ) -> pa.Table:
-    """The result of a query over finished input: rows by table, columns `c0, …` as the table's scan has them."""
+    """Run a query over bounded input and return its result.
+
+    rows: by table, with columns `c0, …` as in the table's scan.
+    """
     settings = settings or Settings.of()
     duck = Duck(settings.local_time_zone, int(time.time() * 1000) if now_ms is None else now_ms)
     return duck.rows(relation_of(duck, root.input, rows), root.input.schema)
@@ -64,7 +73,7 @@ class _Query:
     rows: Mapping[str, pa.Table]
 
     def relation(self, node: Plan) -> str:
-        """The node's rows as SQL."""
+        """Return the rows of a node as SQL."""
         duck = self.duck
         match node:
             case Scan():
@@ -88,8 +97,8 @@ class _Query:
             case WindowAggregate():
                 return self._window_aggregate(node)
             case GroupAggregate():
-                inner = self._with_parts(self.relation(node.input), node.keys, node.calls, len(node.input.schema))
-                return self._grouped(inner, node.calls, len(node.keys), [])
+                inner = self._add_call_inputs(self.relation(node.input), node.keys, node.calls, len(node.input.schema))
+                return self._group(inner, node.calls, len(node.keys), [])
             case OverAggregate():
                 return self._over(node)
             case Sort():
@@ -116,28 +125,31 @@ class _Query:
             import pyarrow.compute as pc
 
             if pc.any(pc.not_equal(table[KIND], 0)).as_py():
-                what = f"table `{node.table.name}` gives changes"
-                raise UnsupportedFeature.of("changes-in-batch", f"{what}: a batch takes inserts only so far", node.span)
+                message = f"table `{node.table.name}` has changes, but a batch query supports only inserts"
+                raise UnsupportedFeature.of("changes-in-batch", message, node.span)
             table = table.drop_columns([KIND])
         return self.duck.leaf(table, node.schema)
 
-    # --- windows ------------------------------------------------------------------------------------------------------
+    # --- windows ----------------------------------------------------------------------------------
 
     def _window_rows(self, node: WindowTableFunction) -> str:
         columns = names(node.input.schema)
         keys = [physical(at) for at in node.partition_keys]
-        bounded = self._with_bounds(self.relation(node.input), node, keys)
+        bounded = self._add_window_bounds(self.relation(node.input), node, keys)
         return f"SELECT {', '.join([*columns, *self.duck.window_columns(node, len(columns))])} FROM ({bounded})"
 
     def _window_aggregate(self, node: WindowAggregate) -> str:
         keys = [f"__k{at}" for at in range(len(node.keys))]
-        inner = self._with_parts(self.relation(node.input), node.keys, node.calls, len(node.input.schema))
-        grouped = self._grouped(self._with_bounds(inner, node, keys), node.calls, len(keys), ["__start", "__end"])
+        inner = self._add_call_inputs(self.relation(node.input), node.keys, node.calls, len(node.input.schema))
+        grouped = self._group(self._add_window_bounds(inner, node, keys), node.calls, len(keys), ["__start", "__end"])
         columns = [physical(at) for at in range(len(keys) + len(node.calls))]
         return f"SELECT {', '.join([*columns, *self.duck.window_columns(node, len(columns))])} FROM ({grouped})"
 
-    def _with_bounds(self, below: str, node: WindowTableFunction | WindowAggregate, keys: Sequence[str]) -> str:
-        """Each row once for every window it is in, with `__start` and `__end` in local milliseconds."""
+    def _add_window_bounds(self, below: str, node: WindowTableFunction | WindowAggregate, keys: Sequence[str]) -> str:
+        """Repeat each row for every window it is in.
+
+        Adds `__start` and `__end` in local milliseconds.
+        """
         of, column = node.input.schema[node.time_column], physical(node.time_column)
         at = self.duck.milliseconds(column, of.type, node.zone)
         timed = f"SELECT *, {at} AS __at FROM ({below}) WHERE {column} IS NOT NULL"
@@ -153,38 +165,41 @@ class _Query:
         whole = f"OVER ({by}, __session)"
         return f"SELECT *, min(__at) {whole} AS __start, max(__at) {whole} + {gap} AS __end FROM ({numbered})"
 
-    # --- groups -------------------------------------------------------------------------------------------------------
+    # --- groups -----------------------------------------------------------------------------------
 
-    def _with_parts(self, below: str, keys: Sequence[Expr], calls: Sequence[AggCall], width: int) -> str:
-        """The rows with keys `__k0, …` and what the calls are over, `__a0_0, …`."""
+    def _add_call_inputs(self, below: str, keys: Sequence[Expr], calls: Sequence[AggCall], width: int) -> str:
+        """Add the keys `__k0, …` and the inputs of the calls `__a0_0, …` to the rows."""
         columns = [physical(at) for at in range(width)]
         parts = [f"{self._key(key, columns)} AS __k{at}" for at, key in enumerate(keys)]
         for at, call in enumerate(calls):
-            parts += [f"{self.duck.text(each, columns)} AS {name}" for each, name in _parts(call, at).items()]
+            parts += [f"{self.duck.text(each, columns)} AS {name}" for each, name in _input_columns(call, at).items()]
         return f"SELECT {', '.join([*columns, *parts])} FROM ({below})"
 
     def _key(self, key: Expr, columns: Sequence[str]) -> str:
-        """A grouping key; -0.0 and 0.0 are one key, shown as 0.0."""
-        text = self.duck.text(key, columns)
-        return f"({text} + CAST(0 AS {key.type.duckdb}))" if isinstance(key.type, FloatingType) else text
+        """Return a grouping key as SQL; -0.0 and 0.0 are one key, 0.0."""
+        sql = self.duck.text(key, columns)
+        return f"({sql} + CAST(0 AS {key.type.duckdb}))" if isinstance(key.type, FloatingType) else sql
 
-    def _grouped(self, below: str, calls: Sequence[AggCall], keys: int, more: Sequence[str]) -> str:
-        """One row a group: keys, calls, and the columns `more` that are part of the key."""
+    def _group(self, below: str, calls: Sequence[AggCall], keys: int, more: Sequence[str]) -> str:
+        """Return one row per group: keys, calls and the further key columns `more`."""
         by = [*(f"__k{at}" for at in range(keys)), *more]
-        made = [f"__k{at} AS {physical(at)}" for at in range(keys)]
-        made += [f"{_aggregated(call, at)} AS {physical(keys + at)}" for at, call in enumerate(calls)]
+        outputs = [f"__k{at} AS {physical(at)}" for at in range(keys)]
+        outputs += [f"{_aggregate_sql(call, at)} AS {physical(keys + at)}" for at, call in enumerate(calls)]
         grouping = f" GROUP BY {', '.join(by)}" if by else ""
-        return f"SELECT {', '.join([*made, *more])} FROM ({below}){grouping}"
+        return f"SELECT {', '.join([*outputs, *more])} FROM ({below}){grouping}"
 
-    # --- OVER ---------------------------------------------------------------------------------------------------------
+    # --- OVER -------------------------------------------------------------------------------------
 
     def _over(self, node: OverAggregate) -> str:
-        """Each row joined with all rows of its frame, and these aggregated: slow, and as plain as it can be."""
+        """Join each row with all rows of its frame and aggregate these.
+
+        This is slow, but as simple as possible.
+        """
         width = len(node.input.schema)
         columns = [physical(at) for at in range(width)]
         keys = [f"__k{at}" for at in range(len(node.partition))]
         order = [f"{self.duck.text(key.expression, columns)} AS __o{at}" for at, key in enumerate(node.order)]
-        below = self._with_parts(self.relation(node.input), node.partition, node.calls, width)
+        below = self._add_call_inputs(self.relation(node.input), node.partition, node.calls, width)
         below = f"SELECT {', '.join(['*', *order])}, row_number() OVER () AS __row FROM ({below})"
         by = [
             f"__o{at} {'DESC' if key.descending else 'ASC'} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
@@ -195,42 +210,48 @@ class _Query:
         nth = f"row_number() OVER (PARTITION BY {', '.join(keys) or '0'} ORDER BY {', '.join([*by, '__row'])})"
         distance = self._distance(node, columns)
         numbered = f"SELECT *, {part} AS __part, {peers} AS __peers, {nth} AS __nth, {distance} AS __at FROM ({below})"
-        met = ["o.__part = r.__part", *_within(node)]
-        pairs = f"SELECT r.__row AS __of, o.* FROM rows AS r JOIN rows AS o ON {' AND '.join(met)} ORDER BY r.__row, o.__nth"
+        conditions = ["o.__part = r.__part", *_frame_conditions(node)]
+        pairs = (
+            "SELECT r.__row AS __of, o.* FROM rows AS r JOIN rows AS o "
+            f"ON {' AND '.join(conditions)} ORDER BY r.__row, o.__nth"
+        )
         looked_up = [f"{_neighbor(call, at)} AS __v{at}" for at, call in enumerate(node.calls) if looks_up_row(call)]
         numbered = f"SELECT {', '.join(['*', *looked_up])} FROM ({numbered})"
-        made = [f"{_aggregated(call, at)} AS __v{at}" for at, call in enumerate(node.calls) if not looks_up_row(call)]
-        values = f"SELECT {', '.join(['__of', *made])} FROM ({pairs}) GROUP BY __of"
-        nothing = f"SELECT {', '.join(made)} FROM ({pairs}) WHERE FALSE"
-        shown = []
+        outputs = [
+            f"{_aggregate_sql(call, at)} AS __v{at}" for at, call in enumerate(node.calls) if not looks_up_row(call)
+        ]
+        values = f"SELECT {', '.join(['__of', *outputs])} FROM ({pairs}) GROUP BY __of"
+        nothing = f"SELECT {', '.join(outputs)} FROM ({pairs}) WHERE FALSE"
+        results = []
         for at, call in enumerate(node.calls):
             value = f"{'r' if looks_up_row(call) else 'v'}.__v{at}"
             if _may_be_empty(node.frame):
                 value = f"CASE WHEN v.__of IS NULL THEN (SELECT __v{at} FROM ({nothing})) ELSE {value} END"
-            shown.append(f"{value} AS {physical(width + at)}")
+            results.append(f"{value} AS {physical(width + at)}")
         return (
-            f"WITH rows AS MATERIALIZED ({numbered}) SELECT {', '.join([*(f'r.{name}' for name in columns), *shown])} "
+            f"WITH rows AS MATERIALIZED ({numbered}) "
+            f"SELECT {', '.join([*(f'r.{name}' for name in columns), *results])} "
             f"FROM rows AS r LEFT JOIN ({values}) AS v ON v.__of = r.__row"
         )
 
     def _distance(self, node: OverAggregate, columns: Sequence[str]) -> str:
-        """What a frame of a distance is measured by; rising, whatever the order is."""
+        """Return the value that a range frame is measured by, ascending in any sort order."""
         if not node.frame.by_distance:
             return "0"
         (key,) = node.order
-        text = self.duck.text(key.expression, columns)
+        sql = self.duck.text(key.expression, columns)
         match key.expression.type:
             case TimestampType():
-                text = self.duck.milliseconds(text, key.expression.type)
+                sql = self.duck.milliseconds(sql, key.expression.type)
             case DateType():
-                text = f"epoch_ms(CAST({text} AS TIMESTAMP))"
+                sql = f"epoch_ms(CAST({sql} AS TIMESTAMP))"
             case DecimalType():
-                text = f"CAST(REPLACE(CAST({text} AS VARCHAR), '.', '') AS HUGEINT)"
+                sql = f"CAST(REPLACE(CAST({sql} AS VARCHAR), '.', '') AS HUGEINT)"
             case FloatingType():
-                return f"CAST({'-' if key.descending else ''}({text}) AS DOUBLE)"
-        return f"CAST({'-' if key.descending else ''}({text}) AS HUGEINT)"
+                return f"CAST({'-' if key.descending else ''}({sql}) AS DOUBLE)"
+        return f"CAST({'-' if key.descending else ''}({sql}) AS HUGEINT)"
 
-    # --- the rest -----------------------------------------------------------------------------------------------------
+    # --- the rest ---------------------------------------------------------------------------------
 
     def _sort(self, node: Sort) -> str:
         columns = names(node.schema)
@@ -242,8 +263,8 @@ class _Query:
         return f"SELECT * FROM ({self.relation(node.input)}) ORDER BY {', '.join(keys)}"
 
 
-def _within(node: OverAggregate) -> list[str]:
-    """The conditions for a row `o` to be in the frame of a row `r` of its partition."""
+def _frame_conditions(node: OverAggregate) -> list[str]:
+    """Return the conditions for a row `o` to be in the frame of a row `r` of its partition."""
     found, frame = [], node.frame
     floating = frame.by_distance and isinstance(node.order[0].expression.type, FloatingType)
     for bound, sign in ((frame.first, ">="), (frame.last, "<=")):
@@ -254,7 +275,8 @@ def _within(node: OverAggregate) -> list[str]:
         elif bound == 0:
             found.append(f"o.__peers {sign} r.__peers")
         else:
-            # NULLs are no distance from each other, and farther from all else than any distance.
+            # The distance between two NULLs is zero; that between NULL and any other value is
+            # infinite.
             far = f"(o.__at IS NULL AND r.__at IS NULL AND 0 {sign} {bound}) OR o.__peers {sign.rstrip('=')} r.__peers"
             distance = f"CAST({bound / 10**frame.scale!r} AS DOUBLE)" if floating else f"({bound})"
             near = f"o.__at {sign} r.__at + {distance}"
@@ -263,23 +285,23 @@ def _within(node: OverAggregate) -> list[str]:
 
 
 def _neighbor(call: AggCall, at: int) -> str:
-    """LAG or LEAD by a number that differs from row to row, over numbered rows."""
-    value, offset, *default = (_parts(call, at)[each] for each in call.args)
+    """Return LAG or LEAD with an offset that differs by row, over numbered rows."""
+    value, offset, *default = (_input_columns(call, at)[each] for each in call.args)
     parts = [value, f"coalesce(CAST({offset} AS BIGINT), 0)", *default]
     return f"{call.function}({', '.join(parts)}) OVER (PARTITION BY __part ORDER BY __nth)"
 
 
 def _may_be_empty(frame: Frame) -> bool:
-    """Whether a row may be outside of its own frame."""
+    """Return whether a row may be outside of its own frame."""
     return (frame.first or 0) > 0 or (frame.last or 0) < 0
 
 
-def _parts(call: AggCall, at: int) -> dict[Expr, str]:
-    """What a call is over, and the columns where it is computed."""
-    kept = kept_condition(call)
-    parts = [*arguments_of(call), *([] if kept is None else [kept])]
+def _input_columns(call: AggCall, at: int) -> dict[Expr, str]:
+    """Map the expressions that a call reads to the columns that hold their values."""
+    condition = kept_condition(call)
+    parts = [*arguments_of(call), *([] if condition is None else [condition])]
     return {each: f"__a{at}_{nth}" for nth, each in enumerate(dict.fromkeys(parts))}
 
 
-def _aggregated(call: AggCall, at: int) -> str:
-    return duckdb_twin(call, _parts(call, at).__getitem__)
+def _aggregate_sql(call: AggCall, at: int) -> str:
+    return duckdb_twin(call, _input_columns(call, at).__getitem__)

@@ -1,6 +1,7 @@
-"""DuckDB as the engine of scalar work: relations as SQL text over Arrow tables, columns `c0, c1, …`.
+"""DuckDB as the engine for scalar work: relations as SQL over Arrow tables, columns `c0, c1, …`.
 
-Values are in their physical forms (`types`): TIMESTAMP_LTZ is a TIMESTAMP in UTC here, whatever it is in Arrow.
+Values have their physical types (`types`): TIMESTAMP_LTZ is a TIMESTAMP in UTC here, unlike in
+Arrow.
 """
 
 from __future__ import annotations
@@ -37,24 +38,30 @@ JOINS = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.RIGHT: "RI
 
 @dataclass(slots=True)
 class Duck:
-    """A connection and how expressions are written for it. `zone`: the session's time zone; `now_ms`: the moment of the batch."""
+    """A connection, and how expressions are written for it.
+
+    zone: the session's time zone. now_ms: the processing time of the batch.
+    """
 
     zone: str
     now_ms: int
-    connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: _connected())
+    connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: _connect())
     _leaves: int = 0
 
     @property
     def context(self) -> RenderContext:
-        """What expressions depend on."""
+        """The context that expressions depend on."""
         return RenderContext(zone=self.zone, now=f"make_timestamp({self.now_ms * 1000})")
 
     def text(self, expression: Expr, columns: Sequence[str]) -> str:
-        """The expression over columns given as texts."""
+        """Return an expression as SQL over columns given as SQL."""
         return to_duckdb(expression, columns, self.context)
 
     def leaf(self, table: pa.Table, schema: Schema, hidden: Sequence[str] = ()) -> str:
-        """A relation over an Arrow table whose columns are those of the schema, by position, then the hidden ones."""
+        """Return a relation over an Arrow table.
+
+        Its columns are those of the schema, by position, then the hidden ones.
+        """
         name = f"leaf{self._leaves}"
         self._leaves += 1
         table = table.select([*range(len(schema)), *map(table.schema.get_field_index, hidden)])
@@ -72,7 +79,10 @@ class Duck:
         return f"SELECT {', '.join([*columns, *hidden])} FROM {name}"
 
     def run(self, relation: str) -> pa.Table:
-        """The rows of a relation. What the SQL itself raised is a ConnectorError with its code."""
+        """Return the rows of a relation.
+
+        Errors raised by the SQL become a ConnectorError with their code.
+        """
         try:
             return self.connection.sql(relation).to_arrow_table()
         except duckdb.Error as error:
@@ -83,28 +93,32 @@ class Duck:
             raise ConnectorError.of(code, message.strip()) from error
 
     def rows(self, relation: str, schema: Schema, hidden: Sequence[str] = ()) -> pa.Table:
-        """The rows of a relation in the schema's Arrow types, with its hidden columns."""
+        """Return the rows of a relation in the schema's Arrow types, with its hidden columns."""
         table = self.run(relation)
         fields = [*schema.arrow, *(table.schema.field(name) for name in hidden)]
         return table.rename_columns([*names(schema), *hidden]).cast(pa.schema(fields))
 
     def forget(self) -> None:
-        """Lets go of the leaves."""
+        """Unregister the Arrow tables of all relations."""
         for at in range(self._leaves):
             self.connection.unregister(f"leaf{at}")
         self._leaves = 0
 
-    # --- relations ----------------------------------------------------------------------------------------------------
+    # --- relations --------------------------------------------------------------------------------
 
     def project(self, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str] = ()) -> str:
-        """One column an expression, and the hidden ones."""
+        """Project to one column per expression and the hidden columns."""
         if any(isinstance(each, PythonCall) for each in expressions):
             return with_python(self, below, expressions, width, hidden)
-        made = [f"{self.text(each, _columns(width))} AS {physical(at)}" for at, each in enumerate(expressions)]
-        return f"SELECT {', '.join([*made, *hidden])} FROM ({below})"
+        outputs = [f"{self.text(each, _columns(width))} AS {physical(at)}" for at, each in enumerate(expressions)]
+        return f"SELECT {', '.join([*outputs, *hidden])} FROM ({below})"
 
     def filter(self, below: str, condition: Expr, width: int, again: str | None = None) -> str:
-        """The rows for which the condition is TRUE. again: the column of their kinds, where some are given again: those that are left out are `GONE`."""
+        """Keep the rows for which the condition is TRUE.
+
+        again: the row kind column if some rows are re-emitted; those that the condition excludes
+        become `GONE`.
+        """
         text = self.text(condition, _columns(width))
         if again is None:
             return f"SELECT * FROM ({below}) WHERE {text}"
@@ -114,7 +128,7 @@ class Duck:
         )
 
     def values(self, rows: Sequence[Sequence[Expr]], schema: Schema) -> str:
-        """Constant rows."""
+        """Return a relation of constant rows."""
         if not rows:
             nulls = [f"CAST(NULL AS {of.type.duckdb}) AS {physical(at)}" for at, of in enumerate(schema)]
             return f"SELECT {', '.join(nulls)} WHERE FALSE"
@@ -129,28 +143,31 @@ class Duck:
         return " UNION ALL ".join(selects)
 
     def join(self, left: str, right: str, node: Join, hidden: Sequence[str] = ()) -> str:
-        """The join of two relations, in the order of the left one and with its hidden columns."""
+        """Join two relations, in the order of the left one and with its hidden columns."""
         width, more = len(node.left.schema), len(node.right.schema)
         columns = [*(f"l.{column}" for column in _columns(width)), *(f"r.{column}" for column in _columns(more))]
         condition = "TRUE" if node.condition is None else self.text(node.condition, columns)
         if node.kind in (JoinKind.SEMI, JoinKind.ANTI):
             negated = "NOT " if node.kind is JoinKind.ANTI else ""
             return f"SELECT l.* FROM ({left}) l WHERE {negated}EXISTS (SELECT 1 FROM ({right}) r WHERE {condition})"
-        made = [f"{column} AS {physical(at)}" for at, column in enumerate(columns)]
+        outputs = [f"{column} AS {physical(at)}" for at, column in enumerate(columns)]
         kind = "JOIN" if node.kind is JoinKind.CROSS else JOINS[node.kind]
         numbered = f"SELECT *, row_number() OVER () AS __nth FROM ({left})"
-        kept = ", ".join([*made, *(f"l.{name}" for name in hidden)])
-        return f"SELECT {kept} FROM ({numbered}) l {kind} ({right}) r ON {condition} ORDER BY l.__nth"
+        carried = ", ".join([*outputs, *(f"l.{name}" for name in hidden)])
+        return f"SELECT {carried} FROM ({numbered}) l {kind} ({right}) r ON {condition} ORDER BY l.__nth"
 
     def unnest(self, below: str, node: Unnest, hidden: Sequence[str] = ()) -> str:
-        """Each row once for every element, with its hidden columns."""
+        """Repeat each row for every element, with its hidden columns."""
         width = len(node.input.schema)
         of = node.collection.type
-        kept = ", ".join([*_columns(width), *hidden])
+        carried = ", ".join([*_columns(width), *hidden])
         parts = ["__element"]
         items = "__collection"
         if isinstance(of, MultisetType):
-            items = "flatten(list_transform(map_entries(__collection), lambda e: list_transform(range(e.value), lambda i: e.key)))"
+            items = (
+                "flatten(list_transform(map_entries(__collection), "
+                "lambda e: list_transform(range(e.value), lambda i: e.key)))"
+            )
             element = of.key
         elif isinstance(of, MapType):
             items, parts, element = "map_entries(__collection)", ["__element.key", "__element.value"], of.key
@@ -162,20 +179,29 @@ class Duck:
         if node.ordinality:
             parts.append("CAST(__position AS INTEGER)")
         assert len(parts) == len(node.fields)
-        listed = f"SELECT {kept}, {items} AS __items FROM (SELECT {kept}, {self.text(node.collection, _columns(width))} AS __collection FROM ({below}))"
+        collection = self.text(node.collection, _columns(width))
+        listed = (
+            f"SELECT {carried}, {items} AS __items FROM (SELECT {carried}, {collection} AS __collection FROM ({below}))"
+        )
         if node.outer:
-            listed = f"SELECT {kept}, CASE WHEN len(__items) > 0 THEN __items ELSE [NULL] END AS __items, len(__items) > 0 AS __some FROM ({listed})"
+            listed = (
+                f"SELECT {carried}, CASE WHEN len(__items) > 0 THEN __items ELSE [NULL] END AS __items, "
+                f"len(__items) > 0 AS __some FROM ({listed})"
+            )
             position = "unnest(CASE WHEN __some THEN range(1, len(__items) + 1) ELSE [NULL] END)"
         else:
             position = "unnest(range(1, len(__items) + 1))"
-        each_row = f"SELECT {kept}, unnest(__items) AS __element, {position} AS __position FROM ({listed})"
-        made = [f"{part} AS {physical(width + at)}" for at, part in enumerate(parts)]
-        return f"SELECT {', '.join([*_columns(width), *made, *hidden])} FROM ({each_row})"
+        each_row = f"SELECT {carried}, unnest(__items) AS __element, {position} AS __position FROM ({listed})"
+        outputs = [f"{part} AS {physical(width + at)}" for at, part in enumerate(parts)]
+        return f"SELECT {', '.join([*_columns(width), *outputs, *hidden])} FROM ({each_row})"
 
-    # --- time ---------------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def milliseconds(self, text: str, of: DataType, zone: str | None = None) -> str:
-        """A timestamp as milliseconds: of its wall clock, for TIMESTAMP_LTZ the wall clock in `zone`, if one is given."""
+        """Return a timestamp as milliseconds of its wall clock.
+
+        For TIMESTAMP_LTZ that is the wall clock in `zone`, or the instant if none is given.
+        """
         assert isinstance(of, TimestampType), of
         if of.local_zone and zone is not None:
             text = Writer("DuckDB", (), RenderContext(zone=zone)).local(text)
@@ -183,7 +209,7 @@ class Duck:
         return f"(({micros} - (({micros} % 1000) + 1000) % 1000) // 1000)"
 
     def window_ends(self, window: SlicedWindow, at: str) -> str:
-        """The list of the ends of the windows that hold the instant `at` (ms)."""
+        """Return the list of the ends of the windows that contain the instant `at` (ms)."""
         end = f"({_floor(at, window.slice_ms, window.offset_ms)} + {window.slice_ms})"
         match window:
             case Tumble():
@@ -192,7 +218,7 @@ class Duck:
                 last = f"({end} + {window.size_ms - window.slice_ms})"
                 if window.is_whole_slides:
                     return f"generate_series({end}, {last}, {window.slide_ms})"
-                # The first end of a window that is not before the end of the slice.
+                # The first window end that is not before the end of the slice.
                 aligned = _floor(f"({end} - 1)", window.slide_ms, window.size_ms + window.offset_ms)
                 return f"generate_series({aligned} + {window.slide_ms}, {last}, {window.slide_ms})"
             case Cumulate():
@@ -200,13 +226,16 @@ class Duck:
                 return f"generate_series({end}, {last}, {window.step_ms})"
 
     def window_start(self, window: SlicedWindow, end: str) -> str:
-        """The start (ms) of the window with that end."""
+        """Return the start (ms) of the window with the given end."""
         if isinstance(window, Cumulate):
             return _floor(f"({end} - 1)", window.size_ms, window.offset_ms)
         return f"({end} - {window.size_ms})"
 
     def window_columns(self, node: WindowTableFunction | WindowAggregate, first: int) -> list[str]:
-        """window_start, window_end, window_time from position `first`, of `__start` and `__end` in local milliseconds."""
+        """Return window_start, window_end and window_time as columns from position `first`.
+
+        They are computed from `__start` and `__end` in local milliseconds.
+        """
         of = node.input.schema[node.time_column].type
         assert isinstance(of, TimestampType), of
         last = "(__end - 1)" if of.precision >= 3 else _floor("(__end - 1)", 10 ** (3 - of.precision), 0)
@@ -214,7 +243,8 @@ class Duck:
         if of.local_zone and node.zone is not None:
             writer = Writer("DuckDB", (), RenderContext(zone=node.zone))
             later = writer.instant(time)
-            # Of a wall clock time that occurs twice Flink takes the first instant, DuckDB the second.
+            # For a wall clock time that occurs twice, Flink takes the first instant and DuckDB the
+            # second.
             earlier = f"({later} - to_minutes(60))"
             time = f"CASE WHEN {writer.local(earlier)} = {time} THEN {earlier} ELSE {later} END"
         return [
@@ -224,19 +254,25 @@ class Duck:
         ]
 
     def assign_windows(self, below: str, node: WindowTableFunction, hidden: Sequence[str] = ()) -> str:
-        """Each row once for every window it is in, with its hidden columns: a window function that is not SESSION."""
+        """Repeat each row for every window it is in, with its hidden columns.
+
+        The window is not a SESSION window.
+        """
         assert isinstance(node.window, Tumble | Hop | Cumulate)
         width = len(node.input.schema)
-        kept = ", ".join([*_columns(width), *hidden])
+        carried = ", ".join([*_columns(width), *hidden])
         at = self.milliseconds(physical(node.time_column), node.input.schema[node.time_column].type, node.zone)
-        ended = f"SELECT {kept}, unnest({self.window_ends(node.window, '__at')}) AS __end FROM (SELECT {kept}, {at} AS __at FROM ({below}))"
+        ended = (
+            f"SELECT {carried}, unnest({self.window_ends(node.window, '__at')}) AS __end "
+            f"FROM (SELECT {carried}, {at} AS __at FROM ({below}))"
+        )
         bounded = f"SELECT *, {self.window_start(node.window, '__end')} AS __start FROM ({ended})"
-        made = [*_columns(width), *self.window_columns(node, width), *hidden]
-        return f"SELECT {', '.join(made)} FROM ({bounded})"
+        outputs = [*_columns(width), *self.window_columns(node, width), *hidden]
+        return f"SELECT {', '.join(outputs)} FROM ({bounded})"
 
 
 def names(schema: Schema) -> list[str]:
-    """`c0, c1, …`."""
+    """Return the physical column names `c0, c1, …`."""
     return _columns(len(schema))
 
 
@@ -245,7 +281,10 @@ def _columns(width: int) -> list[str]:
 
 
 def _floor(at: str, width: int, offset: int) -> str:
-    """The last multiple of the width, moved by the offset, up to `at`. DuckDB's remainder has the sign of its dividend."""
+    """Return the last multiple of the width, shifted by the offset, that is not after `at`.
+
+    DuckDB's remainder has the sign of its dividend.
+    """
     past = f"({at} - {offset % width})"
     return f"({at} - (({past} % {width}) + {width}) % {width})"
 
@@ -266,11 +305,14 @@ def _holds_instants(of: DataType) -> bool:
 
 @lru_cache(maxsize=1)
 def _database() -> duckdb.DuckDBPyConnection:
-    """The database of this process: empty, on one thread. Opening one costs more than most batches of a test."""
+    """Return the database of this process: empty, on one thread.
+
+    Opening a database costs more than most batches of a test.
+    """
     return duckdb.connect(":memory:", config={"threads": 1})
 
 
-def _connected() -> duckdb.DuckDBPyConnection:
+def _connect() -> duckdb.DuckDBPyConnection:
     connection = _database().cursor()
     connection.execute("SET TimeZone = 'UTC'")
     return connection

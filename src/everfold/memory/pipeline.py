@@ -1,7 +1,8 @@
-"""The in-process runner of a stream: the plan and the operators that Spark runs, batch by batch, without a JVM.
+"""The in-process stream runner: the plan and operators of Spark, batch by batch, without a JVM.
 
-Scalar parts are DuckDB SQL, stateful nodes are operators over stores in memory. `restarted` goes on with new operator objects on what the
-stores hold, as a job does that was stopped and started again.
+Scalar parts are DuckDB SQL, stateful nodes are operators over stores in memory. `restarted`
+continues with new operator objects on the same stores, like a job that was stopped and started
+again.
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Stage:
-    """A stateful node at work. past: what its next batch begins with, by bucket (`operators.backfill`). repeat: whether it begins with its rows as they are
-    (`operators.reemit`)."""
+    """A running stateful node.
+
+    past: the backfilled rows that its next batch starts with, by bucket (`operators.backfill`).
+    repeat: whether the next batch starts by re-emitting its current rows (`operators.reemit`).
+    """
 
     node: StatefulNode
     operator: Operator
@@ -70,9 +74,10 @@ class _Stage:
 
 @dataclass(slots=True)
 class _Stream:
-    """The rows of a plan in a batch: a relation, and the greatest watermark of the batch by split (of all splits, `splits`).
+    """The rows of a plan in a batch.
 
-    hidden: `__kind` where rows may be changes.
+    splits: all splits of its watermark. watermarks: the greatest watermark of the batch by split.
+    hidden: `__kind` if rows may be changes.
     """
 
     relation: str
@@ -82,9 +87,11 @@ class _Stream:
 
 
 class MemoryPipeline:
-    """A query over streams. `buckets`: shares of each operator's keys; the results do not depend on it.
+    """A running query over streams.
 
-    `beside`: the rows of the tables that joins read as a batch. `names`: of the operators, topmost first, where they are not numbered as rows come by them.
+    buckets: the number of buckets of each operator; the results do not depend on it.
+    lookup_tables: the rows of lookup tables.
+    names: the names of the operators, topmost first; by default they are numbered, lowest first.
     """
 
     def __init__(
@@ -93,12 +100,12 @@ class MemoryPipeline:
         settings: Settings,
         *,
         buckets: int = 1,
-        beside: Mapping[str, pa.Table] | None = None,
+        lookup_tables: Mapping[str, pa.Table] | None = None,
         names: Sequence[str] = (),
     ) -> None:
         self._root, self._settings, self._buckets = root, settings, buckets
         self._names = dict(zip((id(node) for node in streamed(root.input) if is_stateful(node)), names, strict=False))
-        self._beside = beside or {}
+        self._lookup_tables = lookup_tables or {}
         self._stages: list[_Stage] = []
         self._dropped = 0
         self._started = False
@@ -108,23 +115,24 @@ class MemoryPipeline:
             self._build(root.input)
 
     def feed(self, rows: Mapping[str, pa.Table], now_ms: int | None = None) -> pa.Table:
-        """Runs a micro-batch: rows by table, columns `c0, …` as the table's scan has them, and `__kind` where they are changes.
+        """Run a micro-batch and return the rows that become final, or changes with `__kind`.
 
-        Answers the rows that become final, or with `__kind` the changes.
+        rows: by table, with columns `c0, …` as in the table's scan, and `__kind` if they are
+        changes.
         """
         return self._batch(rows, now_ms, flush=False)
 
     def flush(self, now_ms: int | None = None) -> pa.Table:
-        """The input has ended: everything that is open is emitted."""
+        """End the input and emit everything that is still open."""
         return self._batch({}, now_ms, flush=True)
 
     def restarted(self) -> MemoryPipeline:
-        """A new pipeline that goes on with this one's state."""
-        again = self._with(self._root, self._settings, [stage.operator.name for stage in self._by_place()])
-        for stage, old in zip(again._stages, self._stages, strict=True):
+        """Return a new pipeline that continues with the state of this one."""
+        pipeline = self._with(self._root, self._settings, [stage.operator.name for stage in self._by_place()])
+        for stage, old in zip(pipeline._stages, self._stages, strict=True):
             stage.stores, stage.stats = old.stores, old.stats
-        again._dropped, again._started = self._dropped, self._started
-        return again
+        pipeline._dropped, pipeline._started = self._dropped, self._started
+        return pipeline
 
     def changed(
         self,
@@ -135,10 +143,15 @@ class MemoryPipeline:
         *,
         refresh: bool = False,
     ) -> MemoryPipeline:
-        """A new pipeline by another query, as that version of the job, which goes on with this one's state. history: all rows that have come so far, by table: new
-        aggregates are given their past with the next batch. refresh: the next batch gives the whole result again.
+        """Return a new pipeline that runs another query with the state of this one.
 
-        StateError `no-backfill`, or `incompatible-change` where the judgement is that it cannot; this one is as it was then.
+        version: the job version of the new query.
+        history: all rows read so far, by table; with it, new aggregates are backfilled in the next
+        batch.
+        refresh: the next batch re-emits the whole result.
+
+        Raises StateError `no-backfill`, or `incompatible-change` if the state cannot be reused;
+        this pipeline is then unchanged.
         """
         settings, old = settings or self._settings, shape_of(self._root)
         terms = Terms.of(settings)
@@ -146,85 +159,93 @@ class MemoryPipeline:
         judgement = judge([old], [new], terms)
         if not judgement.verdict.reuses:
             raise StateError.of(
-                "incompatible-change", f"the change is {judgement.verdict.value}: the state cannot go on"
+                "incompatible-change", f"the change is {judgement.verdict.value}: the new query cannot use the state"
             )
         succession = succeeding(old, root, version, terms)
-        others, kept = self._by_place(), succession.matching.old
-        taken = {stage.operator.name for stage in others}
-        fresh = (name for name in map("w{}".format, count(1)) if name not in taken)
-        names = [others[kept[at]].operator.name if at in kept else next(fresh) for at in range(len(new.operators))]
-        again = self._with(succession.root, settings, names)
-        stages = again._by_place()
+        old_stages, kept = self._by_place(), succession.matching.old
+        used_names = {stage.operator.name for stage in old_stages}
+        fresh = (name for name in map("w{}".format, count(1)) if name not in used_names)
+        names = [old_stages[kept[at]].operator.name if at in kept else next(fresh) for at in range(len(new.operators))]
+        pipeline = self._with(succession.root, settings, names)
+        stages = pipeline._by_place()
         for at, one in kept.items():
-            stages[at].stores, stages[at].stats = others[one].stores, others[one].stats
-        again._dropped, again._started = self._dropped, self._started
-        begun = {id(stage.node) for at, stage in enumerate(stages) if at not in kept}
-        givers = {id(node) for node in repeating(succession.root, version, refresh=refresh, fresh=begun)}
+            stages[at].stores, stages[at].stats = old_stages[one].stores, old_stages[one].stats
+        pipeline._dropped, pipeline._started = self._dropped, self._started
+        new_nodes = {id(stage.node) for at, stage in enumerate(stages) if at not in kept}
+        reemitting = {id(node) for node in repeating(succession.root, version, refresh=refresh, fresh=new_nodes)}
         for stage in stages:
-            stage.repeat = id(stage.node) in givers
+            stage.repeat = id(stage.node) in reemitting
         if history is not None:
             for at, stage in enumerate(stages):
                 if at not in kept and not is_complete(new, at, kept):
                     raise unfillable(NEW_OPERATOR, stage.node.span)
             for at in kept:
-                again._recall(stages[at], version, history)
-        return again
+                pipeline._backfill(stages[at], version, history)
+        return pipeline
 
     def _with(self, root: Root, settings: Settings, names: Sequence[str]) -> MemoryPipeline:
-        return MemoryPipeline(root, settings, buckets=self._buckets, beside=self._beside, names=names)
+        return MemoryPipeline(root, settings, buckets=self._buckets, lookup_tables=self._lookup_tables, names=names)
 
-    def _recall(self, stage: _Stage, version: int, history: Mapping[str, pa.Table]) -> None:
-        """Computes the past of a stage's new aggregates."""
-        begun = beginning(stage.node, version)
-        if begun is None:
+    def _backfill(self, stage: _Stage, version: int, history: Mapping[str, pa.Table]) -> None:
+        """Backfill the new aggregates of a stage."""
+        beginning_node = beginning(stage.node, version)
+        if beginning_node is None:
             return
-        reached = {id(each.node): _reached(each) for each in self._stages}
+        final_until = {id(each.node): _final_until(each) for each in self._stages}
         duck = Duck(self._settings.local_time_zone, 0)
-        begun = replace(begun, input=as_given(begun.input, lambda node: reached[id(node)]))
-        operator = operator_of(begun, stage.operator.name, clock_of(begun, (), None))
+        beginning_node = replace(
+            beginning_node, input=as_given(beginning_node.input, lambda node: final_until[id(node)])
+        )
+        operator = operator_of(beginning_node, stage.operator.name, clock_of(beginning_node, (), None))
         assert is_fillable(operator)
-        since = reached[id(stage.node)]
+        since = final_until[id(stage.node)]
         assert since is not None
-        below = _Stream(relation_of(duck, begun.input, history))
-        rows = _prepared(duck, begun, below, operator)
+        below = _Stream(relation_of(duck, beginning_node.input, history))
+        rows = _prepare_input(duck, beginning_node, below, operator)
         found = operator.history(rows, since)
-        stage.past = _dealt(found, len(stage.stores))
+        stage.past = _split_by_bucket(found, len(stage.stores))
 
     def _by_place(self) -> list[_Stage]:
-        """The operators in the order in which they flow, topmost first."""
+        """Return the stages in plan order, topmost first."""
         by_node = {id(stage.node): stage for stage in self._stages}
         return [by_node[id(node)] for node in streamed(self._root.input) if id(node) in by_node]
 
     @property
     def stats(self) -> tuple[Stats, ...]:
-        """What each operator reported after the last batch, summed over its buckets."""
-        return tuple(_summed(stage.operator.name, stage.stats) for stage in self._stages)
+        """The statistics of each operator after the last batch, summed over its buckets."""
+        return tuple(_sum_stats(stage.operator.name, stage.stats) for stage in self._stages)
 
     @property
     def late_rows(self) -> int:
-        """Rows dropped as late so far."""
+        """The number of rows dropped as late so far."""
         return sum(each.late_rows for each in self.stats)
 
     @property
     def dropped_rows(self) -> int:
-        """Rows dropped for a NULL time attribute so far (`everfold.null-rowtime` = `drop`)."""
+        """The number of rows dropped so far because their time attribute is NULL.
+
+        Only with `everfold.null-rowtime` = `drop`.
+        """
         return self._dropped
 
     @property
     def state_rows(self) -> int:
-        """Rows in the state of all operators."""
+        """The number of rows in the state of all operators."""
         return sum(each.state_rows for each in self.stats)
 
     @property
     def watermark_ms(self) -> int | None:
-        """The least watermark of the operators; None before the first, and without operators."""
+        """The lowest watermark of the operators; None before the first and without operators."""
         found = min((each.watermark_ms for each in self.stats), default=NO_WATERMARK)
         return None if found == NO_WATERMARK else found
 
-    # --- building -----------------------------------------------------------------------------------------------------
+    # --- building ---------------------------------------------------------------------------------
 
     def _build(self, node: Plan) -> tuple[str, ...]:
-        """Makes the operators, lowest first, and answers the splits of a node's watermark. Refuses what no stream can run."""
+        """Create the operators, lowest first, and return the splits of a node's watermark.
+
+        Raises UnsupportedFeature for nodes that cannot run in a stream.
+        """
         match node:
             case Scan():
                 return (node.table.name,)
@@ -249,7 +270,7 @@ class MemoryPipeline:
                 self._stages.append(_Stage(node, operator, stores))
                 return (name,)
 
-    # --- a batch ------------------------------------------------------------------------------------------------------
+    # --- a batch ----------------------------------------------------------------------------------
 
     def _batch(self, rows: Mapping[str, pa.Table], now_ms: int | None, flush: bool) -> pa.Table:
         duck = self._duck or Duck(self._settings.local_time_zone, 0)
@@ -258,25 +279,25 @@ class MemoryPipeline:
         first, self._started = not self._started, True
         schema = self._root.input.schema
         if self._constant:
-            found = run_batch(self._root, self._beside, self._settings)
+            found = run_batch(self._root, self._lookup_tables, self._settings)
             return found if first else found.slice(0, 0)
         again = any(stage.repeat for stage in self._stages)
         run = _Batch(duck, rows, flush, first, again, iter(self._stages), self)
         try:
             found = run.stream(self._root.input)
-            told = duck.rows(found.relation, schema, found.hidden)
-            return _told(told) if again and found.hidden else told
+            table = duck.rows(found.relation, schema, found.hidden)
+            return _to_sink_kinds(table) if again and found.hidden else table
         finally:
             duck.forget()
 
     def drop(self, rows: int) -> None:
-        """Counts rows that had no time."""
+        """Count rows dropped because they have no time."""
         self._dropped += rows
 
 
 @dataclass(slots=True)
 class _Batch:
-    """A micro-batch on its way through the plan. again: whether rows are given again in it."""
+    """A running micro-batch. again: whether it has re-emitted rows."""
 
     duck: Duck
     rows: Mapping[str, pa.Table]
@@ -287,7 +308,7 @@ class _Batch:
     pipeline: MemoryPipeline
 
     def stream(self, node: Plan) -> _Stream:
-        """A node's rows."""
+        """Return the rows of a node."""
         duck = self.duck
         match node:
             case Scan():
@@ -326,7 +347,7 @@ class _Batch:
                 return below
             case Join():
                 below = self.stream(node.left)
-                right = relation_of(duck, node.right, self.pipeline._beside)
+                right = relation_of(duck, node.right, self.pipeline._lookup_tables)
                 below.relation = duck.join(below.relation, right, node, below.hidden)
                 return below
             case Sort() | Limit() | SetOperation():
@@ -345,7 +366,10 @@ class _Batch:
         return _Stream(self.duck.leaf(table, node.schema, hidden), (split,), hidden=hidden)
 
     def _watermark(self, node: WatermarkAssigner) -> _Stream:
-        """Moves the watermark by all rows that come by, before any WHERE; a row without time stops the job or is dropped."""
+        """Advance the watermark by all rows, before any WHERE.
+
+        A row without a time stops the job or is dropped.
+        """
         below, duck = self.stream(node.input), self.duck
         schema = node.input.schema
         table = duck.rows(below.relation, schema, below.hidden)
@@ -372,12 +396,13 @@ class _Batch:
         stage = next(self.stages)
         operator = stage.operator
         buckets = len(stage.stores)
-        rows, given = _prepared(self.duck, node, below, operator), None
+        rows, given = _prepare_input(self.duck, node, below, operator), None
         if operator.updating:
             rows, given = parted(rows, "kind")
-        # No rows are not prepared, as a task of Spark prepares none: of a global group they would make one of nothing.
-        prepared = _dealt(operator.prepare(rows), buckets) if rows.height else []
-        counted = _dealt(operator.prepare(given), buckets) if given is not None and given.height else []
+        # As in a Spark task, an empty input is not prepared: it would create a row for a global
+        # group.
+        prepared = _split_by_bucket(operator.prepare(rows), buckets) if rows.height else []
+        counted = _split_by_bucket(operator.prepare(given), buckets) if given is not None and given.height else []
         metas = [Meta(self.duck.now_ms, below.watermarks, self.flush)]
         changed: list[pl.DataFrame] = []
         steps = []
@@ -397,25 +422,25 @@ class _Batch:
         return _Stream(relation, (operator.name,), steps[0].meta.watermarks, hidden)
 
 
-def _prepared(duck: Duck, node: StatefulNode, below: _Stream, operator: Operator) -> pl.DataFrame:
-    """The columns that the operator wants of its input; `kind` and `seq` if it asks for them."""
+def _prepare_input(duck: Duck, node: StatefulNode, below: _Stream, operator: Operator) -> pl.DataFrame:
+    """Return the input columns that the operator requires, including `kind` and `seq`."""
     columns = [physical(at) for at in range(len(node.input.schema))]
-    made = []
+    input_columns = []
     for each in operator.inputs:
         text = duck.text(each.expression, columns)
         if each.as_ms:
             text = duck.milliseconds(text, each.expression.type, each.zone)
         if each.as_hash:
             text = _hash(text)
-        made.append(f"{text} AS {each.name}")
+        input_columns.append(f"{text} AS {each.name}")
     if operator.updating:
-        made.append(f"{KIND} AS kind")
+        input_columns.append(f"{KIND} AS kind")
     keys = operator.hash_columns
-    if made:
+    if input_columns:
         hashed = _hash(*keys) if keys else "CAST(0 AS BIGINT)"
-        table = duck.run(f"SELECT {hashed} AS hash, * FROM (SELECT {', '.join(made)} FROM ({below.relation}))")
+        table = duck.run(f"SELECT {hashed} AS hash, * FROM (SELECT {', '.join(input_columns)} FROM ({below.relation}))")
     else:
-        # Only how many rows there are: COUNT(*) of all of them.
+        # Only the number of rows is needed: COUNT(*) over all of them.
         table = duck.run(f"SELECT CAST(0 AS BIGINT) AS hash FROM ({below.relation})")
     types = {each.name: each.type.arrow for each in operator.inputs} | {"kind": pa.int8()}
     fields = [pa.field(name, types.get(name, pa.int64())) for name in table.column_names]
@@ -424,13 +449,13 @@ def _prepared(duck: Duck, node: StatefulNode, below: _Stream, operator: Operator
     return frame.with_columns(pl.int_range(pl.len()).alias("seq")) if operator.ordered else frame
 
 
-def _dealt(rows: pl.DataFrame, buckets: int) -> list[pl.DataFrame]:
-    """The rows of each bucket."""
+def _split_by_bucket(rows: pl.DataFrame, buckets: int) -> list[pl.DataFrame]:
+    """Split rows by bucket."""
     return [rows.filter(pl.col("hash") % buckets == at) for at in range(buckets)] if buckets > 1 else [rows]
 
 
-def _told(rows: pa.Table) -> pa.Table:
-    """Rows with the kinds that a sink is told: those that are given again are so now, those that are left out now are gone."""
+def _to_sink_kinds(rows: pa.Table) -> pa.Table:
+    """Replace internal row kinds by those for a sink: re-emitted rows are +U, deleted ones -D."""
     kinds = rows[KIND]
     kinds = pc.if_else(pc.equal(kinds, AGAIN), pa.scalar(RowKind.UPDATE_AFTER.value, pa.int8()), kinds)
     kinds = pc.if_else(pc.equal(kinds, GONE), pa.scalar(RowKind.DELETE.value, pa.int8()), kinds)
@@ -441,15 +466,15 @@ def _hash(*texts: str) -> str:
     return f"CAST(hash({', '.join(texts)}) % 9223372036854775807 AS BIGINT)"
 
 
-def _reached(stage: _Stage) -> int | None:
-    """Up to when the rows of a stage are final, in all buckets."""
+def _final_until(stage: _Stage) -> int | None:
+    """Return the time up to which the rows of a stage are final in all buckets."""
     operator = stage.operator
     if not is_fillable(operator):
         return None
     return min(operator.reached(read_head(store, 0)) for store in stage.stores)
 
 
-def _summed(name: str, stats: list[Stats]) -> Stats:
+def _sum_stats(name: str, stats: list[Stats]) -> Stats:
     if not stats:
         return Stats(name)
     late, rows, ignored = (

@@ -1,4 +1,8 @@
-"""Projections with Python functions: DuckDB computes the arguments of all rows, Python the values, and both become one relation again."""
+"""Projections with Python functions.
+
+DuckDB computes the arguments of all rows and Python the values; both are combined into one
+relation.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,14 @@ if TYPE_CHECKING:
     from everfold.memory.duck import Duck
 
 _ROWS = Literal(type=INT.as_nullable(False), value=0)
-"""A column that is always there, so that rows are counted though nothing else is asked of them."""
+"""A column that is always selected, so that the number of rows is known without other columns."""
 
 
 def with_python(duck: Duck, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str]) -> str:
-    """One column an expression, of which some are Python calls, and the hidden ones. Raises FunctionError."""
+    """Project to one column per expression, some of them Python calls, and the hidden columns.
+
+    Raises FunctionError.
+    """
     wanted: list[Expr] = [_ROWS]
     for each in expressions:
         wanted += each.args if isinstance(each, PythonCall) else [each]
@@ -37,8 +44,8 @@ def with_python(duck: Duck, below: str, expressions: Sequence[Expr], width: int,
             columns.append(table.column(at))
             at += 1
     schema = _schema(expressions)
-    made = pa.table([*columns, *(table[name] for name in hidden)], names=[*schema.arrow.names, *hidden])
-    return duck.leaf(made, schema, hidden)
+    projected = pa.table([*columns, *(table[name] for name in hidden)], names=[*schema.arrow.names, *hidden])
+    return duck.leaf(projected, schema, hidden)
 
 
 def _values(call: PythonCall, arguments: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:

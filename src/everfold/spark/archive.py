@@ -1,7 +1,8 @@
-"""The archive of Spark's classes: the JVM maps it at its start instead of finding, checking and linking each class anew.
+"""The class data archive of Spark, which the JVM maps instead of loading and linking each class.
 
-It is what Java calls class data sharing. An archive is made once, by a run that goes through it for its sake (`jobs.class_archive_warmup`), and serves
-every later start with the same Java and the same jars. The JVM compares them itself, and starts without an archive that is not its own.
+This is Java's class data sharing. An archive is written once, by a warm-up run
+(`jobs.class_archive_warmup`), and used at every later start with the same Java and the same jars.
+The JVM checks these itself, and starts without an archive that does not match.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from everfold.spark.pyspark_path import spark_home
 
 _NAME = "spark-classes-"
 _KEPT = 3
-"""How many archives are kept, each of about 170 MB: those of the Javas and environments that were used last."""
+"""Number of archives to keep, those used last. Each has about 170 MB."""
 _USE = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off", "-Xlog:class+path=off")
-"""An archive that is damaged or another Java's is passed over without a word. One that is cut off would crash the JVM: that we look for."""
+"""The JVM silently ignores an archive that is damaged or written by another Java.
+
+A truncated one would crash it, so `archive_of` checks the size.
+"""
 
 
 def archive_of(java: Java) -> Path | None:
-    """The archive for a Java and the installed Spark, None when there is none, or none that is whole."""
+    """Return the archive for a Java and the installed Spark, None if there is no complete one."""
     for each in cache_folder().glob(f"{_name(java)}-*.jsa"):
         if each.stem.endswith(f"-{each.stat().st_size}"):
             return each
@@ -33,12 +37,15 @@ def archive_of(java: Java) -> Path | None:
 
 
 def archive_options(java: Java, given: str) -> list[str]:
-    """The options that make a JVM use the archive, if there is one and the caller's options name none."""
+    """Return the JVM options that use the archive.
+
+    given: the options of the caller. There are none if these specify an archive, or if none exists.
+    """
     if "ArchiveClassesAtExit" in given or "SharedArchiveFile" in given:
         return []
     try:
         archive = archive_of(java)
-        if archive is None or os.pathsep in str(archive):  # the JVM would read several archives in such a path
+        if archive is None or os.pathsep in str(archive):  # the JVM would read such a path as several archives
             return []
         os.utime(archive)
     except OSError:
@@ -48,7 +55,10 @@ def archive_options(java: Java, given: str) -> list[str]:
 
 @contextmanager
 def written(java: Java) -> Iterator[Path]:
-    """A place to write the archive at. It gets its name when the block is done; without a file there, or after an error, it never does."""
+    """Provide a path to write the archive to.
+
+    A file at that path is moved to its final name after the block, but not after an error.
+    """
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{_NAME}", dir=folder) as hidden:
@@ -56,13 +66,14 @@ def written(java: Java) -> Iterator[Path]:
         yield part
         if part.is_file():
             os.replace(part, folder / f"{_name(java)}-{part.stat().st_size}.jsa")
-            _forget(folder)
+            _remove_old(folder)
 
 
 def _name(java: Java) -> str:
-    """What the archives for a Java and the installed Spark are called, up to their size in bytes.
+    """Return the file name of the archives for a Java and the installed Spark, without their size.
 
-    The JVM takes an archive only with the jars that it was made with, in the same place and unchanged: so all of that is in the name.
+    The JVM accepts an archive only with unchanged jars at the same location, so the name has a hash
+    of these.
     """
     jars = spark_home() / "jars"
     known = [java.said, str(jars)]
@@ -72,8 +83,8 @@ def _name(java: Java) -> str:
     return _NAME + hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
 
 
-def _forget(folder: Path) -> None:
-    """Removes the archives that were not used for longest; a JVM that has one mapped keeps it."""
+def _remove_old(folder: Path) -> None:
+    """Remove the least recently used archives; a JVM that has mapped one can still read it."""
     found = sorted(folder.glob(f"{_NAME}*.jsa"), key=lambda each: each.stat().st_mtime, reverse=True)
     for each in found[_KEPT:]:
         each.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Rows of the past on their way to control files, in Spark's workers: see `operators.backfill`."""
+"""Writing backfilled rows to control files, in Spark's workers: see `operators.backfill`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Makes a task's rows of the past few, and control lines of them. since: see `Fillable.history`. order: see `connectors.contract.History`."""
+    """Aggregates the past rows of a task and encodes the result as lines of a control file.
+
+    since: see `Fillable.history`. order: see `connectors.contract.History`.
+    """
 
     operator: Fillable
     bucket_ids: tuple[int, ...]
@@ -32,8 +35,8 @@ class Recall:
 
         count = 0
         for chunk in chunks(batches):
-            place = pl.col(PLACE).replace_strict(self.order, default=task(), return_dtype=pl.Int64)
-            seq = place * (1 << TASK_SHIFT)
+            position = pl.col(PLACE).replace_strict(self.order, default=task(), return_dtype=pl.Int64)
+            seq = position * (1 << TASK_SHIFT)
             rows = chunk.with_columns((seq + pl.int_range(count, count + chunk.height)).alias("seq"))
             count += chunk.height
             wanted = [column.name for column in self.operator.inputs]

@@ -1,4 +1,7 @@
-"""Lowering to a batch: the whole plan as Spark SQL. The oracle of the stream, and what `execution.runtime-mode = batch` runs."""
+"""Lowering to a batch: the whole plan as Spark SQL.
+
+It runs with `execution.runtime-mode = batch`, and is the oracle for tests of streams.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,10 @@ _START, _END, _AT = "__start", "__end", "__at"
 
 @dataclass(frozen=True, slots=True)
 class BatchLowering:
-    """Makes the batch DataFrame of a plan, columns `c0, c1, …`.
+    """Creates the batch DataFrame of a plan, columns `c0, c1, …`.
 
-    open_source: the bounded content of the table that a scan reads. Rows without a time stay out of windows, and are counted in observed metrics.
+    open_source: opens the bounded content of the table that a scan reads. Rows without a time are
+    not in any window; observed metrics count them.
     """
 
     spark: SparkSession
@@ -71,7 +75,7 @@ class BatchLowering:
         return Scalars(self.zone)
 
     def lower(self, node: Plan) -> DataFrame:
-        """The plan's rows."""
+        """Return the rows of a plan."""
         match node:
             case Scan() | WatermarkAssigner() | ChangelogNormalize() | Project() | Filter():
                 return self.rows(node, ())
@@ -115,12 +119,16 @@ class BatchLowering:
                 assert_never(node)
 
     def rows(self, node: Plan, hidden: tuple[str, ...]) -> DataFrame:
-        """The plan's rows, with or without the hidden column `__place`: where the source has found the row, if it says so and it is one."""
+        """Return the rows of a plan with hidden columns.
+
+        hidden: () or `__place`, the location of a row in its source. It is NULL if the source does
+        not report it, and for rows that are not read from a source.
+        """
         match node:
             case Scan():
                 frame = self.open_source(node)
-                places = [each if each in frame.columns else f"CAST(NULL AS STRING) AS {each}" for each in hidden]
-                return frame.selectExpr(*_data(node.schema), *places)
+                locations = [each if each in frame.columns else f"CAST(NULL AS STRING) AS {each}" for each in hidden]
+                return frame.selectExpr(*_data(node.schema), *locations)
             case WatermarkAssigner() | ChangelogNormalize():
                 return self.rows(node.input, hidden)
             case Project():
@@ -139,12 +147,12 @@ class BatchLowering:
             return self.spark.sql(f"SELECT {nulls} WHERE FALSE")
         return self.spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t({names})")
 
-    # --- windows ------------------------------------------------------------------------------------------------------
+    # --- windows ----------------------------------------------------------------------------------
 
     def _window_rows(self, node: WindowTableFunction) -> DataFrame:
         width = len(node.input.schema)
         keys = [physical(at) for at in node.partition_keys]
-        frame = self._with_bounds(self.lower(node.input), node, keys, width)
+        frame = self._add_window_bounds(self.lower(node.input), node, keys, width)
         of = node.input.schema[node.time_column]
         appended = self._scalars.window_columns(_START, _END, of.type, node.zone, width)
         return frame.selectExpr(*_data(node.input.schema), *appended)
@@ -154,19 +162,24 @@ class BatchLowering:
         keys = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(node.keys)]
         below = self.lower(node.input).selectExpr("*", *keys)
         names = [f"__k{at}" for at in range(len(keys))]
-        frame = self._with_bounds(below, node, names, width)
+        frame = self._add_window_bounds(below, node, names, width)
         calls = [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(node.calls)]
         grouped = self._aggregate(frame, [*names, _START, _END], calls)
         values = [*names, *(f"__a{at}" for at in range(len(calls)))]
-        made = [f"{name} AS {physical(at)}" for at, name in enumerate(values)]
+        outputs = [f"{name} AS {physical(at)}" for at, name in enumerate(values)]
         of = node.input.schema[node.time_column]
-        return grouped.selectExpr(*made, *self._scalars.window_columns(_START, _END, of.type, node.zone, len(values)))
+        return grouped.selectExpr(
+            *outputs, *self._scalars.window_columns(_START, _END, of.type, node.zone, len(values))
+        )
 
-    def _with_bounds(
+    def _add_window_bounds(
         self, frame: DataFrame, node: WindowTableFunction | WindowAggregate, keys: Sequence[str], width: int
     ) -> DataFrame:
-        """Each row once for every window it is in, with `__start` and `__end` in local milliseconds."""
-        frame = self._timed(frame, node)
+        """Repeat each row for every window it is in.
+
+        Adds `__start` and `__end` in local milliseconds.
+        """
+        frame = self._with_time(frame, node)
         if not isinstance(node.window, Session):
             frame = frame.selectExpr("*", f"explode({self._scalars.window_ends(node.window, _AT)}) AS {_END}")
             return frame.selectExpr("*", f"{self._scalars.window_start(node.window, _END)} AS {_START}")
@@ -181,15 +194,15 @@ class BatchLowering:
         whole = f"OVER (PARTITION BY {', '.join([*keys, '__session'])})"
         return frame.selectExpr("*", f"min({_AT}) {whole} AS {_START}", f"max({_AT}) {whole} + {gap}L AS {_END}")
 
-    def _timed(self, frame: DataFrame, node: WindowTableFunction | WindowAggregate) -> DataFrame:
-        """The rows that have a time, with it in `__at`."""
+    def _with_time(self, frame: DataFrame, node: WindowTableFunction | WindowAggregate) -> DataFrame:
+        """Keep the rows that have a time, with the time in `__at`."""
         of = node.input.schema[node.time_column]
         at = self._scalars.milliseconds(physical(node.time_column), of.type, node.zone)
         timeless = f"{physical(node.time_column)} IS NULL"
         counted = count_timeless(frame, timeless, id(frame))
         return counted.where(f"NOT {timeless}").selectExpr("*", f"{at} AS {_AT}")
 
-    # --- groups -------------------------------------------------------------------------------------------------------
+    # --- groups -----------------------------------------------------------------------------------
 
     def _key(self, key: Expr, width: int) -> str:
         text = self._scalars.text(key, width)
@@ -201,8 +214,8 @@ class BatchLowering:
         return spark_twin(call, lambda of: self._scalars.text(of, width))
 
     def _group(self, frame: DataFrame, width: int, keys: Sequence[Expr], calls: Sequence[AggCall]) -> DataFrame:
-        named = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(keys)]
-        frame = frame.selectExpr("*", *named)
+        key_columns = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(keys)]
+        frame = frame.selectExpr("*", *key_columns)
         names = [f"__k{at}" for at in range(len(keys))]
         grouped = self._aggregate(
             frame, names, [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(calls)]
@@ -218,7 +231,7 @@ class BatchLowering:
             return frame.select(*keys).distinct()
         return frame.groupBy(*keys).agg(*(F.expr(call) for call in calls))
 
-    # --- the rest -----------------------------------------------------------------------------------------------------
+    # --- the rest ---------------------------------------------------------------------------------
 
     def _sort(self, node: Sort) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
@@ -269,5 +282,5 @@ def _data(schema: Schema) -> list[str]:
 
 
 def is_constant(node: Plan) -> bool:
-    """Whether no table flows in a plan: it is run as a batch in either mode."""
+    """Return whether a plan streams no table: it runs as a batch in either mode."""
     return not tables_of(streamed(node))

@@ -1,4 +1,7 @@
-"""The observed metrics of batch queries. A stream reports them itself; of a batch they come from a listener in the JVM."""
+"""The observed metrics of batch queries, collected by a listener in the JVM.
+
+Streams report their metrics themselves.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_PATIENCE_MS = 120_000
-"""How long the listener may take to hear of queries that are done; Spark's own ten seconds are not enough for a machine that is busy."""
+_LISTENER_TIMEOUT_MS = 120_000
+"""Timeout for the listener to hear of finished queries.
+
+Spark's default of ten seconds is too short on an overloaded machine.
+"""
 
 
 class _Listener:
-    """A QueryExecutionListener of Spark's."""
+    """A Spark QueryExecutionListener."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self._counts = counts
@@ -30,7 +36,7 @@ class _Listener:
             add_left_out({name: [metrics.apply(name).get(0)]}, self._counts)
 
     def onFailure(self, function: str, execution: Any, error: Any) -> None:  # noqa: N802
-        """A query that failed has left out nothing."""
+        """Count nothing: a failed query has not skipped any rows."""
 
     class Java:
         implements = ("org.apache.spark.sql.util.QueryExecutionListener",)
@@ -38,7 +44,10 @@ class _Listener:
 
 @contextmanager
 def left_out(spark: SparkSession) -> Iterator[dict[str, int]]:
-    """How many rows the session's queries leave out meanwhile, by why; filled when the block ends."""
+    """Count the rows that the session's queries skip within the block, by reason.
+
+    The dict is complete when the block ends.
+    """
     from pyspark.java_gateway import ensure_callback_server_started
 
     gateway = spark.sparkContext._gateway
@@ -50,6 +59,6 @@ def left_out(spark: SparkSession) -> Iterator[dict[str, int]]:
     manager.register(listener)
     try:
         yield counts
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE_MS)
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_LISTENER_TIMEOUT_MS)
     finally:
         manager.unregister(listener)

@@ -1,7 +1,8 @@
-"""Buckets: the fixed number of shares that an operator's keys are dealt into, whatever the number of Spark partitions.
+"""Buckets: the fixed hash partitions of an operator's keys.
 
-A key's bucket is `hash(key) & (count - 1)`; its id on the wire is chosen so that Spark's own hash deals the buckets evenly to the
-shuffle partitions.
+Their number does not depend on the number of Spark partitions. A key's bucket is
+`hash(key) & (count - 1)`. The ids of buckets on the wire are chosen so that Spark's own hash
+distributes the buckets evenly to the shuffle partitions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ def _mix(hashed: int, word: int) -> int:
 
 
 def spark_hash(value: int) -> int:
-    """Spark's `hash(BIGINT)`: Murmur3, 32 bits, seed 42; a signed integer. Golden-tested against Spark."""
+    """Compute Spark's `hash(BIGINT)`: Murmur3, 32 bits, seed 42, as a signed integer.
+
+    Golden-tested against Spark.
+    """
     low, high = value & _MASK, (value >> 32) & _MASK
     hashed = _mix(_mix(42, low), high) ^ 8
     hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & _MASK
@@ -36,7 +40,7 @@ def _ids_in(partition: int, partitions: int) -> Iterator[int]:
 
 
 def bucket_ids(buckets: int, partitions: int) -> tuple[int, ...]:
-    """An id for each bucket such that ids in turn fall into partition 0, 1, 2, … of a shuffle by id."""
+    """Return the ids of buckets, which a shuffle by id puts into partitions 0, 1, 2, … in turn."""
     assert buckets & (buckets - 1) == 0, "the number of buckets is a power of two"
     candidates = [_ids_in(partition, partitions) for partition in range(partitions)]
     return tuple(next(candidates[bucket % partitions]) for bucket in range(buckets))

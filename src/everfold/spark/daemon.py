@@ -1,4 +1,7 @@
-"""Spark's Python worker daemon with everything loaded that a worker of ours needs: workers are forked from it and start at once."""
+"""Spark's Python worker daemon with all modules that our workers need already loaded.
+
+Workers are forked from it, so they start at once.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import pyspark.sql.pandas.serializers
 import pyspark.sql.streaming.map_state_client
 import pyspark.sql.streaming.proto.StateMessage_pb2
 import pyspark.sql.streaming.stateful_processor_api_client
-import pyspark.testing.utils  # PySpark looks there whether NumPy is installed
+import pyspark.testing.utils  # PySpark checks there whether NumPy is installed
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 

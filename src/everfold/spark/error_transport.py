@@ -1,7 +1,8 @@
-"""Errors on their way through Spark: raised in a Python worker, told in a text of the JVM's, and made again in the driver.
+"""Transport of errors through Spark, from a Python worker through a JVM message to the driver.
 
-The text carries them as data, never as a pickle: what a record says may stand in it. It ends up in the job's log, so of the script it has no more than
-the piece that an error speaks of: elsewhere there may be secrets.
+The message has them as JSON, never as a pickle, because it may contain user data. It is written to
+the job's log, so it has only the piece of the script that an error refers to: the rest may contain
+secrets.
 """
 
 from __future__ import annotations
@@ -25,42 +26,45 @@ _FAMILIES = {
 
 
 class CrossingError(Exception):
-    """An EverfoldError in a worker: its text has the error as data, and below it what the error says, for people who read the log."""
+    """An EverfoldError in a worker.
+
+    Its message has the error as data, followed by its text for readers of the log.
+    """
 
 
 @contextmanager
 def crossing() -> Iterator[None]:
-    """Makes an EverfoldError of the block one whose text `crossed` understands."""
+    """Convert an EverfoldError of the block to one whose message `crossed` can parse."""
     try:
         yield
     except EverfoldError as error:
-        found = [replace(each, span=_alone(each.span)) for each in error.diagnostics]
-        said = json.dumps({"family": type(error).__name__, "found": [asdict(each) for each in found]})
+        found = [replace(each, span=_isolate(each.span)) for each in error.diagnostics]
+        data = json.dumps({"family": type(error).__name__, "found": [asdict(each) for each in found]})
         text = "\n".join(each.render() for each in found)
-        raise CrossingError(f"everfold-error:{base64.b64encode(said.encode()).decode()}\n{text}") from None
+        raise CrossingError(f"everfold-error:{base64.b64encode(data.encode()).decode()}\n{text}") from None
 
 
-def _alone(span: Span | None) -> Span | None:
-    """The same place in a text that is blank but for what stands there."""
+def _isolate(span: Span | None) -> Span | None:
+    """Return the span at the same position of a text that is blank everywhere else."""
     if span is None:
         return None
     before = "\n" * (span.line - 1) + " " * (span.column - 1)
-    there = shown_part(span.text, span.start, span.end)
-    return Span(len(before), len(before) + len(there), span.source, before + there)
+    content = shown_part(span.text, span.start, span.end)
+    return Span(len(before), len(before) + len(content), span.source, before + content)
 
 
 def crossed(text: str) -> EverfoldError | None:
-    """The error that a worker raised, found in the text of Spark's."""
+    """Return the error that a worker raised from a message of Spark, None if it has none."""
     found = _MARK.search(text)
     if found is None:
         return None
     try:
-        said = json.loads(base64.b64decode(found.group(1)))
-        return _FAMILIES.get(said["family"], EverfoldError)(*map(_diagnostic, said["found"]))
+        data = json.loads(base64.b64decode(found.group(1)))
+        return _FAMILIES.get(data["family"], EverfoldError)(*map(_diagnostic, data["found"]))
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _diagnostic(said: dict[str, Any]) -> Diagnostic:
-    span = None if said["span"] is None else Span(**said["span"])
-    return Diagnostic(said["code"], said["message"], span, said["help"], tuple(said["notes"]))
+def _diagnostic(data: dict[str, Any]) -> Diagnostic:
+    span = None if data["span"] is None else Span(**data["span"])
+    return Diagnostic(data["code"], data["message"], span, data["help"], tuple(data["notes"]))

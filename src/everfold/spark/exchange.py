@@ -1,8 +1,10 @@
-"""The way of rows to an operator's buckets and back: what runs in Spark's workers before and after the stateful step.
+"""The exchange: packs rows for an operator's buckets before the shuffle, and unpacks its output.
 
-On the wire a row is (bucket BIGINT, payload BINARY); the payload's first byte says what it is: rows as an Arrow IPC stream, a meta
-row for every bucket, a bucket's report on its way to the sink, the past that its new aggregates are given, the word that it gives its rows again, or
-rows that the operator before has given again. On the way in, rows stand behind the arrival number of the first of their chunk.
+It runs in Spark's workers before and after the stateful step. On the wire a row is (bucket BIGINT,
+payload BINARY). The first byte of the payload is its kind: rows as an Arrow IPC stream, a meta row
+for every bucket, the statistics of a bucket for the sink, backfilled rows for new aggregates, a
+request to re-emit the bucket's rows, or rows that the previous operator has re-emitted. On the way
+to an operator, the arrival number of the first row of the chunk precedes the rows.
 """
 
 from __future__ import annotations
@@ -34,22 +36,32 @@ SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
     "__meta",
     "hash",
 )
-"""Hidden columns of a stream of rows, beside `__order` of what an operator gave.
+"""Hidden columns of a stream of rows, in addition to `__order` of an operator's output.
 
-__split STRING: what the row's watermark is kept by. __watermark BIGINT: the watermark that the row speaks for, ms. __keep BOOLEAN:
-FALSE for a row that a WHERE excluded, which only moves time. __now BIGINT: the batch's processing time, ms. __control STRING: what a
-control file says; then all else is NULL. __meta BINARY: a meta or stats row of the operator before.
+__split STRING: the split whose watermark the row advances.
+__watermark BIGINT: the watermark of the row, ms.
+__keep BOOLEAN: FALSE for a row that a WHERE excluded, which only advances time.
+__now BIGINT: the batch's processing time, ms.
+__control STRING: a line of a control file; all other columns are then NULL.
+__meta BINARY: a meta or statistics row of the previous operator.
 """
 FLUSH, TICK, RECALL, GIVE_AGAIN = "flush", "tick", "past", "again"
-"""What control files say. A past is a line `past <operator> <bucket> <rows, in base64>`; `again <operator>` has an operator give its rows again."""
+"""Commands in control files.
+
+`past <operator> <bucket> <rows in base64>` has backfilled rows; `again <operator>` makes an
+operator re-emit its rows.
+"""
 _CHUNK_ROWS = 2_000_000
 TASK_SHIFT = 40
-"""Arrival numbers: the task, then the row within it. No task has so many rows in a batch."""
-_PLACED = struct.Struct("<cq")
+"""Arrival numbers have the task above this bit and the row in the task below it.
+
+No task has that many rows in a batch.
+"""
+_NUMBERED = struct.Struct("<cq")
 
 
 def to_ipc(frame: pl.DataFrame) -> bytes:
-    """Rows as an uncompressed Arrow IPC stream."""
+    """Encode rows as an uncompressed Arrow IPC stream."""
     from io import BytesIO
 
     stream = BytesIO()
@@ -58,12 +70,12 @@ def to_ipc(frame: pl.DataFrame) -> bytes:
 
 
 def in_order_of_tasks(blobs: Iterable[bytes]) -> list[pl.DataFrame]:
-    """The frames of a bucket's blobs of rows: one task's after another's, whichever came first."""
-    return [from_ipc(memoryview(blob)[_PLACED.size :]) for blob in sorted(blobs, key=_PLACED.unpack_from)]
+    """Decode a bucket's blobs of rows in the order of their tasks, not of their arrival."""
+    return [from_ipc(memoryview(blob)[_NUMBERED.size :]) for blob in sorted(blobs, key=_NUMBERED.unpack_from)]
 
 
 def from_ipc(blob: memoryview | bytes) -> pl.DataFrame:
-    """Rows out of an Arrow IPC stream."""
+    """Decode rows from an Arrow IPC stream."""
     import polars as pl
 
     return pl.read_ipc_stream(bytes(blob))
@@ -71,10 +83,13 @@ def from_ipc(blob: memoryview | bytes) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Before the shuffle: makes a task's rows fewer and packs them, one blob a bucket, with one meta row for every bucket.
+    """Before the shuffle: pre-aggregates a task's rows and packs them.
 
-    `split` names the split of rows without `__split`, or with NULL there: of a source that has but one. Hidden columns that say
-    nothing are left out: `__split` with one split, `__keep` where no row is excluded, `__meta` where no operator came before.
+    The output is one blob of rows per bucket, and one meta row for every bucket.
+
+    split: the split of rows without `__split` or with NULL in it, if the source has only one.
+    Unneeded hidden columns are absent: `__split` with one split, `__keep` if no row is excluded,
+    `__meta` if there is no previous operator.
     """
 
     operator: Operator
@@ -100,7 +115,8 @@ class Pack:
         data = rows
         if self.operator.ordered:
             arrival = pl.int_range(seq, seq + data.height)
-            # The buckets of the operator below come one after another: only what they say tells which row was first.
+            # The buckets of the operator below arrive one after another: only `__order` tells which
+            # row was first.
             ordered = ORDER in data.columns
             data = data.with_columns((pl.coalesce(ORDER, arrival) if ordered else arrival).alias("seq"))
             data = data.sort("seq", maintain_order=True) if ordered else data
@@ -108,13 +124,13 @@ class Pack:
             data = data.filter(pl.col(KEEP))
         elif rows[CONTROL].null_count() < rows.height:
             data = data.filter(pl.col(CONTROL).is_null())
-        wire = self._said(rows)
+        wire = self._read_commands(rows)
         if self.operator.updating:
             data, given = parted(data.rename({KIND: "kind"}), "kind")
-            wire += self._prepared(given, GIVEN)
-        return meta, stats, wire + self._prepared(data, _PLACED.pack(ROWS, seq))
+            wire += self._prepare(given, GIVEN)
+        return meta, stats, wire + self._prepare(data, _NUMBERED.pack(ROWS, seq))
 
-    def _prepared(self, rows: pl.DataFrame, what: bytes) -> list[tuple[int, bytes]]:
+    def _prepare(self, rows: pl.DataFrame, what: bytes) -> list[tuple[int, bytes]]:
         if rows.is_empty():
             return []
         wanted = [column.name for column in self.operator.inputs]
@@ -123,8 +139,8 @@ class Pack:
             prepared = self.operator.prepare(rows.select(HASH, *wanted))
         return [(bucket, what + to_ipc(part)) for bucket, part in dealt(prepared, self.bucket_ids)]
 
-    def _said(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
-        """What control files say to this operator's buckets."""
+    def _read_commands(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
+        """Return the commands of control files for this operator's buckets."""
         if rows[CONTROL].null_count() == rows.height:
             return []
         found: list[tuple[int, bytes]] = []
@@ -137,7 +153,7 @@ class Pack:
         return found
 
     def _meta(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes]]:
-        """What the rows say about time, and the reports of earlier operators among them."""
+        """Return the time information of the rows, and the statistics of earlier operators."""
         import polars as pl
 
         from everfold.operators.protocol import NO_WATERMARK
@@ -163,9 +179,11 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class Unpack:
-    """After the stateful step: blobs become typed rows again; meta and stats rows go on in `__meta`.
+    """After the stateful step: unpacks blobs to typed rows.
 
-    `schema` is the Arrow schema of the rows, `__meta` last.
+    Meta and statistics rows are passed on in `__meta`.
+
+    schema: the Arrow schema of the rows, `__meta` last.
     """
 
     schema: pa.Schema
@@ -194,7 +212,7 @@ class Unpack:
 
 
 def task() -> int:
-    """The number of the Spark task that this runs in: the same when a batch is run again."""
+    """Return the number of the current Spark task, which is the same when a batch is run again."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -202,7 +220,7 @@ def task() -> int:
 
 
 def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-    """Arrow batches put together into frames of bounded size."""
+    """Combine Arrow batches into frames of bounded size."""
     import polars as pl
     import pyarrow as pa
 
@@ -220,7 +238,10 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
 
 
 def dealt(rows: pl.DataFrame, bucket_ids: Sequence[int]) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Rows by the bucket that the hash of their key says; there are as many buckets as a power of two."""
+    """Split rows by bucket, using the hash of their key.
+
+    The number of buckets is a power of two.
+    """
     import polars as pl
 
     index = pl.col(HASH) & (len(bucket_ids) - 1)

@@ -1,4 +1,4 @@
-"""Finding the Java that Spark needs, and saying in one line what to install when there is none."""
+"""Finding the Java that Spark needs; the error without one reports what to install."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _HELP = f"install a Java {REQUIRED} runtime (Debian: openjdk-{REQUIRED}-jre-head
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java: its program, and what that answers to `-version`."""
+    """A Java installation: its program, and the output of `java -version`."""
 
     program: Path
     said: str
 
     @property
     def version(self) -> int | None:
-        """The feature release (17, 21, …), None when it does not say."""
+        """The feature release (17, 21, …), None if it is unknown."""
         found = re.search(r'version "(\d+)(?:\.(\d+))?', self.said)
         if not found:
             return None
@@ -32,7 +32,7 @@ class Java:
 
 
 def java_program() -> Path | None:
-    """The `java` that Spark's launcher would take: JAVA_HOME's, else the PATH's."""
+    """Return the `java` that Spark's launcher would use: that of JAVA_HOME, else of the PATH."""
     home = os.environ.get("JAVA_HOME")
     if home:
         candidate = Path(home) / "bin" / "java"
@@ -42,9 +42,9 @@ def java_program() -> Path | None:
 
 
 def require_java() -> Java:
-    """The Java to use.
+    """Return the Java to use.
 
-    Raises UsageError `no-java` when there is none, or one that is too old.
+    Raises UsageError `no-java` if there is none or it is too old.
     """
     program = java_program()
     if program is None:

@@ -1,4 +1,4 @@
-"""The columns that an operator wants of its input, in Spark SQL."""
+"""The input columns that an operator requires, in Spark SQL."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from everfold.types import FloatingType, MapType
 def input_texts(
     scalars: Scalars, inputs: Sequence[InputColumn], keys: Sequence[str], width: int, guard: str | None = None
 ) -> list[str]:
-    """The columns, named. keys: those of them that rows are told apart by. width, guard: see `Scalars.text`."""
+    """Return the columns with their names.
+
+    keys: the names of the key columns. width, guard: see `Scalars.text`.
+    """
     return [f"{_text(scalars, each, each.name in keys, width, guard)} AS {each.name}" for each in inputs]
 
 
 def hash_text(inputs: Sequence[InputColumn], keys: Sequence[str]) -> str:
-    """The 64-bit hash of the keys, over columns that `input_texts` made."""
+    """Return the 64-bit hash of the keys over the columns of `input_texts`."""
     types = {each.name: each.type for each in inputs}
     hashed = [f"map_entries({key})" if isinstance(types[key], MapType) else key for key in keys]
     return f"xxhash64({', '.join(hashed)})" if keys else "0L"
 
 
 def input_type(column: InputColumn) -> str:
-    """The column's type in Spark's DDL."""
+    """Return the type of a column in Spark DDL."""
     return "BIGINT" if column.as_ms else column.type.spark
 
 
@@ -37,5 +40,5 @@ def _text(scalars: Scalars, column: InputColumn, is_key: bool, width: int, guard
         text = f"CASE WHEN {text} = 0 THEN CAST(0 AS {of.spark}) ELSE {text} END"
     if column.as_hash:
         return f"xxhash64(array_sort(map_entries({text})))" if isinstance(of, MapType) else f"xxhash64({text})"
-    # Maps with the same entries are one key, whatever the order that they were written in.
+    # Maps with the same entries are one key, whatever the order of the entries.
     return f"map_from_entries(array_sort(map_entries({text})))" if is_key and isinstance(of, MapType) else text

@@ -1,4 +1,7 @@
-"""OVER in a batch on Spark: the rows of a partition come together in one task, where the frames are computed whole columns at a time."""
+"""OVER in a batch on Spark.
+
+One task gets all rows of a partition and computes the frames column-wise.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def over(frame: DataFrame, node: OverAggregate, scalars: Scalars) -> DataFrame:
-    """The rows of the node, `c0, …`, out of those of its input."""
+    """Compute the rows of an OVER node, `c0, …`, from those of its input."""
     operator = OverBatch(node)
     names = [each.name for each in operator.inputs]
     texts = input_texts(scalars, operator.inputs, operator.keys, len(node.input.schema))
-    made = frame.selectExpr(*texts, f"monotonically_increasing_id() AS {ARRIVAL}")
-    hashed = made.selectExpr(f"{hash_text(operator.inputs, operator.keys)} AS {HASH}", *names, ARRIVAL)
+    inputs = frame.selectExpr(*texts, f"monotonically_increasing_id() AS {ARRIVAL}")
+    hashed = inputs.selectExpr(f"{hash_text(operator.inputs, operator.keys)} AS {HASH}", *names, ARRIVAL)
     placed = hashed.repartition(HASH) if operator.keys else hashed.coalesce(1)
     types = ", ".join(f"{physical(at)} {of.type.spark}" for at, of in enumerate(node.schema))
     return placed.mapInArrow(_Whole(operator, node.schema.arrow), types)

@@ -1,6 +1,7 @@
-"""The one stateful processor: hands a bucket's blobs to the operator, keeps its pages in Spark's state store.
+"""The stateful processor, which keeps an operator's pages in Spark's state store.
 
-This module imports little: the driver-side worker of Spark unpickles the processor at every start of a query.
+This module has few imports, because Spark's driver-side worker unpickles the processor at every
+query start.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PAYLOAD = "payload BINARY"
 
 
 class MapStateStore:
-    """A bucket's pages in a Spark MapState; Spark has set the bucket before each call."""
+    """A bucket's pages in a Spark MapState; Spark sets the bucket before each call."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -36,7 +37,7 @@ class MapStateStore:
         self._state.removeKey(tuple(key))
 
     def begin(self, epoch: int) -> None:
-        """Gives up the pages of earlier epochs, when the first batch of this one comes."""
+        """Discard the pages of earlier epochs in the first batch of an epoch."""
         from everfold.state.bucket_head import is_begun
 
         if not is_begun(self, epoch):
@@ -45,7 +46,11 @@ class MapStateStore:
 
 
 class BucketProcessor(StatefulProcessor):
-    """Runs one operator. The state variable carries the operator's name, so a checkpoint says whose folder is whose."""
+    """Runs one operator.
+
+    The name of the state variable has the operator's name, so a checkpoint shows which folder
+    belongs to which.
+    """
 
     def __init__(
         self,
@@ -56,9 +61,14 @@ class BucketProcessor(StatefulProcessor):
         epoch: int = 0,
         strangers: tuple[str, ...] = (),
     ) -> None:
-        """`operator` is pickled, to be made only in the workers that run it; the first bucket speaks for all about time.
+        """Create the processor; the operator is unpickled only in the workers that run it.
 
-        epoch: that of the operator's state. strangers: other operators of the job, whose state it may have been given to begin with: that is removed. mark: kept in the state and compared, where no job folder does that: under a checkpoint of the user's own.
+        first_bucket: the bucket that reports time for all.
+        mark: a digest of the query that is stored in the state and compared, for checkpoints of the
+        user that have no job directory.
+        epoch: the epoch of the operator's state.
+        strangers: other operators of the job whose state the checkpoint may contain at the start;
+        it is removed.
         """
         self._mark, self._epoch = mark, epoch
         self._name, self._strangers = operator_name, strangers

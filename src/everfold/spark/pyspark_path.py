@@ -1,7 +1,8 @@
-"""Where Spark is installed, and how a JVM is told so that its Python workers start fast.
+"""The location of Spark, and a Spark home with which Python workers start fast.
 
-Spark puts `python/lib/pyspark.zip` of its home before all else on a worker's path, and what is in a zip is compiled anew by every process
-that imports it: that is more than a second each. Workers on this machine run in the Python that PySpark is installed in, so they need no zip.
+Spark puts `python/lib/pyspark.zip` of its home first on a worker's path. Every process that imports
+modules from a zip compiles them again, which takes more than a second. Workers on this machine run
+in the Python that PySpark is installed in, so they do not need the zip.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _NEEDED = ("bin", "jars", "conf")
 
 
 def spark_home() -> Path:
-    """SPARK_HOME, else the folder of PySpark, which is not imported."""
-    named = os.environ.get("SPARK_HOME")
-    if named:
-        return Path(named)
+    """Return SPARK_HOME, else the folder of PySpark, without importing it."""
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        return Path(home)
     package = importlib.util.find_spec("pyspark")
     assert package is not None
     assert package.origin is not None
@@ -31,9 +32,9 @@ def spark_home() -> Path:
 
 @contextmanager
 def without_zip() -> Iterator[None]:
-    """A JVM that is started meanwhile takes for its home a folder of links to PySpark's, without `python/`.
+    """Let a JVM started in the block use a home with links to PySpark's, but without `python/`.
 
-    A SPARK_HOME that somebody has set stays, and so does PySpark's where no links can be made.
+    An existing SPARK_HOME is kept. Without support for links, PySpark's own home is used.
     """
     links = None if "SPARK_HOME" in os.environ else _links(spark_home())
     if links is None:

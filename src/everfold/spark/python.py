@@ -1,4 +1,4 @@
-"""Python functions on Spark: Arrow-optimised UDFs of our own making, and the user's modules on their way to the workers."""
+"""Python functions on Spark: Arrow-optimized UDFs, and the shipping of their modules."""
 
 from __future__ import annotations
 
@@ -29,21 +29,27 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 def python_column(call: PythonCall, args: Sequence[str], guard: str | None) -> Column:
-    """A Python call as a column, over its arguments as Spark SQL. guard: the condition without which it is not called (NULL then)."""
+    """Return a Python call as a column, over its arguments as Spark SQL.
+
+    guard: a condition without which the function is not called and the result is NULL.
+    """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.pandas.functions import arrow_udf
 
     pickle_by_value([call.of])
     make: Any = arrow_udf
-    made = make(_iterating(_Values(call, [arg.type for arg in call.args])), call.type.spark)
+    udf = make(_annotate(_Values(call, [arg.type for arg in call.args])), call.type.spark)
     if not call.of.deterministic:
-        made = made.asNondeterministic()
-    column: Column = made(F.expr(guard or "TRUE"), *map(F.expr, args))
+        udf = udf.asNondeterministic()
+    column: Column = udf(F.expr(guard or "TRUE"), *map(F.expr, args))
     return column
 
 
 class _Values:
-    """Computes a call over batches of columns, of which the first says which rows are wanted. One that is alone comes without its tuple."""
+    """Computes a call over batches of columns; the first column tells which rows are needed.
+
+    A batch of one column is the column instead of a tuple.
+    """
 
     def __init__(self, call: PythonCall, args: Sequence[DataType]) -> None:
         self._call, self._args = call, args
@@ -58,7 +64,7 @@ class _Values:
                 yield self._where(wanted, arguments, run)
 
     def _where(self, wanted: pa.Array, arguments: Sequence[pa.Array], run: ScalarRun) -> pa.Array:
-        """NULL where a row is not wanted."""
+        """Compute the call for the needed rows, with NULL for the others."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -66,12 +72,12 @@ class _Values:
         if rows == len(wanted):
             return run(arguments, rows)
         values = run([column.filter(wanted) for column in arguments], rows)
-        places = pc.if_else(wanted, pc.subtract(pc.cumulative_sum(wanted.cast(pa.int64())), 1), None)
-        return values.take(places)
+        indices = pc.if_else(wanted, pc.subtract(pc.cumulative_sum(wanted.cast(pa.int64())), 1), None)
+        return values.take(indices)
 
 
-def _iterating(values: _Values) -> Any:
-    """The function as PySpark wants it: a plain one, whose annotations say what it takes."""
+def _annotate(values: _Values) -> Any:
+    """Return the function in the form that PySpark expects, a plain one with annotations."""
     import pyarrow as pa
 
     def evaluate(batches):  # type: ignore[no-untyped-def]
@@ -81,11 +87,11 @@ def _iterating(values: _Values) -> Any:
     return evaluate
 
 
-# --- modules ----------------------------------------------------------------------------------------------------------
+# --- modules --------------------------------------------------------------------------------------
 
 
 def pickled(operator: Operator, node: Plan) -> bytes:
-    """An operator as its workers get it, with the functions that the node calls."""
+    """Pickle an operator for the workers, with the functions that the node calls."""
     from pyspark import cloudpickle
 
     if isinstance(node, Aggregating):
@@ -95,7 +101,10 @@ def pickled(operator: Operator, node: Plan) -> bytes:
 
 
 def pickle_by_value(functions: Sequence[PythonFunction]) -> None:
-    """Sees to it that functions travel to the workers with their modules, and with those of the same folder: only what is installed is there."""
+    """Ship functions to the workers with their modules and those of the same folder.
+
+    Workers have only installed modules.
+    """
     from pyspark import cloudpickle
 
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
@@ -104,21 +113,27 @@ def pickle_by_value(functions: Sequence[PythonFunction]) -> None:
 
 
 def _modules(of: PythonFunction) -> Iterator[ModuleType]:
-    """The loaded modules that lie in the folder that the function's module is imported from, or below it, and that workers do not have anyway."""
+    """Yield the loaded modules in or below the folder that the function's module is imported from.
+
+    Modules that workers have anyway are omitted.
+    """
     origin = origin_of(of.function)
     home = _folder(sys.modules.get(getattr(origin, "__module__", None) or type(origin).__module__))
     for module in list(sys.modules.values()):
         folder = _folder(module)
         if home is not None and folder is not None and folder.is_relative_to(home) and module.__name__ != "__main__":
-            yield module  # the main script always goes by value
+            yield module  # the main script is always pickled by value
 
 
 def _folder(module: ModuleType | None) -> Path | None:
-    """The folder that a module is imported from; None for what is installed, and for what comes from no file."""
+    """Return the folder that a module is imported from.
+
+    None for installed modules and those without a file.
+    """
     file = getattr(module, "__file__", None)
     if module is None or not file or file.startswith((*_INSTALLED, _PACKAGE)):
         return None
-    place = Path(file).resolve().parent
+    folder = Path(file).resolve().parent
     for _ in range(module.__name__.count(".") + (Path(file).name == "__init__.py")):
-        place = place.parent
-    return place
+        folder = folder.parent
+    return folder

@@ -1,6 +1,7 @@
-"""The scalar part of a plan as Catalyst runs it, the same in a stream and in a batch: projections, unnesting, windows assigned to rows.
+"""The scalar part of a plan for Catalyst: projections, unnesting, assignment of windows to rows.
 
-Data columns are `c0, c1, …`; hidden columns (a stream's) are carried along untouched.
+It is the same in a stream and in a batch. Data columns are `c0, c1, …`; hidden columns of a stream
+are passed through unchanged.
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """Writes expressions over a frame's data columns as Spark SQL; `zone` is the session's time zone."""
+    """Renders expressions over a frame's data columns as Spark SQL.
+
+    zone: the session's time zone.
+    """
 
     zone: str
 
     def text(self, expression: Expr, width: int, guard: str | None = None) -> str:
-        """The expression as Spark SQL, of exactly its type. `guard`: a condition without which it is not evaluated (NULL then)."""
+        """Return an expression as Spark SQL of exactly its type.
+
+        guard: a condition without which the expression is not evaluated and the result is NULL.
+        """
         columns = [physical(at) for at in range(width)]
         text = to_spark(expression, columns, RenderContext(zone=self.zone))
         if guard is None or isinstance(expression, InputRef | Literal):
@@ -35,7 +42,10 @@ class Scalars:
         return f"CASE WHEN {guard} THEN {text} END"
 
     def milliseconds(self, text: str, of: DataType, zone: str | None = None) -> str:
-        """A timestamp as BIGINT milliseconds: of its wall clock, for TIMESTAMP_LTZ the wall clock in `zone`, if one is given."""
+        """Return a timestamp as BIGINT milliseconds of its wall clock.
+
+        For TIMESTAMP_LTZ that is the wall clock in `zone`, or the instant if none is given.
+        """
         assert isinstance(of, TimestampType)
         if not of.local_zone:
             return f"unix_millis(CAST({text} AS TIMESTAMP))"
@@ -46,11 +56,11 @@ class Scalars:
     def project(
         self, frame: DataFrame, expressions: Sequence[Expr], width: int, hidden: Sequence[str], guard: str | None = None
     ) -> DataFrame:
-        """One column an expression, and the hidden ones."""
+        """Project to one column per expression and the hidden columns."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        made = (self._column(each, width, guard).alias(physical(at)) for at, each in enumerate(expressions))
-        return frame.select(*made, *map(F.expr, hidden))
+        outputs = (self._column(each, width, guard).alias(physical(at)) for at, each in enumerate(expressions))
+        return frame.select(*outputs, *map(F.expr, hidden))
 
     def _column(self, expression: Expr, width: int, guard: str | None) -> Column:
         from pyspark.sql import functions as F  # noqa: N812
@@ -60,9 +70,9 @@ class Scalars:
         return F.expr(self.text(expression, width, guard))
 
     def unnest(self, frame: DataFrame, node: Unnest, hidden: Sequence[str], guard: str | None = None) -> DataFrame:
-        """The elements beside their rows; `__position` is NULL for a row without elements."""
+        """Join each row with its elements; `__position` is NULL for a row without elements."""
         width = len(node.input.schema)
-        kept = [physical(at) for at in range(width)]
+        carried = [physical(at) for at in range(width)]
         of = node.collection.type
         collection = self.text(node.collection, width, guard)
         names = "__position, __element"
@@ -71,7 +81,7 @@ class Scalars:
             collection = f"flatten(transform(map_entries({collection}), {each}))"
         elif isinstance(of, MapType):
             names = "__position, __key, __value"
-        exploded = frame.selectExpr(*kept, *hidden, f"posexplode_outer({collection}) AS ({names})")
+        exploded = frame.selectExpr(*carried, *hidden, f"posexplode_outer({collection}) AS ({names})")
         if isinstance(of, MapType) and not isinstance(of, MultisetType):
             parts = ["__key", "__value"]
         else:
@@ -86,10 +96,10 @@ class Scalars:
             parts.append("CAST(__position + 1 AS INT)")
         assert len(parts) == len(node.fields)
         appended = (f"{part} AS {physical(width + at)}" for at, part in enumerate(parts))
-        return exploded.selectExpr(*kept, *appended, *hidden, "__position")
+        return exploded.selectExpr(*carried, *appended, *hidden, "__position")
 
     def window_ends(self, window: SlicedWindow, at: str) -> str:
-        """SQL for the array of ends (ms) of the windows that hold the instant `at` (ms)."""
+        """Return SQL for the array of the ends (ms) of the windows that contain `at` (ms)."""
         width, offset = window.slice_ms, window.offset_ms
         end = f"({at} - pmod({at} - {offset}L, {width}L) + {width}L)"
         match window:
@@ -110,13 +120,16 @@ class Scalars:
                 assert_never(window)
 
     def window_start(self, window: SlicedWindow, end: str) -> str:
-        """SQL for the start (ms) of the window with the end `end` (ms)."""
+        """Return SQL for the start (ms) of the window with the end `end` (ms)."""
         if isinstance(window, Cumulate):
             return f"({end} - 1L - pmod({end} - 1L - {window.offset_ms}L, {window.size_ms}L))"
         return f"({end} - {window.size_ms}L)"
 
     def window_columns(self, start: str, end: str, time_type: DataType, zone: str | None, first: int) -> list[str]:
-        """window_start, window_end, window_time as columns from position `first`, of bounds in local milliseconds."""
+        """Return window_start, window_end and window_time as columns from position `first`.
+
+        start, end: SQL of the bounds in local milliseconds.
+        """
         assert isinstance(time_type, TimestampType)
         last = f"({end} - 1L)"
         if time_type.precision < 3:

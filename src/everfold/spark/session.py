@@ -1,7 +1,7 @@
-"""The Spark session that everfold's queries run in: our own, whatever the caller's is set to.
+"""The Spark session that everfold's queries run in: our own, independent of the caller's settings.
 
-A JVM that we start is quiet: its output, log4j's and the Python workers' go to the job's log. Sockets are on loopback and the UI is
-off unless the caller's conf asks for them.
+A JVM that we start is quiet: its output and that of log4j and the Python workers go to the job's
+log. Sockets are on loopback and the UI is off unless the caller's conf sets them.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ QUERY_CONF: Mapping[str, str] = {
     _STREAMING + "noDataMicroBatches.enabled": "false",
     _STREAMING + "stopTimeout": "60s",
 }
-"""What our queries rely on, from the first batch of a job for ever (docs/design/checkpoints.md)."""
+"""Settings that queries rely on, fixed for the lifetime of a job (docs/design/checkpoints.md)."""
 
 REDACTION_CONF: Mapping[str, str] = {
     "spark.sql.redaction.options.regex": f"{NAME_PATTERN}|url",
     "spark.sql.redaction.string.regex": TEXT_PATTERN,
 }
-"""What Spark hides in its plans, unless the conf of the JVM has a choice of its own."""
+"""What Spark redacts in its plans, unless the conf of the JVM sets it."""
 
 LAUNCH_CONF: Mapping[str, str] = {
     **REDACTION_CONF,
@@ -65,9 +65,10 @@ LAUNCH_CONF: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
-    # Such a message holds the whole conf, secrets included.
+    # Such a message contains the whole conf, secrets included.
     "spark.scheduler.listenerbus.logSlowEvent": "false",
-    # Spark sets it for some kinds of functions only, and then starts a daemon for those and another one for the rest.
+    # Spark sets it for some kinds of functions only, and would start a second daemon for the
+    # others.
     "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.sql.warehouse.dir": "",
@@ -75,17 +76,21 @@ LAUNCH_CONF: Mapping[str, str] = {
 LOOPBACK_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
-    # The optimizing compiler comes in later, for code that has run ten times as often as by default. A start runs little of its code so
-    # often, but enough to keep a core busy with compiling; a job of some size does within its first seconds.
+    # The optimizing compiler starts later than by default, for code that has run ten times as
+    # often. Little code runs that often at a start, but enough to keep a core busy with compiling;
+    # a larger job reaches it within its first seconds.
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
 _BRIEF = ("-XX:TieredStopAtLevel=1",)
-"""For a process that has only little to do, and is done before what the optimizing compiler makes, and measures for it, would pay."""
+"""For a process with little work, which ends before the optimizing compiler would pay off."""
 _FORK_S = 0.2
-"""When the process of the JVM has surely been forked: imports in another thread have to wait for that."""
+"""Delay after which the JVM process has been forked.
+
+Imports in another thread must wait for that.
+"""
 
 _LOG4J = """\
 status = error
@@ -102,7 +107,10 @@ rootLogger.appenderRef.file.ref = file
 
 
 def own_session(spark: SparkSession, partitions: int) -> SparkSession:
-    """A session beside the caller's, on the same context, with what our queries rely on; the caller's conf stays as it is."""
+    """Return a new session on the caller's context with our settings.
+
+    The caller's conf is unchanged.
+    """
     session = spark.newSession()
     for key, value in QUERY_CONF.items():
         session.conf.set(key, value)
@@ -115,9 +123,10 @@ def own_session(spark: SparkSession, partitions: int) -> SparkSession:
 
 
 def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, brief: bool = False) -> SparkSession:
-    """Starts a JVM and a session; all that Spark and its workers say goes to `log_file`. brief: whether it will have only little to do.
+    """Start a JVM and a session; all output of Spark and its workers goes to `log_file`.
 
-    Raises UsageError `no-java`, or `spark-start` when Spark does not come up.
+    brief: whether the process has little work. Raises UsageError `no-java`, or `spark-start` if
+    Spark does not start.
     """
     java = require_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -152,27 +161,33 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _own_interrupts(), _output_to(log_file), without_zip() if in_process else nullcontext():
-            _import_meanwhile()
+        with _keep_interrupt_handler(), _redirect_output(log_file), without_zip() if in_process else nullcontext():
+            _import_early()
             session = builder.getOrCreate()
             if not in_process:
                 _ship_package(session)
             return session
     except Exception as error:
         raise UsageError.of(
-            "spark-start", f"Spark did not start: {str(error).splitlines()[0]}", help=f"its own words are in {log_file}"
+            "spark-start", f"Spark did not start: {str(error).splitlines()[0]}", help=f"see {log_file}"
         ) from error
 
 
-def _import_meanwhile() -> None:
-    """Imports what PySpark imports as soon as it first speaks to the JVM, while that is still starting: its test tools, and so pandas."""
+def _import_early() -> None:
+    """Import PySpark's test tools, and so pandas, while the JVM starts.
+
+    PySpark would import them at its first call to the JVM.
+    """
     importing = threading.Timer(_FORK_S, importlib.import_module, ("pyspark.testing.utils",))
     importing.daemon = True
     importing.start()
 
 
 def end_jvm() -> None:
-    """Ends the JVM that this process started, after its sessions, and waits until it is gone: until it has written what it writes at its exit."""
+    """Stop the JVM that this process started, after its sessions, and wait for its exit.
+
+    Until then it may write files.
+    """
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -184,12 +199,12 @@ def end_jvm() -> None:
 
 
 def quoted(option: str) -> str:
-    """An option as Spark's launcher reads it out of a list."""
+    """Quote an option for Spark's launcher, which parses a list of options."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _ship_package(session: SparkSession) -> None:
-    """Gives the executors this very package; what it depends on has to be installed in their Python."""
+    """Ship this package to the executors; its dependencies must be installed in their Python."""
     package = Path(__file__).parents[1]
     folder = Path(tempfile.mkdtemp(prefix="everfold-package-"))
     archive = folder / "everfold.zip"
@@ -200,8 +215,8 @@ def _ship_package(session: SparkSession) -> None:
 
 
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Ctrl-C stays this process's business: Spark would make it cancel jobs in mid-batch."""
+def _keep_interrupt_handler() -> Iterator[None]:
+    """Keep the Ctrl-C handler: that of Spark would cancel jobs in the middle of a batch."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -213,11 +228,11 @@ def _own_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _output_to(log_file: Path) -> Iterator[None]:
-    """Standard output and error of this process, and so of those it starts, go to the log meanwhile."""
+def _redirect_output(log_file: Path) -> Iterator[None]:
+    """Redirect standard output and error of this process and its children to the log."""
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = os.dup(1), os.dup(2)
+    saved = os.dup(1), os.dup(2)
     with open(log_file, "ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -226,7 +241,7 @@ def _output_to(log_file: Path) -> Iterator[None]:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            os.dup2(kept[0], 1)
-            os.dup2(kept[1], 2)
-            os.close(kept[0])
-            os.close(kept[1])
+            os.dup2(saved[0], 1)
+            os.dup2(saved[1], 2)
+            os.close(saved[0])
+            os.close(saved[1])

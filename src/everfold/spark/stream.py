@@ -1,7 +1,8 @@
-"""Lowering to a stream: the scalar parts to Catalyst, each stateful node to exchange, `transformWithState`, unpack.
+"""Lowering to a stream: scalar parts to Catalyst, stateful nodes to `transformWithState`.
 
-Beside its data columns `c0, c1, …` a stream carries hidden ones (`exchange`): what moves its watermark, whether a WHERE excluded the row,
-the meta rows of the operator before, and `__kind` where rows may be changes.
+In addition to its data columns `c0, c1, …` a stream has hidden ones (`exchange`): what advances its
+watermark, whether a WHERE excluded the row, the meta rows of the previous operator, and `__kind` if
+rows may be changes.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
-_MET = "__met"
+_MATCHED = "__matched"
 _NO_SPLIT = f"CAST(NULL AS STRING) AS {SPLIT}"
 _NO_WATERMARK = f"CAST(NULL AS BIGINT) AS {WATERMARK}"
 _NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
@@ -65,7 +66,7 @@ _INSERT = f"CAST({RowKind.INSERT.value} AS TINYINT) AS {KIND}"
 
 @dataclass(frozen=True, slots=True)
 class SourceStream:
-    """An opened source: its frame (c0…, `__split`) and the splits known at the start."""
+    """An opened source: its frame (`c0, …`, `__split`) and the splits known at the start."""
 
     frame: DataFrame
     splits: tuple[str, ...]
@@ -73,8 +74,12 @@ class SourceStream:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A lowered plan. `splits`: what its watermark is the minimum of; `guarded`: some rows are not to be computed with;
-    `changes`: rows have a kind; `inputs`: the operators that they come from, TABLES for tables."""
+    """A lowered plan.
+
+    splits: its watermark is the minimum over these. guarded: whether expressions must not be
+    evaluated for some rows. changes: whether rows have a kind. inputs: the operators that the rows
+    come from, TABLES for tables.
+    """
 
     frame: DataFrame
     schema: Schema
@@ -85,7 +90,7 @@ class Stream:
 
     @property
     def forwards(self) -> bool:
-        """Whether meta rows of an operator are among them."""
+        """Whether the rows include meta rows of an operator."""
         return self.inputs != (TABLES,)
 
     @property
@@ -94,11 +99,11 @@ class Stream:
         return (*_HIDDEN, KIND) if self.changes else _HIDDEN
 
     def carrying(self, **others: str) -> list[str]:
-        """The hidden columns, some of them replaced by other SQL."""
+        """Return the hidden columns, some of them replaced by other SQL."""
         return [others.get(name, name) for name in self.hidden]
 
     def over(self, frame: DataFrame, schema: Schema, *, guarded: bool = False) -> Stream:
-        """The same rows further on."""
+        """Return the stream with another frame and schema."""
         return replace(self, frame=frame, schema=schema, guarded=self.guarded or guarded)
 
     @property
@@ -107,19 +112,26 @@ class Stream:
         return KEEP if self.guarded else None
 
 
-def _nothing_beside(plan: Plan) -> DataFrame:
+def _no_lookup_tables(plan: Plan) -> DataFrame:
     raise AssertionError(plan)
 
 
 @dataclass(slots=True)
 class StreamLowering:
-    """Makes the streaming DataFrame of a plan.
+    """Creates the streaming DataFrame of a plan.
 
-    open_source: opens a table under a source name. control_folder: where the runner drops control files. bucket_ids: see `buckets`.
-    epoch: that of the state: pages of earlier ones are given up. names: of the operators, by the identity of their nodes, where they are not numbered as
-    they come. source_names: of the scans, in the order in which they are lowered, where they are not numbered either. mark, strangers (by operator): see `BucketProcessor`.
-    again: whether the first batch may have rows that are given again.
-    named_sources: whether Spark knows the sources by name; not when a stream of the caller's is among them that has none.
+    open_source: opens a table under a source name.
+    control_folder: the folder where the runner writes control files.
+    bucket_ids: see `buckets`.
+    epoch: the epoch of the state; pages of earlier epochs are discarded.
+    names: the names of the operators, by the identity of their nodes; by default they are numbered
+    in the order of lowering.
+    source_names: the names of the scans, in the order of lowering; by default they are numbered.
+    mark, strangers (by operator): see `BucketProcessor`.
+    named_sources: whether Spark knows the sources by name; False if a stream of the caller has no
+    name.
+    again: whether the first batch may have re-emitted rows.
+    read_beside: reads the lookup table of a join.
     """
 
     spark: SparkSession
@@ -136,7 +148,7 @@ class StreamLowering:
     strangers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     named_sources: bool = True
     again: bool = False
-    read_beside: Callable[[Plan], DataFrame] = _nothing_beside
+    read_beside: Callable[[Plan], DataFrame] = _no_lookup_tables
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
     _sources: dict[str, int] = field(default_factory=dict)
@@ -146,7 +158,7 @@ class StreamLowering:
         return Scalars(self.zone)
 
     def lower(self, node: Plan) -> Stream:
-        """The stream of a plan's rows."""
+        """Return the stream of a plan's rows."""
         match node:
             case Scan():
                 return self._scan(node)
@@ -163,7 +175,7 @@ class StreamLowering:
                 condition = self._scalars.text(node.condition, len(below.schema), below.guard)
                 found = {KEEP: f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"}
                 if self.again and below.changes:
-                    # A row that is given again, and is left out now, has to leave where it was shown before.
+                    # A re-emitted row that is now excluded must be deleted downstream.
                     found[KIND] = f"if({KIND} = {AGAIN} AND NOT coalesce({condition}, FALSE), {GONE}, {KIND}) AS {KIND}"
                     found[KEEP] = f"{KEEP} AND ({KIND} >= {AGAIN} OR coalesce({condition}, FALSE)) AS {KEEP}"
                 columns = [*self._data(below.schema), *below.carrying(**found)]
@@ -205,7 +217,7 @@ class StreamLowering:
         below = self.lower(node.input)
         at = physical(node.column)
         frame, kept = below.frame, KEEP
-        # The delete of an upsert has its key only, and with it no time.
+        # The delete of an upsert has only its key, and so no time.
         timeless = f"{at} IS NULL"
         if changelog_of(node.input) is ChangelogMode.UPSERT:
             timeless = f"({at} IS NULL AND {KIND} <> {RowKind.DELETE.value})"
@@ -225,17 +237,20 @@ class StreamLowering:
         return below.over(frame, node.schema, guarded=self.drop_null_rowtime)
 
     def _join(self, node: Join) -> Stream:
-        """Beside each row those of the other side that it meets. A row that is kept no more has a watermark all the same, and goes on alone."""
+        """Join each row with the matching rows of the lookup table.
+
+        An excluded row stays in the stream without a match, because it advances the watermark.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         below, right = self.lower(node.left), self.read_beside(node.right)
         width, more = len(node.left.schema), len(node.right.schema)
         if node.kind in (JoinKind.SEMI, JoinKind.ANTI):
-            # One row that is met is enough: an IN compares all columns of the other side, an EXISTS none.
+            # One matching row is enough: IN compares all columns of the lookup table, EXISTS none.
             compared = node.condition is not None and inputs_of(node.condition)
             right = right.distinct() if compared else right.limit(1)
         moved = right.selectExpr(
-            *(f"{physical(at)} AS {physical(width + at)}" for at in range(more)), f"TRUE AS {_MET}"
+            *(f"{physical(at)} AS {physical(width + at)}" for at in range(more)), f"TRUE AS {_MATCHED}"
         )
         condition = (
             "" if node.condition is None else f" AND ({self._scalars.text(node.condition, width + more, below.guard)})"
@@ -243,8 +258,8 @@ class StreamLowering:
         frame = below.frame.join(moved, F.expr(f"{KEEP}{condition}"), "left")
         kept = {
             JoinKind.LEFT: KEEP,
-            JoinKind.ANTI: f"{KEEP} AND {_MET} IS NULL AS {KEEP}",
-        }.get(node.kind, f"{KEEP} AND {_MET} IS NOT NULL AS {KEEP}")
+            JoinKind.ANTI: f"{KEEP} AND {_MATCHED} IS NULL AS {KEEP}",
+        }.get(node.kind, f"{KEEP} AND {_MATCHED} IS NOT NULL AS {KEEP}")
         frame = frame.selectExpr(*self._data(node.schema), *below.carrying(**{KEEP: kept}))
         return below.over(frame, node.schema, guarded=node.kind is not JoinKind.LEFT)
 
@@ -260,12 +275,15 @@ class StreamLowering:
         return Stream(first, node.schema, splits, guarded, changes, inputs)
 
     def _for_union(self, stream: Stream, changes: bool) -> DataFrame:
-        """The stream with its only split's name on each row (in a union NULL would not say whose it is), and with kinds."""
-        named = {}
+        """Return the stream with the name of its split in each row, and with row kinds.
+
+        In a union, NULL would not identify the only split of a stream.
+        """
+        split_name = {}
         if len(stream.splits) == 1:
-            named = {SPLIT: f"coalesce({SPLIT}, '{stream.splits[0]}') AS {SPLIT}"}
+            split_name = {SPLIT: f"coalesce({SPLIT}, '{stream.splits[0]}') AS {SPLIT}"}
         kinds = [_INSERT] if changes and not stream.changes else []
-        return stream.frame.selectExpr(*self._data(stream.schema), *stream.carrying(**named), *kinds)
+        return stream.frame.selectExpr(*self._data(stream.schema), *stream.carrying(**split_name), *kinds)
 
     def _assign_windows(self, node: WindowTableFunction) -> Stream:
         assert not isinstance(node.window, Session)
@@ -280,7 +298,7 @@ class StreamLowering:
         frame = frame.selectExpr(*self._data(below.schema), *appended, *below.hidden)
         return below.over(frame, node.schema)
 
-    # --- operators ----------------------------------------------------------------------------------------------------
+    # --- operators --------------------------------------------------------------------------------
 
     def _operator(self, node: StatefulNode) -> Stream:
         below = self.lower(node.input)
@@ -316,18 +334,18 @@ class StreamLowering:
     def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
         keys = operator.hash_columns
         inputs = input_texts(self._scalars, operator.inputs, keys, len(below.schema), below.guard)
-        nothing = {WATERMARK: _NO_WATERMARK}
+        empty = {WATERMARK: _NO_WATERMARK}
         if len(below.splits) != 1:
-            nothing[SPLIT] = _NO_SPLIT
+            empty[SPLIT] = _NO_SPLIT
         if below.guarded:
-            nothing[KEEP] = f"FALSE AS {KEEP}"
+            empty[KEEP] = f"FALSE AS {KEEP}"
         if below.forwards:
-            nothing[FORWARDED] = _NO_META
+            empty[FORWARDED] = _NO_META
             if operator.ordered:
-                nothing[ORDER] = _NO_ORDER
+                empty[ORDER] = _NO_ORDER
         if operator.updating:
-            nothing[KIND] = f"CAST(NULL AS TINYINT) AS {KIND}"
-        hidden = tuple(nothing)
+            empty[KIND] = f"CAST(NULL AS TINYINT) AS {KIND}"
+        hidden = tuple(empty)
         data = below.frame.selectExpr(*inputs, *hidden)
         hashed = hash_text(operator.inputs, keys)
         now = f"unix_millis(current_timestamp()) AS {NOW}"
@@ -338,11 +356,11 @@ class StreamLowering:
             reader = reader.name(f"control_{operator.name}")
         control = reader.text(self.control_folder)
         absent = [f"CAST(NULL AS {input_type(each)}) AS {each.name}" for each in operator.inputs]
-        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *nothing.values(), now, f"value AS {CONTROL}"))
+        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), now, f"value AS {CONTROL}"))
 
 
 def _wire_schema(schema: Schema, *, ordered: bool, changes: bool) -> pa.Schema:
-    """An operator's rows in Arrow, `__meta` last."""
+    """Return the Arrow schema of an operator's rows, `__meta` last."""
     import pyarrow as pa
 
     fields = list(schema.arrow)
@@ -351,7 +369,7 @@ def _wire_schema(schema: Schema, *, ordered: bool, changes: bool) -> pa.Schema:
 
 
 def _wire_types(schema: Schema, *, ordered: bool, changes: bool) -> str:
-    """The same in Spark's DDL."""
+    """Return the same schema in Spark DDL."""
     types = [f"{physical(at)} {of.type.spark}" for at, of in enumerate(schema)]
     types += [f"{ORDER} BIGINT"] * ordered + [f"{KIND} TINYINT"] * changes
     return ", ".join([*types, f"{FORWARDED} BINARY"])

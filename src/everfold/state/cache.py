@@ -1,10 +1,13 @@
-"""Frames that workers need again: decoded state, found by what it is.
+"""A content-addressed cache of decoded state frames.
 
-A token is the digest of the bytes that a frame was decoded from, and the state that a batch starts from names its tokens. So a frame is never taken for
-that of another version, attempt, partition or query: equal tokens are equal bytes. What is missing is read from the state again; the cache only saves time.
+A token is the digest of the bytes that a frame was decoded from, and the state that a batch starts
+from lists its tokens. Equal tokens mean equal bytes, so a frame is never mistaken for that of
+another version, attempt, partition or query. A missing frame is read from the state again: the
+cache only saves time.
 
-Frames lie in this process up to a limit. With a folder they lie in files there too, which every worker of the host maps into its memory: Spark gives a
-partition to any of its workers, and what one of them wrote the next one need not fetch. Whatever goes wrong with files is no error.
+Frames are kept in this process up to a limit. With a folder they are also written to files, which
+every worker of the host maps into its memory: Spark may run a partition in any of its workers, so
+one worker need not fetch what another one has written. File errors are ignored.
 """
 
 from __future__ import annotations
@@ -20,14 +23,14 @@ from pathlib import Path
 import polars as pl
 
 LIMIT_BYTES = 256 << 20
-"""Of frames in one process."""
+"""Maximum size of the frames in one process."""
 FOLDER_SHARE = 0.5
-"""Of the disk that other files leave: so much of it the folder may take."""
+"""Share of the disk not taken by other files that the folder may use."""
 _TIDY_EVERY_BYTES = 64 << 20
 
 
 class FrameCache:
-    """Frames by token, those that were used last."""
+    """A least-recently-used cache of frames by token."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES, folder: Path | None = None) -> None:
         self._limit = limit_bytes
@@ -38,7 +41,7 @@ class FrameCache:
         self._missed: dict[str, int] = {}
 
     def get(self, token: str) -> pl.DataFrame | None:
-        """The frame of this token, None if it is not here."""
+        """Return the frame of a token, None if it is not cached."""
         known = self._frames.get(token)
         if known is not None:
             self._frames.move_to_end(token)
@@ -47,14 +50,14 @@ class FrameCache:
             return None
         with contextlib.suppress(OSError):
             path = self._path(token)
-            frame = _mapped(path)
+            frame = _map_file(path)
             os.utime(path)
             self._keep(token, frame, 0)
             return frame
         return None
 
     def put(self, token: str, frame: pl.DataFrame, *, shared: bool = True) -> None:
-        """Keeps a frame; `shared`: for the other workers too."""
+        """Cache a frame; `shared`: for the other workers of the host as well."""
         size = int(frame.estimated_size())
         self._missed.pop(token, None)
         if shared and self._folder is not None:
@@ -64,12 +67,12 @@ class FrameCache:
         self._keep(token, frame, size)
 
     def missed(self, token: str, count: int) -> int:
-        """Notes that parts of this frame had to be fetched one by one; how many have been by now, all in all."""
+        """Record that `count` pages of a frame were fetched one by one; return the total so far."""
         self._missed[token] = self._missed.get(token, 0) + count
         return self._missed[token]
 
     def drop(self, token: str) -> None:
-        """Forgets a frame: the state has no use for it any more."""
+        """Remove a frame that the state no longer contains."""
         _, size = self._frames.pop(token, (None, 0))
         self._bytes -= size
         self._missed.pop(token, None)
@@ -106,7 +109,9 @@ class FrameCache:
             raise
 
     def _tidy(self, folder: Path) -> None:
-        """Removes the files that were not used for longest; lets go of those that others removed."""
+        """Remove the least recently used files, and forget the frames whose files others have
+        removed.
+        """
         files = sorted(_files(folder), reverse=True)
         limit = FOLDER_SHARE * (shutil.disk_usage(folder).free + sum(size for _, size, _ in files))
         total = 0
@@ -129,11 +134,11 @@ def _files(folder: Path) -> Iterator[tuple[float, int, str]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
-                about = entry.stat()
-                yield about.st_mtime, about.st_size, entry.path
+                status = entry.stat()
+                yield status.st_mtime, status.st_size, entry.path
 
 
-def _mapped(path: Path) -> pl.DataFrame:
+def _map_file(path: Path) -> pl.DataFrame:
     import pyarrow as pa
 
     frame = pl.from_arrow(pa.ipc.open_file(pa.memory_map(str(path))).read_all())
@@ -142,11 +147,14 @@ def _mapped(path: Path) -> pl.DataFrame:
 
 
 def shared_folder() -> Path | None:
-    """A folder of this host's workers that Spark removes when it ends; None outside of Spark's workers."""
-    places = os.environ.get("SPARK_LOCAL_DIRS")
-    if not places:
+    """Return a folder shared by this host's Spark workers; None outside a Spark worker.
+
+    Spark removes the folder when it shuts down.
+    """
+    folders = os.environ.get("SPARK_LOCAL_DIRS")
+    if not folders:
         return None
-    folder = Path(places.split(",")[0]) / "everfold-frames"
+    folder = Path(folders.split(",")[0]) / "everfold-frames"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
@@ -158,7 +166,7 @@ _caches: dict[int, FrameCache] = {}
 
 
 def frames() -> FrameCache:
-    """The cache of this process."""
+    """Return the cache of this process."""
     pid = os.getpid()
     if pid not in _caches:
         _caches.clear()

@@ -1,12 +1,15 @@
-"""A keyed table: rows of a bucket that are found by their keys, the newest version of each; TTL by a column `touched`.
+"""A keyed table: the newest version of each row of a bucket, found by key, with optional TTL.
 
-Every row has a place `h` (Int64) that follows from its keys: equal keys have equal places, different keys may share one. Rows that are asked for
-together should lie close together: the values of one group share the upper bits of their place.
+Each row has a position `h` (Int64) derived from its keys: equal keys have equal positions, and
+different keys may share one. Rows that are read together should be stored close together: the
+values of one group share the upper bits of their position. TTL uses the column `touched`.
 
-The table is a log-structured merge tree. A write appends a run: its rows, sorted by place. Runs of one rank are merged into one of the next when there
-are many, and when all runs together have grown large beside the base below them they are folded into it, range after range, a few in every
-batch. A row is looked up in the runs from the newest to the oldest, then in the base. Rows that left are marked in runs, and gone when they
-are folded into the base. The measurements behind the constants: docs/design/keyed-state.md.
+The table is a log-structured merge tree. A write appends a run: its rows, sorted by position. When
+a rank has many runs, they are merged into one run of the next rank. When all runs together have
+grown large compared with the base below them, they are folded into it, range by range, a few ranges
+in each batch. A row is looked up in the runs from the newest to the oldest, then in the base.
+Deleted rows are marked in runs and disappear when the runs are folded into the base.
+docs/design/keyed-state.md has the measurements behind the constants.
 """
 
 from __future__ import annotations
@@ -34,22 +37,31 @@ from everfold.state.segments import (
 from everfold.state.store import Store
 
 RANK_RUNS = 32
-"""So many runs of a rank are merged into one of the next. A write of as many bytes as such a run begins there: small ones never rewrite it."""
+"""Number of runs of a rank that are merged into one of the next.
+
+A write as large as a run of the next rank starts there, so that small writes never rewrite it.
+"""
 MAX_MERGED_BYTES = 4 * SEGMENT_BYTES
-"""Runs that are larger together are left to be folded into the base."""
+"""Runs that are larger than this together are not merged, only folded into the base."""
 BASE_SEGMENTS = 16
 LEAST_SEGMENT_BYTES = SEGMENT_BYTES // 8
-"""The base has so many segments or more if they are not too small for that: folding goes from one to the next, so they are its steps."""
+"""The base has at least `BASE_SEGMENTS` segments unless they would be smaller than this.
+
+Folding proceeds from one segment to the next, so segments are its steps.
+"""
 FOLD_AT = 0.6
-"""Folding begins when the runs have this share of the base's bytes."""
+"""Folding starts when the runs have this share of the base's bytes."""
 WORK = 1.75
-"""How many bytes folding may write for each byte that a batch appends."""
+"""Number of bytes that folding may write for each byte that a batch appends."""
 _FIRST, _LAST = -1 << 63, (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The rows of a write, or of `RANK_RUNS` runs of the rank below: segments by place. `added`: how many more rows the table has by it."""
+    """The rows of a write or of `RANK_RUNS` runs of the rank below: segments sorted by position.
+
+    added: the number of rows that the run adds to the table.
+    """
 
     rank: int
     added: int
@@ -57,19 +69,21 @@ class Run:
 
     @property
     def bytes(self) -> int:
-        """Of its pages."""
+        """The size of its pages."""
         return sum(segment.bytes for segment in self.segments)
 
 
 @dataclass(slots=True)
 class KeyedTable:
-    """Rows of a bucket, each found by its place `h` and its key columns; the newest version of a row counts.
+    """Rows of a bucket, found by position `h` and key columns; the newest version of a row counts.
 
-    Columns other than `h`, `touched` (Int64, ms; never less in a later version of a row) and `dead` are the caller's. What an older
-    query wrote may lack columns of a newer one: they are NULL.
+    Columns other than `h`, `touched` (Int64, ms; never smaller in a later version of a row) and
+    `dead` belong to the caller. Rows written by an older query may lack columns of a newer one:
+    these are NULL.
 
-    runs: newer than the base, oldest first. base: segments by place. folding: how many of the oldest runs are being folded into the
-    base, and the place from which on that is to be done. credit: bytes that folding may write. allowance: pages that sweeping may write.
+    runs: newer than the base, oldest first. base: segments sorted by position. folding: the number
+    of oldest runs that are being folded into the base, and the position from which folding
+    continues. credit: bytes that folding may write. allowance: pages that sweeping may write.
     """
 
     segments: Segments
@@ -90,7 +104,10 @@ class KeyedTable:
         state: dict[str, Any] | None,
         cache: FrameCache | None = None,
     ) -> KeyedTable:
-        """From the head page; an empty table if it knows none. `cache`: this process's own if not given."""
+        """Decode the table from its head page entry; an empty table if there is none.
+
+        cache: defaults to the cache of this process.
+        """
         segments = Segments(store, epoch, name, state["next"] if state else 0, cache or frames())
         if state is None:
             return cls(segments, tuple(keys))
@@ -100,7 +117,7 @@ class KeyedTable:
         return cls(segments, tuple(keys), runs, base, folding, state["credit"], state["allowance"])
 
     def encode(self) -> dict[str, Any]:
-        """For the head page."""
+        """Encode the table for the head page."""
         return {
             "next": self.segments.next,
             "runs": [[run.rank, run.added, [each.encode() for each in run.segments]] for run in self.runs],
@@ -112,24 +129,32 @@ class KeyedTable:
 
     @property
     def rows(self) -> int:
-        """Rows that have not left. Exact without TTL; a row that expired counts until it is merged away."""
+        """The number of live rows.
+
+        Exact without TTL; an expired row counts until it is merged away.
+        """
         return max(0, sum(segment.rows for segment in self.base) + sum(run.added for run in self.runs))
 
     def find(self, wanted: pl.DataFrame, *, expired_before: int | None = None) -> pl.DataFrame:
-        """The rows of these keys, one at most for each. `wanted`: `h` and the key columns, no key twice; others are ignored.
+        """Return the rows of these keys, at most one for each.
 
-        Rows touched before `expired_before` are absent. The result has `h`, the keys and the columns that the pages read had; with no
-        page read only `h` and the keys. StateError `damaged-page` or `foreign-state`.
+        wanted: `h` and the key columns, no key twice; other columns are ignored. Rows touched
+        before `expired_before` are omitted. The result has `h`, the keys and the columns of the
+        pages that were read; if no page was read, only `h` and the keys. Raises StateError
+        `damaged-page` or `foreign-state`.
         """
         wanted = wanted.select(PLACE, *self.keys).sort(PLACE)
-        found = self._by_place(wanted, expired_before)
+        found = self._find_by_position(wanted, expired_before)
         if found is None:
-            found = self._by_keys(wanted, expired_before)
-        return _live(pl.concat([wanted.clear(), *found], how="diagonal_relaxed"), expired_before)
+            found = self._find_by_keys(wanted, expired_before)
+        return _keep_live(pl.concat([wanted.clear(), *found], how="diagonal_relaxed"), expired_before)
 
     def scan(self, ranges: pl.DataFrame, *, expired_before: int | None = None) -> pl.DataFrame:
-        """All rows with a place in one of the ranges, as `find` gives them. `ranges`: `low` and `high`, both included, Int64."""
-        ranges = _disjoint(ranges)
+        """Return all rows with a position in one of the ranges, in the form of `find`.
+
+        ranges: `low` and `high`, both included, Int64.
+        """
+        ranges = _merge_ranges(ranges)
         lows, highs = places_of(ranges, "low"), places_of(ranges, "high")
         versions = []
         for level in reversed(self._levels()):
@@ -138,13 +163,13 @@ class KeyedTable:
                 if inside.start < inside.stop and not segment.expired(expired_before):
                     part = self.segments.between(segment, lows[inside], highs[inside])
                     if part.height:
-                        versions.append(self._checked(part))
+                        versions.append(self._check_keys(part))
         if not versions:
             return pl.DataFrame(schema={PLACE: pl.Int64})
-        return _live(self._newest(versions), expired_before)
+        return _keep_live(self._newest_versions(versions), expired_before)
 
     def all(self, *, expired_before: int | None = None) -> pl.DataFrame:
-        """All rows, as `find` gives them."""
+        """Return all rows, in the form of `find`."""
         everywhere = pl.DataFrame({"low": [_FIRST], "high": [_LAST]}, schema={"low": pl.Int64, "high": pl.Int64})
         return self.scan(everywhere, expired_before=expired_before)
 
@@ -156,21 +181,25 @@ class KeyedTable:
         added: int,
         expired_before: int | None = None,
     ) -> None:
-        """New versions of whole rows (`h`, keys, any columns), no key twice; `dead`: `h`, keys (and `touched` if the table has it) of
-        rows that leave.
+        """Write new versions of whole rows (`h`, keys, any columns), no key twice.
 
-        added: how many of `rows` were not there before, less the number of `dead`. Folding takes rows touched before `expired_before` away.
+        dead: `h`, keys (and `touched` if the table has it) of the rows to delete. added: the number
+        of `rows` that are new to the table, less the number of `dead`. Folding removes rows touched
+        before `expired_before`.
         """
         if dead is not None and dead.height:
             when = [TOUCHED] if TOUCHED in dead.columns else []
-            gone = dead.select(PLACE, *self.keys, *when, pl.lit(True).alias(DEAD))
-            rows = pl.concat([rows, gone], how="diagonal")
+            deleted = dead.select(PLACE, *self.keys, *when, pl.lit(True).alias(DEAD))
+            rows = pl.concat([rows, deleted], how="diagonal")
         if rows.height:
             self._append(rows.sort(PLACE), added)
         self._fold(int(rows.estimated_size()), expired_before)
 
     def sweep(self, expired_before: int, budget_pages: int) -> None:
-        """Takes rows that have expired off the disk: whole segments unread, and others by rewriting them, so many pages a call on average."""
+        """Delete expired rows: whole segments without reading them, others by rewriting them.
+
+        budget_pages: the number of pages that a call may rewrite on average.
+        """
         for segment in [each for level in self._levels() for each in level if each.expired(expired_before)]:
             self.segments.delete(segment)
         self.base = [each for each in self.base if not each.expired(expired_before)]
@@ -184,27 +213,27 @@ class KeyedTable:
         ]
         if self.folding is None:
             self.runs = [run for run in self.runs if run.segments]
-        worth = [at for at, each in enumerate(self.base) if each.expired_share(expired_before) >= 0.25]
-        if not worth:
+        sweepable = [at for at, each in enumerate(self.base) if each.expired_share(expired_before) >= 0.25]
+        if not sweepable:
             self.allowance = 0
             return
         self.allowance += budget_pages
-        at = min(worth, key=lambda at: self.base[at].oldest or 0)
+        at = min(sweepable, key=lambda at: self.base[at].oldest or 0)
         if self.allowance >= self.base[at].pages:
             self.allowance = 0
-            rows = _unexpired(self.segments.read(self.base[at]), expired_before)
+            rows = _drop_expired(self.segments.read(self.base[at]), expired_before)
             self.segments.delete(self.base[at])
             self.base[at : at + 1] = self.segments.write(rows, self._step_bytes)
 
-    def _by_place(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame] | None:
-        """The newest versions of these keys as long as no two keys meet in one place; None if some do."""
-        places = left = places_of(wanted)
-        if (places[1:] == places[:-1]).any():
+    def _find_by_position(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame] | None:
+        """Return the newest versions of these keys, None if two of the keys share a position."""
+        positions = left = places_of(wanted)
+        if (positions[1:] == positions[:-1]).any():
             return None
         found = []
         for level in self._levels():
             missed = np.ones(len(left), dtype=bool)
-            for segment, inside in _spread(level, left, expired_before):
+            for segment, inside in _split_by_segment(level, left, expired_before):
                 rows, hits = self.segments.find_first(segment, left[inside])
                 if rows is not None:
                     found.append(rows)
@@ -214,20 +243,20 @@ class KeyedTable:
                 break
         if not found:
             return found
-        rows = self._checked(pl.concat(found, how="diagonal_relaxed", rechunk=True))
-        pairs = wanted[places.searchsorted(places_of(rows))]
+        rows = self._check_keys(pl.concat(found, how="diagonal_relaxed", rechunk=True))
+        pairs = wanted[positions.searchsorted(places_of(rows))]
         return [rows] if all(rows[key].eq_missing(pairs[key]).all() for key in self.keys) else None
 
-    def _by_keys(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame]:
-        """The newest versions of these keys."""
+    def _find_by_keys(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame]:
+        """Return the newest versions of these keys; keys may share a position."""
         found = []
         for level in self._levels():
-            places = np.unique(places_of(wanted))
-            spread = _spread(level, places, expired_before)
-            parts = [self.segments.find(segment, places[inside]) for segment, inside in spread]
+            positions = np.unique(places_of(wanted))
+            spread = _split_by_segment(level, positions, expired_before)
+            parts = [self.segments.find(segment, positions[inside]) for segment, inside in spread]
             parts = [part for part in parts if part.height]
             if parts:
-                rows = self._checked(pl.concat(parts, how="diagonal_relaxed"))
+                rows = self._check_keys(pl.concat(parts, how="diagonal_relaxed"))
                 on = [PLACE, *self.keys]
                 found.append(rows.join(wanted, on=on, how="semi", nulls_equal=True))
                 wanted = wanted.join(rows, on=on, how="anti", nulls_equal=True)
@@ -235,20 +264,20 @@ class KeyedTable:
 
     @property
     def _step_bytes(self) -> int:
-        """How many bytes a segment of the base is to have."""
+        """The target size of a segment of the base in bytes."""
         share = sum(each.bytes for level in self._levels() for each in level) // BASE_SEGMENTS
         return min(max(share, LEAST_SEGMENT_BYTES), SEGMENT_BYTES)
 
     def _levels(self) -> list[list[Segment]]:
-        """Newest first."""
+        """Return the segments of each run and of the base, newest first."""
         return [*(run.segments for run in reversed(self.runs)), self.base]
 
     def _append(self, rows: pl.DataFrame, added: int) -> None:
-        """Adds a run, merged with those before it if they are many or all of the table is small."""
+        """Append a run, merged with earlier ones if there are many or the whole table is small."""
         every = [each for level in reversed(self._levels()) for each in level]
         if not every or (not self.folding and rows.estimated_size() + sum(each.bytes for each in every) <= PAGE_BYTES):
             self.runs, self.folding = [], None
-            self.base = self.segments.write(_without_dead(self._merged(every, rows)))
+            self.base = self.segments.write(_drop_dead(self._merge(every, rows)))
             return
         rank = int(rows.estimated_size() > MAX_MERGED_BYTES // RANK_RUNS)
         merged: list[Run] = []
@@ -256,26 +285,29 @@ class KeyedTable:
             merged = tail + merged
             del self.runs[-len(tail) :]
             rank += 1
-        rows = self._merged([each for run in merged for each in run.segments], rows)
+        rows = self._merge([each for run in merged for each in run.segments], rows)
         self.runs.append(Run(rank, added + sum(run.added for run in merged), self.segments.write(rows)))
 
     def _tail(self, rank: int) -> list[Run]:
-        """The newest runs if they are to become one with a new one of this rank: enough of them have it, and they are not too large."""
+        """Return the newest runs if they should be merged with a new run of this rank, else none.
+
+        They should if enough of them have that rank and they are not too large together.
+        """
         frozen = self.folding[0] if self.folding else 0
         tail = self.runs[max(frozen, len(self.runs) - RANK_RUNS + 1) :]
         if len(tail) < RANK_RUNS - 1 or any(run.rank != rank for run in tail):
             return []
         return tail if sum(run.bytes for run in tail) <= MAX_MERGED_BYTES else []
 
-    def _merged(self, old: list[Segment], rows: pl.DataFrame) -> pl.DataFrame:
-        """Newer rows and those of segments, which are no longer needed."""
-        rows = self._newest([*map(self.segments.read, old), rows])
+    def _merge(self, old: list[Segment], rows: pl.DataFrame) -> pl.DataFrame:
+        """Merge newer rows with the rows of old segments, and delete these segments."""
+        rows = self._newest_versions([*map(self.segments.read, old), rows])
         for segment in old:
             self.segments.delete(segment)
         return rows
 
     def _fold(self, appended: int, expired_before: int | None) -> None:
-        """Folds runs into the base, as far as the credit goes that the bytes appended since it began have given."""
+        """Fold runs into the base while there is credit, which grows with each appended byte."""
         if self.folding is None:
             newer, older = sum(run.bytes for run in self.runs), sum(segment.bytes for segment in self.base)
             if not self.runs or newer < FOLD_AT * older:
@@ -288,7 +320,10 @@ class KeyedTable:
             self.credit -= self.segments.written - before
 
     def _fold_next(self, count: int, low: int, expired_before: int | None) -> None:
-        """Folds the next range of the `count` oldest runs, from `low` on: that of a segment of the base, or of several small ones."""
+        """Fold the next range of the `count` oldest runs, starting at `low`.
+
+        The range is that of one segment of the base, or of several small ones.
+        """
         first = next((at for at, each in enumerate(self.base) if each.low >= low), len(self.base))
         stop, size = first, 0
         step_bytes = self._step_bytes
@@ -306,16 +341,16 @@ class KeyedTable:
         if news:
             old = self.base[first:stop]
             versions = [*map(self.segments.read, old), *news]
-            high = min(high, _nearer(versions, step_bytes))
-            folded = _without_dead(self._newest([_upto(part, high) for part in versions]))
-            before = sum(_upto(part, high).height for part in versions[: len(old)])
+            high = min(high, _fold_limit(versions, step_bytes))
+            folded = _drop_dead(self._newest_versions([_rows_up_to(part, high) for part in versions]))
+            before = sum(_rows_up_to(part, high).height for part in versions[: len(old)])
             self.runs[0] = replace(self.runs[0], added=self.runs[0].added - folded.height + before)
             for segment in old:
                 self.segments.delete(segment)
-            rest = [part.slice(_upto(part, high).height) for part in versions[: len(old)]]
+            rest = [part.slice(_rows_up_to(part, high).height) for part in versions[: len(old)]]
             self.base[first:stop] = [
                 segment
-                for part in (_unexpired(folded, expired_before), *rest)
+                for part in (_drop_expired(folded, expired_before), *rest)
                 for segment in self.segments.write(part, step_bytes)
             ]
         if high < _LAST:
@@ -327,23 +362,26 @@ class KeyedTable:
         del self.runs[:count]
         self.folding = None
 
-    def _newest(self, versions: list[pl.DataFrame]) -> pl.DataFrame:
-        """The newest version of each row, sorted by place; versions are given oldest first, none with a key twice."""
+    def _newest_versions(self, versions: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return the newest version of each row, sorted by position.
+
+        versions: oldest first, none with a key twice.
+        """
         if len(versions) == 1:
             return versions[0]
-        rows = pl.concat(map(self._checked, versions), how="diagonal_relaxed").sort(PLACE, maintain_order=True)
-        places = places_of(rows)
-        meet = np.append(places[1:] == places[:-1], False)
-        if not meet.any():
+        rows = pl.concat(map(self._check_keys, versions), how="diagonal_relaxed").sort(PLACE, maintain_order=True)
+        positions = places_of(rows)
+        shares_position = np.append(positions[1:] == positions[:-1], False)
+        if not shares_position.any():
             return rows
         following = rows.select(pl.col(*self.keys).shift(-1)) if self.keys else rows
         equal = [rows[key].eq_missing(following[key]).to_numpy() for key in self.keys]
-        outdated = np.logical_and.reduce([meet, *equal])
-        if (meet & ~outdated).any():
+        outdated = np.logical_and.reduce([shares_position, *equal])
+        if (shares_position & ~outdated).any():
             return rows.unique(subset=[PLACE, *self.keys], keep="last", maintain_order=True)
         return rows.filter(~outdated)
 
-    def _checked(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _check_keys(self, rows: pl.DataFrame) -> pl.DataFrame:
         for key in self.keys:
             if key not in rows.columns:
                 raise StateError.of(
@@ -354,17 +392,26 @@ class KeyedTable:
         return rows
 
 
-def _spread(level: Sequence[Segment], places: Places, expired_before: int | None) -> Iterator[tuple[Segment, slice]]:
-    """The segments of a level that span some of the places (sorted) and may have a row that lives, each with where those stand."""
+def _split_by_segment(
+    level: Sequence[Segment], positions: Places, expired_before: int | None
+) -> Iterator[tuple[Segment, slice]]:
+    """Yield the segments of a level that span some positions, with the slice that each spans.
+
+    The positions are sorted. Segments that can have no live rows are skipped.
+    """
     for segment in level:
         if not segment.expired(expired_before):
-            inside = slice(places.searchsorted(segment.low), places.searchsorted(segment.high, "right"))
+            inside = slice(positions.searchsorted(segment.low), positions.searchsorted(segment.high, "right"))
             if inside.start < inside.stop:
                 yield segment, inside
 
 
-def _nearer(versions: Sequence[pl.DataFrame], step_bytes: int) -> int:
-    """A place up to which these rows, each part sorted by place, have about two steps' bytes; the last one of all if they have less."""
+def _fold_limit(versions: Sequence[pl.DataFrame], step_bytes: int) -> int:
+    """Return a position up to which these rows have about the bytes of two steps.
+
+    Each part is sorted by position. Return `_LAST` if all rows have at most the bytes of four
+    steps.
+    """
     size = sum(part.estimated_size() for part in versions)
     if size <= 4 * step_bytes:
         return _LAST
@@ -372,13 +419,13 @@ def _nearer(versions: Sequence[pl.DataFrame], step_bytes: int) -> int:
     return int(places_of(longest)[int(longest.height * 2 * step_bytes / size)])
 
 
-def _upto(rows: pl.DataFrame, high: int) -> pl.DataFrame:
-    """Rows at places up to that, out of rows sorted by place."""
+def _rows_up_to(rows: pl.DataFrame, high: int) -> pl.DataFrame:
+    """Return the rows up to a position, out of rows sorted by position."""
     return rows.head(int(places_of(rows).searchsorted(high, "right")))
 
 
-def _disjoint(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Ranges sorted, those that overlap joined."""
+def _merge_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Sort ranges and merge those that overlap."""
     ranges = ranges.select("low", "high").sort("low")
     begins = (pl.col("low") > pl.col("high").cum_max().shift()).fill_null(True)
     return ranges.group_by(begins.cum_sum().alias("range"), maintain_order=True).agg(
@@ -386,16 +433,16 @@ def _disjoint(ranges: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _without_dead(rows: pl.DataFrame) -> pl.DataFrame:
+def _drop_dead(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col(DEAD).is_null()).drop(DEAD) if DEAD in rows.columns else rows
 
 
-def _unexpired(rows: pl.DataFrame, expired_before: int | None) -> pl.DataFrame:
+def _drop_expired(rows: pl.DataFrame, expired_before: int | None) -> pl.DataFrame:
     if expired_before is None or TOUCHED not in rows.columns:
         return rows
-    # Rows of a time without TTL do not know when they were touched: they stay until they are written again.
+    # Rows written without TTL have no `touched`: they stay until they are written again.
     return rows.filter(pl.col(TOUCHED).is_null() | (pl.col(TOUCHED) >= expired_before))
 
 
-def _live(rows: pl.DataFrame, expired_before: int | None) -> pl.DataFrame:
-    return _unexpired(_without_dead(rows), expired_before)
+def _keep_live(rows: pl.DataFrame, expired_before: int | None) -> pl.DataFrame:
+    return _drop_expired(_drop_dead(rows), expired_before)

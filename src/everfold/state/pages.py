@@ -1,7 +1,8 @@
-"""Pages: the blobs that state is kept in. A head that tells a damaged page from a sound one, then Arrow or JSON; never pickle.
+"""Pages: the blobs that hold state, a checksummed header followed by Arrow or JSON, never pickle.
 
-Layout, little endian: magic `EFPG`, version (1 byte), kind (1 byte: `R` rows, `H` head), 2 bytes of zeros, length of the body (8), CRC-32
-of the body (4). A rows page goes on with one uncompressed Arrow IPC stream in Arrow's own types; a head page with JSON in UTF-8.
+Layout, little endian: magic `EFPG`, version (1 byte), kind (1 byte: `R` rows, `H` head), 2 zero
+bytes, length of the body (8), CRC-32 of the body (4). The body of a rows page is one uncompressed
+Arrow IPC stream in Arrow's own types; the body of a head page is JSON in UTF-8.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 MAGIC = b"EFPG"
 VERSION = 1
 MAX_PAGE_BYTES = 16 << 20
-"""Writers split their rows so that no page is larger."""
+"""Maximum size of a page; writers split their rows accordingly."""
 
 _HEADER = struct.Struct("<4sBc2xQI")
 _EXTENSION = b"ARROW:extension:name"
@@ -28,7 +29,7 @@ _ROWS, _HEAD = b"R", b"H"
 
 
 def encode(frame: pl.DataFrame) -> bytes:
-    """A page of rows. Types that Arrow lacks (Int128) cannot be kept."""
+    """Encode rows as a page. Types that Arrow lacks (Int128) cannot be stored."""
     import polars as pl
 
     body = io.BytesIO()
@@ -37,38 +38,44 @@ def encode(frame: pl.DataFrame) -> bytes:
 
 
 def decode(blob: bytes | bytearray | memoryview) -> pl.DataFrame:
-    """The rows of a page; StateError `damaged-page` if it is not one, or not as it was written."""
-    body = _opened(_ROWS, blob)
+    """Decode the rows of a page.
+
+    Raises StateError `damaged-page` if the blob is not a page, or differs from what was written.
+    """
+    body = _open_page(_ROWS, blob)
     import polars as pl
     import pyarrow as pa
 
     try:
         reader = pa.ipc.open_stream(pa.py_buffer(body))
         for field in reader.schema:
-            # An extension type runs the code that registered it, and pages have none.
+            # Decoding an extension type runs the code that registered it; pages never contain one.
             if isinstance(field.type, pa.BaseExtensionType) or _EXTENSION in (field.metadata or {}):
-                raise _damaged(f"its column `{field.name}` is of an extension type")
+                raise _damage_error(f"its column `{field.name}` is of an extension type")
         frame = pl.from_arrow(reader.read_all())
     except (pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
-        raise _damaged(f"its rows cannot be read: {error}") from error
+        raise _damage_error(f"its rows cannot be read: {error}") from error
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
 def encode_head(head: dict[str, Any]) -> bytes:
-    """A head page: small facts of an operator's bucket."""
+    """Encode a head page: the metadata of an operator's bucket."""
     return _sealed(_HEAD, json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 def decode_head(blob: bytes | bytearray | memoryview) -> dict[str, Any]:
-    """The facts of a head page; StateError `damaged-page` if it is not one, or not as it was written."""
-    body = _opened(_HEAD, blob)
+    """Decode the metadata of a head page.
+
+    Raises StateError `damaged-page` if the blob is not a page, or differs from what was written.
+    """
+    body = _open_page(_HEAD, blob)
     try:
         head = json.loads(bytes(body))
     except ValueError as error:
-        raise _damaged(f"its JSON cannot be read: {error}") from error
+        raise _damage_error(f"its JSON cannot be read: {error}") from error
     if not isinstance(head, dict):
-        raise _damaged("its JSON is no object")
+        raise _damage_error("its JSON is not an object")
     return head
 
 
@@ -76,26 +83,26 @@ def _sealed(kind: bytes, body: bytes | memoryview) -> bytes:
     return b"".join((_HEADER.pack(MAGIC, VERSION, kind, len(body), zlib.crc32(body)), body))
 
 
-def _opened(kind: bytes, blob: bytes | bytearray | memoryview) -> memoryview:
+def _open_page(kind: bytes, blob: bytes | bytearray | memoryview) -> memoryview:
     page = memoryview(blob)
     if len(page) < _HEADER.size:
-        raise _damaged(f"it has {len(page)} bytes, less than its head")
+        raise _damage_error(f"it has {len(page)} bytes, less than its header")
     magic, version, found, length, checksum = _HEADER.unpack_from(page)
     if magic != MAGIC:
-        raise _damaged("it does not begin as a page does")
+        raise _damage_error("it does not start with the magic bytes of a page")
     if version != VERSION:
-        raise _damaged(f"it has version {version}; this everfold reads version {VERSION}")
+        raise _damage_error(f"it has version {version}; this everfold reads version {VERSION}")
     if found != kind:
-        raise _damaged(f"it is of kind {found!r} where {kind!r} should be")
+        raise _damage_error(f"it is of kind {found!r} instead of {kind!r}")
     body = page[_HEADER.size :]
     if len(body) != length:
-        raise _damaged(f"it has {len(body)} bytes behind its head instead of {length}")
+        raise _damage_error(f"it has {len(body)} bytes after its header instead of {length}")
     if zlib.crc32(body) != checksum:
-        raise _damaged("its checksum is wrong")
+        raise _damage_error("its checksum is wrong")
     return body
 
 
-def _damaged(why: str) -> StateError:
+def _damage_error(why: str) -> StateError:
     error = StateError.of("damaged-page", f"a page of the state is damaged: {why}")
     assert isinstance(error, StateError)
     return error

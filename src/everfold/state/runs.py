@@ -1,8 +1,10 @@
-"""A keyed table kept as a log of runs: a batch appends one run to each place it touches and reads none of the old ones.
+"""A keyed table stored as a log of runs.
 
-A place is a slice's end or a window's start. A run is one or more pages of rows whose keys may occur in other runs of the place too;
-whoever reads a place folds its runs together. Places with many runs are folded in tiers, so each row is rewritten a few times only.
-The index (numbers, rows, pages by place) is part of the operator's head page.
+A batch appends one run to each position it touches and reads none of the old ones. A position is a
+slice's end or a window's start. A run is one or more pages of rows whose keys may also occur in
+other runs of the position; the reader folds the runs of a position together. Positions with many
+runs are folded in tiers, so that each row is rewritten only a few times. The index (numbers, rows
+and pages by position) is part of the operator's head page.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from everfold.state.pages import MAX_PAGE_BYTES, decode, encode
 from everfold.state.store import PageKey, Store
 
 MAX_RUNS = 8
-"""More runs than that in one place are folded together."""
+"""More runs than this at one position are folded together."""
 _PAGE_ROOM = MAX_PAGE_BYTES - (64 << 10)
 
 
 @dataclass(slots=True)
 class Run:
-    """A run: number of its first page, how many pages, how many rows."""
+    """A run: the number of its first page, its page count and its row count."""
 
     first: int
     pages: int
@@ -33,7 +35,10 @@ class Run:
 
 @dataclass(slots=True)
 class Runs:
-    """The runs of one table of a bucket. `index`: the runs of each place, oldest first; `next`: number of the next page."""
+    """The runs of one table of a bucket.
+
+    index: the runs of each position, oldest first. next: the number of the next page.
+    """
 
     store: Store
     epoch: int
@@ -43,43 +48,46 @@ class Runs:
 
     @classmethod
     def decode(cls, store: Store, epoch: int, table: str, state: dict[str, Any] | None) -> Runs:
-        """From the head page; an empty table if it knows none."""
+        """Decode the table from its head page entry; an empty table if there is none."""
         if state is None:
             return cls(store, epoch, table)
         index = {int(at): [Run(*run) for run in runs] for at, runs in state["runs"].items()}
         return cls(store, epoch, table, index, state["next"])
 
     def encode(self) -> dict[str, Any]:
-        """For the head page."""
+        """Encode the table for the head page."""
         runs = {str(at): [[run.first, run.pages, run.rows] for run in runs] for at, runs in sorted(self.index.items())}
         return {"runs": runs, "next": self.next}
 
     @property
     def rows(self) -> int:
-        """Rows in all runs."""
+        """The number of rows in all runs."""
         return sum(run.rows for runs in self.index.values() for run in runs)
 
     def append(self, at: int, rows: pl.DataFrame) -> None:
-        """Adds a run to a place."""
+        """Append a run to a position."""
         if rows.is_empty():
             return
-        blobs = _paged(rows)
+        blobs = _encode_pages(rows)
         for number, blob in enumerate(blobs, self.next):
             self.store.put(PageKey(self.epoch, self.table, at, number), blob)
         self.index.setdefault(at, []).append(Run(self.next, len(blobs), rows.height))
         self.next += len(blobs)
 
     def read(self, at: int) -> list[pl.DataFrame]:
-        """The pages of a place."""
+        """Return the pages of a position."""
         return [page for run in self.index.get(at, ()) for page in self._read(at, run)]
 
     def drop(self, at: int) -> None:
-        """Removes a place without reading it."""
+        """Remove a position without reading it."""
         for run in self.index.pop(at, ()):
             self._delete(at, run)
 
     def compact(self, at: int, fold: Callable[[list[pl.DataFrame]], pl.DataFrame]) -> None:
-        """Folds the newest runs of a place into one if it has many: as long as the next older is not much larger."""
+        """Fold the newest runs of a position into one if it has many.
+
+        Older runs are included as long as the next one is not much larger.
+        """
         runs = self.index.get(at, [])
         if len(runs) <= MAX_RUNS:
             return
@@ -111,8 +119,8 @@ class Runs:
             self.store.delete(PageKey(self.epoch, self.table, at, number))
 
 
-def _paged(rows: pl.DataFrame) -> list[bytes]:
-    """Rows as pages, none of them too large unless a single row is."""
+def _encode_pages(rows: pl.DataFrame) -> list[bytes]:
+    """Encode rows as pages, none larger than the maximum unless a single row is."""
     parts = max(1, -(-int(rows.estimated_size()) // _PAGE_ROOM))
     step = -(-rows.height // parts)
     blobs: list[bytes] = []
@@ -121,7 +129,7 @@ def _paged(rows: pl.DataFrame) -> list[bytes]:
         blob = encode(part)
         if len(blob) > MAX_PAGE_BYTES and part.height > 1:
             half = part.height // 2
-            blobs += [*_paged(part.head(half)), *_paged(part.slice(half))]
+            blobs += [*_encode_pages(part.head(half)), *_encode_pages(part.slice(half))]
         else:
             blobs.append(blob)
     return blobs

@@ -1,7 +1,8 @@
-"""Segments: rows sorted by place that were written at once and never change, in pages of a table.
+"""Segments: immutable sets of rows, sorted by position and stored in pages of a table.
 
-A page holds some rows of a segment; an index page says which places each of them spans, so a few rows cost a few pages. A segment that is read again and
-again is taken whole into the cache of the worker; its token is the digest of its pages and of the first one's number.
+A page holds some rows of a segment. An index page lists the positions that each page spans, so
+reading a few rows costs a few pages. A segment that is read repeatedly is cached whole in the
+worker. Its cache token is the digest of its pages and of the number of the first one.
 """
 
 from __future__ import annotations
@@ -21,18 +22,27 @@ from everfold.state.pages import MAX_PAGE_BYTES, decode, encode
 from everfold.state.store import PageKey, Store
 
 PLACE, TOUCHED, DEAD = "h", "touched", "dead"
-"""Int64: where a row lies. Int64, ms: when its newest version was written. Boolean: TRUE in rows that say that a row left."""
+"""Columns of a segment's rows.
+
+`h` Int64: the row's position. `touched` Int64, ms: when its newest version was written. `dead`
+Boolean: TRUE in rows that mark a deletion.
+"""
 PAGE_BYTES = 32 << 10
 SEGMENT_BYTES = 4 << 20
-"""A longer run of rows is cut into segments of about this size at most, but never between rows of one place."""
+"""Longer runs are cut into segments of at most about this size, never between rows of one position.
+"""
 Places: TypeAlias = npt.NDArray[np.int64]
 _ROWS, _INDEX = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """page: number of its first page. low, high: least and greatest place. oldest, newest: when its rows were touched, None if some have
-    no time. token: what its rows are called in the cache."""
+    """An immutable set of rows, sorted by position.
+
+    page: the number of its first page. low, high: the smallest and largest position. oldest,
+    newest: when its rows were touched, None if some rows have no time. token: the key of its rows
+    in the cache.
+    """
 
     page: int
     pages: int
@@ -45,15 +55,18 @@ class Segment:
     token: str
 
     def encode(self) -> list[Any]:
-        """For the head page."""
+        """Encode the segment for the head page."""
         return [getattr(self, name) for name in self.__slots__]
 
     def expired(self, before: int | None) -> bool:
-        """Whether all its rows were touched before that."""
+        """Return whether all its rows were touched before that time."""
         return before is not None and self.newest is not None and self.newest < before
 
     def expired_share(self, before: int) -> float:
-        """How much of the time between its oldest and its newest row lies before that: about the share of rows that have expired."""
+        """Return which share of the time between its oldest and newest row lies before that time.
+
+        This estimates the share of its rows that have expired.
+        """
         if self.oldest is None or self.newest is None or self.oldest >= before:
             return 0.0
         return (before - self.oldest) / (self.newest - self.oldest + 1)
@@ -61,7 +74,10 @@ class Segment:
 
 @dataclass(slots=True)
 class Segments:
-    """Writes and reads the segments of one table of a bucket. `next`: number of the next page. `written`: bytes written so far."""
+    """Writes and reads the segments of one table of a bucket.
+
+    next: the number of the next page. written: the bytes written so far.
+    """
 
     store: Store
     epoch: int
@@ -71,47 +87,50 @@ class Segments:
     written: int = 0
 
     def write(self, rows: pl.DataFrame, segment_bytes: int = SEGMENT_BYTES) -> list[Segment]:
-        """Rows, sorted by place, as segments of about so many bytes."""
+        """Write rows, sorted by position, as segments of about `segment_bytes` bytes."""
         return [self._write(part) for part in _cut(rows, segment_bytes)]
 
     def read(self, segment: Segment) -> pl.DataFrame:
-        """All rows."""
-        known = self.cache.get(segment.token)
-        if known is None:
-            known = _together([self._page(segment.page + at) for at in range(segment.pages)])
-            self.cache.put(segment.token, known)
-        return known
+        """Return all rows of a segment."""
+        cached = self.cache.get(segment.token)
+        if cached is None:
+            cached = _concat_pages([self._page(segment.page + at) for at in range(segment.pages)])
+            self.cache.put(segment.token, cached)
+        return cached
 
-    def find_first(self, segment: Segment, places: Places) -> tuple[pl.DataFrame | None, npt.NDArray[np.bool_]]:
-        """A row at each of these places (sorted, unique) that has one, None if none has; and which have."""
-        rows = self._spanning(segment, places, places)
-        there = places_of(rows)
-        at = there.searchsorted(places)
-        hits = there.take(at, mode="clip") == places if len(there) else np.zeros(len(places), dtype=bool)
-        return (_taken(rows, at[hits]) if hits.any() else None), hits
+    def find_first(self, segment: Segment, positions: Places) -> tuple[pl.DataFrame | None, npt.NDArray[np.bool_]]:
+        """Return one row at each of these positions that has rows, None if none has.
 
-    def find(self, segment: Segment, places: Places) -> pl.DataFrame:
-        """The rows at these places (sorted, unique)."""
-        rows = self._spanning(segment, places, places)
+        positions: sorted, unique. The second result tells for each position whether it has rows.
+        """
+        rows = self._read_spanning(segment, positions, positions)
         there = places_of(rows)
-        starts, stops = np.searchsorted(there, places, "left"), np.searchsorted(there, places, "right")
+        at = there.searchsorted(positions)
+        hits = there.take(at, mode="clip") == positions if len(there) else np.zeros(len(positions), dtype=bool)
+        return (_take_rows(rows, at[hits]) if hits.any() else None), hits
+
+    def find(self, segment: Segment, positions: Places) -> pl.DataFrame:
+        """Return the rows at these positions (sorted, unique)."""
+        rows = self._read_spanning(segment, positions, positions)
+        there = places_of(rows)
+        starts, stops = np.searchsorted(there, positions, "left"), np.searchsorted(there, positions, "right")
         counts = stops - starts
         if counts.max() > 1:
-            # Places that several rows share: their ranges, one behind the other.
+            # Several rows share a position: concatenate their index ranges.
             ends = counts.cumsum()
-            return _taken(rows, np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts))
-        return _taken(rows, starts[counts == 1])
+            return _take_rows(rows, np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts))
+        return _take_rows(rows, starts[counts == 1])
 
     def between(self, segment: Segment, lows: Places, highs: Places) -> pl.DataFrame:
-        """The rows in these ranges (sorted, disjoint; both ends included)."""
-        rows = self._spanning(segment, lows, highs)
+        """Return the rows in these ranges (sorted, disjoint; both ends included)."""
+        rows = self._read_spanning(segment, lows, highs)
         there = places_of(rows)
         starts, stops = np.searchsorted(there, lows, "left"), np.searchsorted(there, highs, "right")
         parts = [rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True) if stop > start]
         return pl.concat(parts) if parts else rows.clear()
 
     def delete(self, segment: Segment) -> None:
-        """Removes a segment; nothing is read."""
+        """Remove a segment without reading it."""
         for at in range(segment.pages):
             self.store.delete(self._key(segment.page + at, _ROWS))
         if segment.pages > 1:
@@ -119,42 +138,44 @@ class Segments:
         self.cache.drop(segment.token)
 
     def _write(self, rows: pl.DataFrame) -> Segment:
-        blobs, heights = _paged(rows)
+        blobs, heights = _encode_pages(rows)
         digest = hashlib.blake2b(self.next.to_bytes(8, "little"), digest_size=12)
         for at, blob in enumerate(blobs):
             self.store.put(self._key(self.next + at, _ROWS), blob)
             digest.update(blob)
             self.written += len(blob)
-        places = rows[PLACE]
+        positions = rows[PLACE]
         if len(blobs) > 1:
             stops = pl.Series(heights).cum_sum()
-            index = pl.DataFrame({"low": places.gather(stops - pl.Series(heights)), "high": places.gather(stops - 1)})
+            index = pl.DataFrame(
+                {"low": positions.gather(stops - pl.Series(heights)), "high": positions.gather(stops - 1)}
+            )
             blob = encode(index)
             self.store.put(self._key(self.next, _INDEX), blob)
             self.written += len(blob)
-        timed = TOUCHED in rows.columns and not rows[TOUCHED].null_count()
+        has_times = TOUCHED in rows.columns and not rows[TOUCHED].null_count()
         segment = Segment(
             page=self.next,
             pages=len(blobs),
             rows=rows.height,
             bytes=sum(map(len, blobs)),
-            low=places[0],
-            high=places[-1],
-            oldest=rows[TOUCHED].min() if timed else None,  # type: ignore[arg-type]
-            newest=rows[TOUCHED].max() if timed else None,  # type: ignore[arg-type]
+            low=positions[0],
+            high=positions[-1],
+            oldest=rows[TOUCHED].min() if has_times else None,  # type: ignore[arg-type]
+            newest=rows[TOUCHED].max() if has_times else None,  # type: ignore[arg-type]
             token=urlsafe_b64encode(digest.digest()).decode(),
         )
         self.next += len(blobs)
         self.cache.put(segment.token, rows)
         return segment
 
-    def _spanning(self, segment: Segment, lows: Places, highs: Places) -> pl.DataFrame:
-        """Rows of the segment, at least all those in one of the ranges (sorted, disjoint)."""
+    def _read_spanning(self, segment: Segment, lows: Places, highs: Places) -> pl.DataFrame:
+        """Return rows of the segment: at least those in the given ranges (sorted, disjoint)."""
         if segment.pages == 1:
             return self.read(segment)
-        known = self.cache.get(segment.token)
-        if known is not None:
-            return known
+        cached = self.cache.get(segment.token)
+        if cached is not None:
+            return cached
         index = self._index(segment)
         wanted = highs.searchsorted(places_of(index, "low")) < lows.searchsorted(places_of(index, "high"), "right")
         pages = {at: self.cache.get(f"{segment.token}-{at}") for at in np.flatnonzero(wanted).tolist()}
@@ -165,7 +186,7 @@ class Segments:
             page = pages[at] = self._page(segment.page + at)
             self.cache.put(f"{segment.token}-{at}", page, shared=False)
         found = [page for page in pages.values() if page is not None]
-        return _together(found) if found else pl.DataFrame(schema={PLACE: pl.Int64})
+        return _concat_pages(found) if found else pl.DataFrame(schema={PLACE: pl.Int64})
 
     def _index(self, segment: Segment) -> pl.DataFrame:
         token = f"{segment.token}-index"
@@ -189,34 +210,37 @@ class Segments:
 
 
 def places_of(rows: pl.DataFrame, column: str = PLACE) -> Places:
-    """The places of rows, not copied."""
+    """Return the positions of rows, without copying them."""
     return rows[column].to_numpy()
 
 
-def _taken(rows: pl.DataFrame, at: npt.NDArray[np.int64]) -> pl.DataFrame:
+def _take_rows(rows: pl.DataFrame, at: npt.NDArray[np.int64]) -> pl.DataFrame:
     return rows[pl.Series(at.astype(np.uint32))]
 
 
-def _together(pages: list[pl.DataFrame]) -> pl.DataFrame:
+def _concat_pages(pages: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(pages, rechunk=True) if len(pages) > 1 else pages[0]
 
 
 def _cut(rows: pl.DataFrame, segment_bytes: int) -> list[pl.DataFrame]:
-    """Rows in parts of about so many bytes, rows of one place together."""
+    """Cut rows into parts of about `segment_bytes` bytes, keeping rows of one position together."""
     if rows.is_empty():
         return []
     parts = round(rows.estimated_size() / segment_bytes)
     if parts < 2:
         return [rows]
     step = -(-rows.height // parts)
-    places = places_of(rows)
-    starts = [0, *np.unique(np.searchsorted(places, places[step::step], "left")).tolist()]
+    positions = places_of(rows)
+    starts = [0, *np.unique(np.searchsorted(positions, positions[step::step], "left")).tolist()]
     stops = [*starts[1:], rows.height]
     return [rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True) if stop > start]
 
 
-def _paged(rows: pl.DataFrame) -> tuple[list[bytes], list[int]]:
-    """Rows as pages of about `PAGE_BYTES`, and how many rows each has; none is larger than pages may be unless a single row is."""
+def _encode_pages(rows: pl.DataFrame) -> tuple[list[bytes], list[int]]:
+    """Encode rows as pages of about `PAGE_BYTES`; return the pages and the row count of each.
+
+    No page exceeds `MAX_PAGE_BYTES` unless a single row does.
+    """
     step = max(1, PAGE_BYTES * rows.height // max(1, int(rows.estimated_size())))
     blobs: list[bytes] = []
     heights: list[int] = []

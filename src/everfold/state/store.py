@@ -1,4 +1,6 @@
-"""Where an operator's bucket keeps its pages: a few blobs under typed keys. Spark's MapState is one, a dict in memory another."""
+"""Stores of a bucket's pages: a few blobs under typed keys, in Spark's MapState or a dict in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,11 @@ from typing import NamedTuple, Protocol
 
 
 class PageKey(NamedTuple):
-    """Names a page of a bucket.
+    """The key of a page of a bucket.
 
-    `epoch`: raised when the operator is reset. `table`: which keyed table of the operator ("head", "slices", "sessions", …).
-    `at`: a slice's end in ms, or another range of the table. `part`: hash part or run within it.
+    epoch: raised when the operator is reset. table: the keyed table of the operator ("head",
+    "slices", "sessions", …). at: a slice's end in ms, or another range of the table. part: the hash
+    part or run within it.
     """
 
     epoch: int
@@ -19,20 +22,23 @@ class PageKey(NamedTuple):
 
 
 class Store(Protocol):
-    """The pages of one bucket of one operator. Writes become visible at once and last when the batch commits."""
+    """The pages of one bucket of one operator.
+
+    Writes are visible at once and durable when the batch commits.
+    """
 
     def get(self, key: PageKey) -> bytes | None:
-        """The page, None if there is none."""
+        """Return the page, None if there is none."""
 
     def put(self, key: PageKey, blob: bytes) -> None:
-        """Writes a page, in place of the one that may be there."""
+        """Write a page, replacing an existing one."""
 
     def delete(self, key: PageKey) -> None:
-        """Removes a page; no error if there is none."""
+        """Remove a page; do nothing if there is none."""
 
 
 class MemoryStore:
-    """A store in a dict: for the in-process runner and for tests."""
+    """A store in a dict, for the in-process runner and tests."""
 
     def __init__(self) -> None:
         self.pages: dict[PageKey, bytes] = {}

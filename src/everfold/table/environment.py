@@ -1,4 +1,4 @@
-"""`TableEnvironment`: everfold in Python, with PyFlink's names where the meaning is the same."""
+"""The Python API `TableEnvironment`, with PyFlink's names where the meaning is the same."""
 
 from __future__ import annotations
 
@@ -49,27 +49,32 @@ _SHORT_KIND = f"element_at(array({', '.join(repr(kind.short) for kind in RowKind
 
 @dataclass(slots=True)
 class TableConfig:
-    """The options of an environment, as `SET` sets them."""
+    """The options of an environment, as set by `SET`."""
 
     _session: Session = field(repr=False)
 
     def set(self, key: str, value: str) -> TableConfig:
-        """Sets an option; SqlError for one that does not exist or cannot have that value."""
+        """Set an option.
+
+        Raises SqlError if the option does not exist or cannot have that value.
+        """
         self._session.catalog.set_option(key, value)
         return self
 
     def get(self, key: str, default: str | None = None) -> str | None:
-        """The text of an option that was set."""
+        """Return the value of an option as a string, `default` if it was not set."""
         return self._session.settings.options.get(key, default)
 
 
 class TableEnvironment:
     """Tables, views and queries in Flink SQL over one Spark session.
 
-    spark: the session to work beside: everfold runs in a `newSession()` of it and leaves its conf alone. Without one, the active
-    session is taken, and if there is none, Spark is started with `master` and `conf`.
-    options: as SET. variables: fill `${name}` in option values. base_folder: what relative paths start from, and where the state of
-    INSERT jobs lives, in `.everfold/`. dialect: what scripts are written in, `flink` or `lenses`.
+    spark: everfold runs in a `newSession()` of this session and leaves its conf unchanged. Default:
+    the active session; if there is none, Spark is started with `master` and `conf`.
+    dialect: the SQL dialect of scripts, `flink` or `lenses`.
+    options: as set by SET.
+    variables: values for `${name}` in option values.
+    base_folder: relative paths start here; its folder `.everfold/` holds the state of INSERT jobs.
     """
 
     def __init__(
@@ -100,10 +105,10 @@ class TableEnvironment:
         self.config = TableConfig(self._session)
 
     def get_config(self) -> TableConfig:
-        """The options of this environment."""
+        """Return the options of this environment."""
         return self.config
 
-    # --- statements ---------------------------------------------------------------------------------------------------
+    # --- statements -------------------------------------------------------------------------------
 
     def execute_sql(
         self,
@@ -116,13 +121,20 @@ class TableEnvironment:
         refresh: bool = False,
         sources: Mapping[str, Literal["moved", "new"]] | None = None,
     ) -> TableResult:
-        """Runs statements in order and waits for each; the result is the last one's.
+        """Run statements in order, wait for each and return the result of the last one.
 
-        state_dir: the folder of an INSERT's job; without it `.everfold/<table>` in the base folder. on_change: what becomes of a job whose query has changed
-        so that not all of its state is of use: it is refused, goes on with what it keeps, is given what new aggregates have missed too, goes on without its
-        state, or begins anew, at the beginning of its input. Then sink_duplicates says whether rows may be in a table twice, and prune whether rows by key that did not
-        come again are deleted, as also after a rollback. refresh: the whole result is given again, as far as it is kept. sources: for tables that lie
-        elsewhere than they did when the job last ran: `moved`, the same data was moved, and the job resumes where it is in it; `new`, other data, which is read from its start.
+        state_dir: the job directory of an INSERT; default: `.everfold/<table>` in the base folder.
+        on_change: what to do when the new query can reuse only part of the state. `refuse`: raise
+        an error. `accept`: continue with the reusable state. `backfill`: also compute what new
+        aggregates have missed. `reset`: continue without the state. `rebuild`: start from scratch,
+        at the start of the input.
+        sink_duplicates: whether a rebuild may write rows to a sink table a second time.
+        prune: whether a rebuild or rollback deletes rows with a key that were not written again.
+        refresh: re-emit the current result of every operator that still holds it.
+        sources: for tables whose location has changed since the job last ran. `moved`: the same
+        data was moved, and the job resumes at its position in it. `new`: other data, which is read
+        from its start.
+
         Raises EverfoldError.
         """
         answers = {name: Moved(answer) for name, answer in (sources or {}).items()}
@@ -140,14 +152,19 @@ class TableEnvironment:
         return result
 
     def sql_query(self, query: str) -> Query:
-        """A query to do something with; nothing runs yet."""
+        """Return a query without running it."""
         actions = list(self._session.run(query))
         if len(actions) != 1 or not isinstance(actions[0], Submit) or not isinstance(actions[0].roots[0], Collect):
-            raise UsageError.of("not-a-query", "sql_query takes one query", help="execute_sql runs other statements")
+            raise UsageError.of(
+                "not-a-query", "`sql_query` takes exactly one query", help="use `execute_sql` for other statements"
+            )
         return Query(self, actions[0], actions[0].roots[0])
 
     def explain_sql(self, statement: str) -> str:
-        """The plan of a query or INSERT: watermark, changelog mode and state of each operator."""
+        """Return the plan of a query or INSERT.
+
+        It has the watermark, changelog mode and state of each operator.
+        """
         (action,) = self._session.run(statement)
         assert isinstance(action, Submit)
         return "\n\n".join(explain(root, streaming=action.settings.streaming) for root in action.roots)
@@ -178,18 +195,18 @@ class TableEnvironment:
         )
         first = action.roots[0]
         if isinstance(first, Collect):
-            return TableResult(_named(received, first.schema))
+            return TableResult(_concat_results(received, first.schema))
         return texts((), (), "\n".join([f"{finished.rows:,} rows in, {finished.rows_out:,} rows out", *notes]))
 
-    # --- tables -------------------------------------------------------------------------------------------------------
+    # --- tables -----------------------------------------------------------------------------------
 
     def create_temporary_view(
         self, name: str, frame: DataFrame, *, rowtime: str | None = None, watermark: str | None = None
     ) -> None:
-        """Makes a DataFrame a table, also a streaming one.
+        """Register a DataFrame, batch or streaming, as a table.
 
-        rowtime: the column that is the event time; watermark: its watermark expression in SQL (the column itself without one).
-        Windows over a streaming DataFrame need them; a finished one does not.
+        rowtime: the event time column; windows over a streaming DataFrame need one.
+        watermark: the watermark expression in SQL; default: the rowtime column itself.
         """
         columns = [f"{quoted_name(column.name)} {column.type.sql}" for column in table_of(name, frame).columns]
         if rowtime is not None:
@@ -204,7 +221,7 @@ class TableEnvironment:
         self._frames[name] = frame
 
     def drop_temporary_view(self, name: str) -> bool:
-        """Forgets a temporary table or view; whether there was one."""
+        """Drop a temporary table or view; return whether there was one."""
         self._engine.externals.pop(name, None)
         self._frames.pop(name, None)
         entry = self._session.catalog.find((name,))
@@ -214,44 +231,45 @@ class TableEnvironment:
         return self._session.catalog.drop((name,), view=view, temporary=True, if_exists=True)
 
     def list_tables(self) -> list[str]:
-        """Names of all tables and views."""
+        """Return the names of all tables and views."""
         return [entry.name for entry in self._session.catalog.entries()]
 
-    # --- functions ----------------------------------------------------------------------------------------------------
+    # --- functions --------------------------------------------------------------------------------
 
     def create_temporary_function(self, path: str, function: Declared | AggregateFunction) -> None:
-        """Registers a Python function under a name, which its database may stand before.
+        """Register a Python function under a name, which may be qualified by its database.
 
-        function: what `udf` or `udaf` made, or an AggregateFunction that names its types. SqlError `function-exists` if there is one already.
+        function: a result of `udf` or `udaf`, or an AggregateFunction that declares its types.
+        Raises SqlError `function-exists` if the name is taken.
         """
         self._session.register_function(tuple(path.split(".")), function, Kind.TEMPORARY)
 
     def create_temporary_system_function(self, name: str, function: Declared | AggregateFunction) -> None:
-        """Registers a Python function under a name that goes before SQL's own functions."""
+        """Register a Python function under a name that takes precedence over built-in functions."""
         self._session.register_function((name,), function, Kind.SYSTEM)
 
     def drop_temporary_function(self, path: str) -> bool:
-        """Forgets a temporary function; whether there was one."""
+        """Drop a temporary function; return whether there was one."""
         return self._session.forget_function(tuple(path.split(".")), Kind.TEMPORARY)
 
     def drop_temporary_system_function(self, name: str) -> bool:
-        """Forgets a temporary system function; whether there was one."""
+        """Drop a temporary system function; return whether there was one."""
         return self._session.forget_function((name,), Kind.SYSTEM)
 
     def list_user_defined_functions(self) -> list[str]:
-        """Names of all functions that were registered."""
+        """Return the names of all registered functions."""
         return [function.name for function in self._session.catalog.functions]
 
-    # --- DataFrames ---------------------------------------------------------------------------------------------------
+    # --- DataFrames -------------------------------------------------------------------------------
 
     def _all_static(self, roots: tuple[Root, ...]) -> bool:
-        """Whether all that is read are the caller's finished DataFrames: then there is no stream to run."""
+        """Return whether only batch DataFrames of the caller are read, so no stream has to run."""
         scans = [table.name for root in roots for table in tables_of(streamed(root.input))]
         frames = self._frames
         return bool(scans) and all(name in frames and not frames[name].isStreaming for name in scans)
 
     def close(self) -> None:
-        """Ends Spark, if this environment started it."""
+        """Stop Spark if this environment started it."""
         self._engine.close()
 
     def _to_spark(self, action: Submit, root: Collect, *, kinds: bool = False) -> DataFrame:
@@ -265,12 +283,12 @@ class TableEnvironment:
         zone = settings.local_time_zone
         if not settings.streaming or is_constant(root.input) or self._all_static(action.roots):
             frame = BatchLowering(spark, zone, sources.scanned).lower(root.input)
-            return _renamed(frame, root.schema, [_INSERTED] if kinds else [])
+            return _rename_columns(frame, root.schema, [_INSERTED] if kinds else [])
         scans = {table.name for table in tables_of(streamed(root.input))}
         own_streams = scans & frames.keys()
         if own_streams and scans - own_streams:
             raise UnsupportedFeature.of(
-                "mixed-sources", "a query cannot read your own streaming DataFrame and a table with a connector at once"
+                "mixed-sources", "a query cannot read both your own streaming DataFrame and a table with a connector"
             )
         if own_streams:
             spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "false")
@@ -292,7 +310,7 @@ class TableEnvironment:
         )
         stream = lowering.lower(root.input)
         kind = [_SHORT_KIND if stream.changes else _INSERTED] if kinds else []
-        return _renamed(stream.frame.where(f"{FORWARDED} IS NULL AND {KEEP}"), root.schema, kind)
+        return _rename_columns(stream.frame.where(f"{FORWARDED} IS NULL AND {KEEP}"), root.schema, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,55 +323,58 @@ class Query:
 
     @property
     def schema(self) -> Schema:
-        """The result's columns."""
+        """The columns of the result."""
         return self._root.schema
 
     def execute(self) -> TableResult:
-        """Runs the query to its end; a stream over bounded input emits what is open at the end."""
+        """Run the query to its end; a stream over bounded input emits open windows at the end."""
         return self._environment._run(self._action, None)
 
     def collect(self) -> list[Row]:
-        """Runs the query to its end; its rows."""
+        """Run the query to its end and return its rows."""
         return self.execute().collect()
 
     def to_pandas(self) -> pd.DataFrame:
-        """Runs the query to its end; its rows as pandas."""
+        """Run the query to its end and return its rows as pandas."""
         return self.execute().to_pandas()
 
     def to_arrow(self) -> pa.Table:
-        """Runs the query to its end; its rows as Arrow."""
+        """Run the query to its end and return its rows as Arrow."""
         return self.execute().to_arrow()
 
     def to_spark(self) -> DataFrame:
-        """The result as an ordinary DataFrame, streaming or batch; for results that are never taken back.
+        """Return the result as a DataFrame, streaming or batch; the result must not retract rows.
 
-        A streaming one emits a window when the watermark has passed it; write it under a checkpoint of your own. The state under
-        that checkpoint knows its query: another query under it is refused.
+        A streaming DataFrame emits a window when the watermark has passed it; write it with a
+        checkpoint location of your own. The state in that checkpoint belongs to this query: any
+        other query is refused.
+
+        Raises UnsupportedFeature `updating-result` if the result retracts rows.
         """
         if is_updating(self._root.input) and self._action.settings.streaming:
             raise UnsupportedFeature.of(
                 "updating-result",
-                "the result takes rows back: as a DataFrame it needs the kind of change",
-                help="use to_changelog()",
+                "the result retracts rows, which a DataFrame without row kinds cannot express",
+                help="use `to_changelog()`",
             )
         return self._environment._to_spark(self._action, self._root)
 
     def to_changelog(self) -> DataFrame:
-        """The result with a first column `row_kind`: `+I`, `-U`, `+U` or `-D`."""
+        """Return the result with a first column `row_kind`: `+I`, `-U`, `+U` or `-D`."""
         return self._environment._to_spark(self._action, self._root, kinds=True)
 
     def explain(self) -> str:
-        """The plan: watermark, changelog mode and state of each operator."""
+        """Return the plan: watermark, changelog mode and state of each operator."""
         return explain(self._root, streaming=self._action.settings.streaming)
 
 
-def _renamed(frame: DataFrame, schema: Schema, kind: Sequence[str]) -> DataFrame:
-    """Columns by their names; `kind`: SQL for a first column `row_kind`, if one is wanted."""
+def _rename_columns(frame: DataFrame, schema: Schema, kind: Sequence[str]) -> DataFrame:
+    """Rename columns to those of the schema; `kind`: SQL of an optional first column `row_kind`."""
     columns = [*kind, *(physical(at) for at in range(len(schema)))]
     return frame.selectExpr(*columns).toDF(*(["row_kind"] if kind else []), *schema.names)
 
 
-def _named(received: list[pa.Table], schema: Schema) -> pa.Table:
+def _concat_results(received: list[pa.Table], schema: Schema) -> pa.Table:
     import pyarrow as pa
 
     wanted = schema.arrow

@@ -1,4 +1,6 @@
-"""Spark DataFrames as tables: their types in Flink's terms, and their rows under physical names."""
+"""Spark DataFrames as tables: their types as Flink types, their rows under physical column
+names.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,17 @@ _SIMPLE: dict[str, DataType] = {
     "timestamp": TimestampType(precision=3, local_zone=True),
     "timestamp_ntz": TimestampType(precision=3),
 }
-"""Spark's types by their simple names. Timestamps get precision 3, so that they can be time attributes, as Flink has it."""
+"""Flink types by the simple name of the Spark type.
+
+Timestamps get precision 3, so that they can be time attributes, as in Flink.
+"""
 
 
 def flink_type(of: spark_types.DataType, column: str) -> DataType:
-    """Flink's type for a Spark type; UnsupportedFeature `unsupported-type` where there is none."""
+    """Return the Flink type of a Spark type.
+
+    Raises UnsupportedFeature `unsupported-type` if there is none.
+    """
     from pyspark.sql import types as spark_types
 
     match of:
@@ -66,19 +74,20 @@ def flink_type(of: spark_types.DataType, column: str) -> DataType:
     found = _SIMPLE.get(of.simpleString())
     if found is None:
         raise UnsupportedFeature.of(
-            "unsupported-type", f"column `{column}` has Spark's type {of.simpleString()}, which Flink SQL does not have"
+            "unsupported-type",
+            f"column `{column}` has the Spark type {of.simpleString()}, which Flink SQL does not have",
         )
     return found
 
 
 def table_of(name: str, frame: DataFrame) -> Table:
-    """A table with the columns of a DataFrame."""
+    """Return a table with the columns of a DataFrame."""
     columns = (TableColumn(name=of.name, type=flink_type(of.dataType, of.name)) for of in frame.schema.fields)
     return Table(name=name, columns=tuple(columns))
 
 
 def adopted(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """The same frame in another session: what is made of it is then planned under that session's conf, not its own."""
+    """Return the same frame in another session, whose conf then applies to plans built on it."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
     jvm: Any = spark._jvm
@@ -88,7 +97,7 @@ def adopted(frame: DataFrame, spark: SparkSession) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class FrameReader:
-    """Gives a DataFrame's columns as a table's physical columns."""
+    """Reads a DataFrame as a table: its columns under physical names."""
 
     frame: DataFrame
 

@@ -1,4 +1,4 @@
-"""Results: the rows of a query as Python, Arrow or pandas, and what a statement had to say."""
+"""Results of statements: rows as Python, Arrow or pandas, or a message."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """What a statement gave: rows of a query or of SHOW and DESCRIBE; a message for all else.
+    """The result of a statement: rows of a query, SHOW or DESCRIBE; a message for other statements.
 
-    `arrow` has the result's column names; names may repeat.
+    arrow: the rows under the result's column names; names may repeat.
     """
 
     arrow: pa.Table = field(repr=False)
@@ -24,11 +24,11 @@ class TableResult:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns' names."""
+        """The column names."""
         return tuple(self.arrow.column_names)
 
     def collect(self) -> list[Row]:
-        """All rows as Spark's Row."""
+        """Return all rows as Spark `Row` objects."""
         from pyspark.sql import Row
 
         make = Row(*self.columns)
@@ -38,17 +38,17 @@ class TableResult:
         return zip(*(column.to_pylist() for column in self.arrow.columns), strict=True)
 
     def to_arrow(self) -> pa.Table:
-        """All rows as Arrow."""
+        """Return all rows as Arrow."""
         return self.arrow
 
     def to_pandas(self) -> pd.DataFrame:
-        """All rows as pandas; needs pandas."""
-        made: pd.DataFrame = self.arrow.to_pandas()
-        return made
+        """Return all rows as pandas; requires pandas."""
+        frame: pd.DataFrame = self.arrow.to_pandas()
+        return frame
 
 
 def texts(columns: Sequence[str], rows: Sequence[Sequence[str]], message: str = "OK") -> TableResult:
-    """A result of texts: what SHOW and DESCRIBE give."""
+    """Return a result of string columns, as SHOW and DESCRIBE have it."""
     import pyarrow as pa
 
     arrays = [pa.array([row[at] for row in rows], pa.string()) for at in range(len(columns))]

@@ -1,1 +1,4 @@
-"""Case files: how everfold's SQL is tested, ours and users'. `docs/case-files.md` specifies the format."""
+"""Case files: tests of SQL, for everfold and for its users.
+
+`docs/case-files.md` specifies the format.
+"""

@@ -1,4 +1,7 @@
-"""Writes what queries answer into case files, in place of what was expected. Whoever does this reads the difference afterwards."""
+"""Writing actual results into case files in place of the expected ones.
+
+Review the difference afterwards.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,22 @@ from everfold.testing.tables import Answer
 
 
 def bless(file: CaseFile, cases: Iterable[Case], engine: Engine) -> int:
-    """Writes the answers of some of a file's cases into it; how many tables were written. Raises EverfoldError where a query has none.
+    """Write the results of some of a file's cases into it; return the number of tables written.
 
-    Errors that are expected, and tables that are not written as a block below `expect: |`, stay as they are.
+    Expected errors, and tables that are not written as a block below `expect: |`, stay unchanged.
+    Raises EverfoldError if a query fails.
     """
     lines = file.text.split("\n")
-    made: list[tuple[Step, Answer]] = []
+    results: list[tuple[Step, Answer]] = []
     for case in cases:
         blocks = [step for step in case.steps if step.expect is not None]
         if blocks and not any(step.error or step.not_yet for step in case.steps):
-            made += [
+            results += [
                 (step, answer) for step, answer in zip(case.steps, answers(case, engine), strict=True) if step in blocks
             ]
-    # From the end, so that the lines above keep their numbers.
+    # Replace from the end, so that earlier lines keep their numbers.
     written = 0
-    for step, answer in sorted(made, key=lambda each: -each[0].line):
+    for step, answer in sorted(results, key=lambda each: -each[0].line):
         written += _replace(lines, step, answer)
     file.path.write_text("\n".join(lines), encoding="utf-8")
     return written
@@ -43,8 +47,8 @@ def _replace(lines: list[str], step: Step, answer: Answer) -> bool:
     last = first + len(block.text.rstrip("\n").split("\n"))
     indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
     if step.types is not None:
-        _, semicolon, remark = comment.partition(";")
-        lines[head] = f"{key}|  # {', '.join(answer.types)}{semicolon}{remark}"
+        _, semicolon, note = comment.partition(";")
+        lines[head] = f"{key}|  # {', '.join(answer.types)}{semicolon}{note}"
     lines[first:last] = [indent + line for line in _table(step, answer)]
     return True
 

@@ -1,7 +1,8 @@
-"""Reads case files: tables, rows, SQL and what is expected, in three layers (suite, case, step). `docs/case-files.md` is the format.
+"""The reader of case files: tables, rows, SQL and expectations in three layers (suite, case, step).
 
-Everything is checked while it is read, and an error shows the line of the file. What a case takes from its suite is resolved here:
-a `Case` stands on its own.
+`docs/case-files.md` describes the format. Everything is checked while it is read, and an error
+shows the line of the file. What a case inherits from its suite is resolved here: a `Case` is
+self-contained.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from everfold.testing.pipetable import PipeTable, PipeTableError, parse
 
 SUFFIX = ".case.yaml"
 MAX_CASE_NODES = 200_000
-"""Values of a case file, those behind an alias counted as often as it is used."""
+"""Maximum number of values in a case file; those of an alias count at each use."""
 _TAGS = frozenset(
     f"tag:yaml.org,2002:{each}"
     for each in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "merge", "value")
@@ -33,14 +34,17 @@ _OUTCOMES = ("expect", "changelog", "error", "not_yet")
 _STEP_KEYS = ("sql", "tables", "rows", "options", "batches", *_OUTCOMES)
 _CASE_KEYS = ("name", "modes", "tolerance", "steps", *_STEP_KEYS)
 _ON_CHANGE = "on_change"
-_MARKED = 60
-"""At most so many characters of a line are marked in an error: rows can be long."""
+_MAX_MARKED = 60
+"""Maximum number of characters of a line that an error marks: rows can be long."""
 _CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A text of the file: SQL, or a pipe table. `line` is the file's line, from 1, of its first line; `comment` stood behind `|`."""
+    """A string of the file: SQL or a pipe table.
+
+    line: the file's line, from 1, of its first line. comment: the comment after `|`.
+    """
 
     text: str
     line: int
@@ -48,13 +52,16 @@ class Block:
 
     @property
     def placed(self) -> str:
-        """The text behind as many empty lines as stand before it in the file, so that places in it are places in the file."""
+        """The text after as many empty lines as precede it in the file.
+
+        So positions in it are positions in the file.
+        """
         return "\n" * (self.line - 1) + self.text
 
 
 @dataclass(frozen=True, slots=True)
 class FedTable:
-    """Rows for a table, and the line of the file where its pipe table begins."""
+    """Rows for a table, and the line of the file where its pipe table starts."""
 
     table: PipeTable
     line: int
@@ -62,7 +69,7 @@ class FedTable:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
-    """The error that a case expects: its code, and words that its message holds."""
+    """The error that a case expects: its code, and words that its message contains."""
 
     code: str | None = None
     words: tuple[str, ...] = ()
@@ -70,11 +77,15 @@ class ExpectedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One run of a query: rows go in, the step's answer is compared, the state goes on to the next step.
+    """One run of a query: it reads rows, its result is compared, and the next step gets its state.
 
-    `batches` is "one", "row" or the numbers of rows a batch (the last batch takes what is left). At most one of `expect` and `error` is
-    set, none in a step that only feeds; `written` is how the file writes `expect`. `not_yet` is the code of the error that a gap gives until it closes, by mode.
-    `on_change`: what becomes of the state where the query is not that of the step before.
+    batches: "one", "row" or the number of rows of each batch (a last batch takes the remaining
+    rows).
+    expect, error: at most one is set; neither is in a step that only feeds rows.
+    written: `expect` as written in the file.
+    not_yet: by mode, the code of the error that an unsupported feature raises until it is
+    supported.
+    on_change: what to do with the state if the query differs from that of the previous step.
     """
 
     line: int
@@ -94,7 +105,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A question with its answer: one step, or several with a restart between them."""
+    """A test case: one step, or several with a restart between them."""
 
     file: CaseFile = field(repr=False, compare=False)
     name: str
@@ -118,34 +129,37 @@ class CaseFile:
     cases: tuple[Case, ...] = ()
 
     def span(self, line: int) -> Span:
-        """The line, from 1, as a place for an error message."""
+        """Return the span of a line, counted from 1, for an error message."""
         lines = self.text.split("\n")
         start = sum(len(each) + 1 for each in lines[: line - 1])
-        shown = lines[line - 1] if line <= len(lines) else ""
-        indent = len(shown) - len(shown.lstrip())
+        content = lines[line - 1] if line <= len(lines) else ""
+        indent = len(content) - len(content.lstrip())
         return Span(
             start + indent,
-            start + min(max(len(shown.rstrip()), indent + 1), indent + _MARKED),
+            start + min(max(len(content.rstrip()), indent + 1), indent + _MAX_MARKED),
             str(self.path),
             self.text,
         )
 
     def error(self, line: int, message: str, help: str | None = None) -> UsageError:
-        """An error of this file."""
-        made = UsageError.of("bad-case-file", message, self.span(line), help)
-        assert isinstance(made, UsageError)
-        return made
+        """Create an error at a line of this file."""
+        error = UsageError.of("bad-case-file", message, self.span(line), help)
+        assert isinstance(error, UsageError)
+        return error
 
 
 def find(paths: Sequence[Path]) -> list[Path]:
-    """The case files that are named, and those in folders that are named, in order."""
+    """Return the given case files and those in the given folders, in order.
+
+    Raises UsageError `no-case-files` or `no-such-file`.
+    """
     found: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
-            inside = sorted(path.rglob(f"*{SUFFIX}"))
-            if not inside:
-                raise UsageError.of("no-case-files", f"no file in `{path}` is named *{SUFFIX}")
-            found |= dict.fromkeys(inside)
+            files = sorted(path.rglob(f"*{SUFFIX}"))
+            if not files:
+                raise UsageError.of("no-case-files", f"no file in `{path}` is named `*{SUFFIX}`")
+            found |= dict.fromkeys(files)
         elif path.exists():
             found[path] = None
         else:
@@ -154,7 +168,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
 
 
 def load(path: Path) -> CaseFile:
-    """Reads a case file."""
+    """Read a case file; raises UsageError if it cannot be read or is not valid."""
     try:
         return loads(path.read_text(encoding="utf-8"), path)
     except (OSError, UnicodeDecodeError) as error:
@@ -162,27 +176,27 @@ def load(path: Path) -> CaseFile:
 
 
 def loads(text: str, path: Path = Path("<case file>")) -> CaseFile:
-    """Reads a case file from its text."""
+    """Read a case file from a string; raises UsageError if it is not valid."""
     read = CaseFile(path, text)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
-        raise read.error(line, f"this is no YAML: {error.problem or error}") from error
+        raise read.error(line, f"this is not valid YAML: {error.problem or error}") from error
     except yaml.YAMLError as error:
-        raise read.error(1, f"this is no YAML: {' '.join(str(error).split())}") from error
+        raise read.error(1, f"this is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError:
         raise read.error(1, "this is nested too deeply") from None
     _check_nodes(root, read)
     if not isinstance(root, yaml.MappingNode):
-        raise read.error(1, "a case file is a mapping with a list `cases`")
+        raise read.error(1, "a case file must be a mapping with a list `cases`")
     read.cases = tuple(_Reader(read).suite(root))
     return read
 
 
 def _check_nodes(root: yaml.Node | None, read: CaseFile) -> None:
-    """Refuses tags that make objects, nodes within themselves, and aliases that stand for far more than is written."""
+    """Refuse tags that create objects, cyclic nodes, and aliases that expand too far."""
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node | None) -> int:
@@ -191,15 +205,15 @@ def _check_nodes(root: yaml.Node | None, read: CaseFile) -> None:
         line = node.start_mark.line + 1
         if id(node) not in sizes:
             if node.tag not in _TAGS:
-                raise read.error(line, f"the tag `{node.tag}` has no meaning in a case file")
+                raise read.error(line, f"the tag `{node.tag}` is not allowed in a case file")
             sizes[id(node)] = 0
             parts = node.value if isinstance(node, yaml.CollectionNode) else ()
             below = (each for part in parts for each in (part if isinstance(part, tuple) else (part,)))
             sizes[id(node)] = 1 + sum(map(size, below))
         elif not sizes[id(node)]:
-            raise read.error(line, "this stands within itself")
+            raise read.error(line, "this contains itself")
         if sizes[id(node)] > MAX_CASE_NODES:
-            raise read.error(line, f"with its aliases this is more than {MAX_CASE_NODES:,} values")
+            raise read.error(line, f"this has more than {MAX_CASE_NODES:,} values once its aliases are expanded")
         return sizes[id(node)]
 
     size(root)
@@ -207,20 +221,20 @@ def _check_nodes(root: yaml.Node | None, read: CaseFile) -> None:
 
 @dataclass(slots=True)
 class _Reader:
-    """Makes cases out of YAML nodes, which know their lines."""
+    """Builds cases from YAML nodes, which have line numbers."""
 
     file: CaseFile
 
     def suite(self, root: yaml.MappingNode) -> Iterator[Case]:
         suite = self.mapping(root, _SUITE_KEYS)
         if "cases" not in suite:
-            raise self.error(root, "a case file has a list `cases`")
+            raise self.error(root, "a case file needs a list `cases`")
         names: dict[str, int] = {}
         for node in self.sequence(suite["cases"], "cases"):
             case = self.case(suite, node)
             if case.name in names:
                 raise self.error(
-                    node, f"two cases are named `{case.name}`: the other one is in line {names[case.name]}"
+                    node, f"two cases are named `{case.name}`: the other one is on line {names[case.name]}"
                 )
             names[case.name] = case.line
             yield case
@@ -228,39 +242,37 @@ class _Reader:
     def case(self, suite: dict[str, yaml.Node], node: yaml.Node) -> Case:
         own = self.mapping(node, _CASE_KEYS)
         if "name" not in own:
-            raise self.error(node, "a case has a `name`")
+            raise self.error(node, "a case needs a `name`")
         layers = [suite, own]
         if "steps" in own:
             if outcome := next((key for key in _OUTCOMES if key in own), None):
-                raise self.error(
-                    own[outcome], f"a case with `steps` expects something in each step, so no `{outcome}` of its own"
-                )
+                raise self.error(own[outcome], f"a case with `steps` cannot have `{outcome}`: write it in its steps")
             steps = []
             for at, step in enumerate(self.sequence(own["steps"], "steps")):
                 steps.append(self.step(layers, self.mapping(step, (*_STEP_KEYS, _ON_CHANGE)), step, first=at == 0))
         else:
             steps = [self.step([suite], own, node, first=True)]
         if all(step.expect is None and step.error is None and not step.not_yet for step in steps):
-            raise self.error(node, f"a case has one of {', '.join(f'`{key}`' for key in _OUTCOMES)}")
+            raise self.error(node, f"a case needs one of {', '.join(f'`{key}`' for key in _OUTCOMES)}")
         return Case(
             file=self.file,
             name=self.text(own["name"]).text,
             line=node.start_mark.line + 1,
             steps=tuple(steps),
-            # A restart is something that only a stream has.
-            modes=self.modes(self.layered(layers, "modes")) if len(steps) == 1 else ("stream",),
-            tolerance=self.tolerance(self.layered(layers, "tolerance")),
+            # Only a stream can be restarted.
+            modes=self.modes(self.innermost(layers, "modes")) if len(steps) == 1 else ("stream",),
+            tolerance=self.tolerance(self.innermost(layers, "tolerance")),
         )
 
     def step(
         self, above: list[dict[str, yaml.Node]], own: dict[str, yaml.Node], node: yaml.Node, *, first: bool
     ) -> Step:
         layers = [*above, own]
-        sql = self.layered(layers, "sql")
+        sql = self.innermost(layers, "sql")
         if sql is None:
-            raise self.error(node, "there is no `sql`")
+            raise self.error(node, "`sql` is missing")
         outcomes = [key for key in _OUTCOMES if key in own]
-        # Beside `not_yet` may stand what is expected once the gap has closed.
+        # `not_yet` may come with what is expected once the feature is supported.
         if len([key for key in outcomes if key != "not_yet"]) > 1:
             raise self.error(
                 own[outcomes[1]], f"only one of {', '.join(f'`{key}`' for key in outcomes)} can be expected"
@@ -268,41 +280,42 @@ class _Reader:
         rows: dict[str, FedTable] = {}
         options: dict[str, str] = {}
         for layer in layers:
-            # What suite and case feed belongs to the first step: a later one goes on from there.
+            # Rows of the suite and of the case belong to the first step: a later one continues from
+            # there.
             if "rows" in layer and (first or layer is own):
-                rows |= {name: self.fed(each, name) for name, each in self.mapping(layer["rows"]).items()}
+                rows |= {name: self.fed_table(each, name) for name, each in self.mapping(layer["rows"]).items()}
             if "options" in layer:
                 options |= {name: self.option(each) for name, each in self.mapping(layer["options"]).items()}
-        made: dict[str, Any] = {}
+        outcome_fields: dict[str, Any] = {}
         for key in ("expect", "changelog"):
             if key in own:
                 block = self.text(own[key])
                 table = self.table(block)
-                made = {"expect": table, "written": block, "types": _types(block.comment)}
-                made["changelog"] = key == "changelog" or table.kinds is not None
+                outcome_fields = {"expect": table, "written": block, "types": _types(block.comment)}
+                outcome_fields["changelog"] = key == "changelog" or table.kinds is not None
         if "error" in own:
-            made["error"] = self.expected_error(own["error"])
+            outcome_fields["error"] = self.expected_error(own["error"])
         if "not_yet" in own:
-            made["not_yet"] = self.gaps(own["not_yet"])
+            outcome_fields["not_yet"] = self.gaps(own["not_yet"])
         if _ON_CHANGE in own:
             if first:
                 raise self.error(
-                    own[_ON_CHANGE], f"`{_ON_CHANGE}` is for later steps: the first has no state to go on with"
+                    own[_ON_CHANGE], f"`{_ON_CHANGE}` is not allowed in the first step, which has no state yet"
                 )
-            made[_ON_CHANGE] = self.on_change(own[_ON_CHANGE])
+            outcome_fields[_ON_CHANGE] = self.on_change(own[_ON_CHANGE])
         return Step(
             line=node.start_mark.line + 1,
             sql=self.text(sql),
             tables=tuple(self.text(layer["tables"]) for layer in layers if "tables" in layer),
             rows=rows,
             options=options,
-            batches=self.batches(self.layered(layers, "batches")),
-            **made,
+            batches=self.batches(self.innermost(layers, "batches")),
+            **outcome_fields,
         )
 
-    # --- one key each -------------------------------------------------------------------------------------------------
+    # --- one key each -----------------------------------------------------------------------------
 
-    def fed(self, node: yaml.Node, name: str) -> FedTable:
+    def fed_table(self, node: yaml.Node, name: str) -> FedTable:
         block = self.text(node)
         return FedTable(self.table(block), block.line)
 
@@ -324,12 +337,12 @@ class _Reader:
             return str(value)
         if isinstance(value, list) and value and all(type(each) is int and each >= 0 for each in value):
             return tuple(value)
-        raise self.error(node, "`batches` is `one`, `row` or a list of numbers of rows")
+        raise self.error(node, "`batches` must be `one`, `row` or a list of row counts")
 
     def on_change(self, node: yaml.Node) -> OnChange:
         value = self.text(node).text
         if value not in get_args(OnChange):
-            raise self.error(node, "`on_change` is `refuse`, `accept` or `backfill`")
+            raise self.error(node, "`on_change` must be `refuse`, `accept` or `backfill`")
         return cast("OnChange", value)
 
     def modes(self, node: yaml.Node | None) -> tuple[Mode, ...]:
@@ -337,19 +350,19 @@ class _Reader:
             return ("stream",)
         value = self.value(node)
         if not isinstance(value, list) or not value or any(each not in MODES for each in value):
-            raise self.error(node, "`modes` is a list of `stream` and `batch`")
+            raise self.error(node, "`modes` must be a list of `stream` and `batch`")
         return tuple(mode for mode in MODES if mode in value)
 
     def tolerance(self, node: yaml.Node | None) -> float:
         if node is None:
             return 0.0
         try:
-            # From the text: YAML takes 1e-9, without a point, for a text.
+            # Parse the string: YAML reads 1e-9, which has no decimal point, as a string.
             value = float(self.text(node).text)
         except ValueError:
             value = -1.0
         if not 0 <= value < float("inf"):
-            raise self.error(node, "`tolerance` is a number, such as 1e-9")
+            raise self.error(node, "`tolerance` must be a number, such as 1e-9")
         return value
 
     def expected_error(self, node: yaml.Node) -> ExpectedError:
@@ -369,40 +382,38 @@ class _Reader:
         own = self.mapping(node, MODES)
         return {mode: self.text(own[mode]).text for mode in MODES if mode in own}
 
-    # --- YAML ---------------------------------------------------------------------------------------------------------
+    # --- YAML -------------------------------------------------------------------------------------
 
-    def layered(self, layers: Sequence[dict[str, yaml.Node]], key: str) -> yaml.Node | None:
-        """What the innermost layer that has the key says."""
+    def innermost(self, layers: Sequence[dict[str, yaml.Node]], key: str) -> yaml.Node | None:
+        """Return the value of a key in the innermost layer that has it."""
         return next((layer[key] for layer in reversed(layers) if key in layer), None)
 
     def mapping(self, node: yaml.Node, keys: Sequence[str] | None = None) -> dict[str, yaml.Node]:
-        """The entries of a mapping; with `keys`, no others are allowed."""
+        """Return the entries of a mapping; with `keys`, no others are allowed."""
         if not isinstance(node, yaml.MappingNode):
-            raise self.error(node, "a mapping is expected here")
+            raise self.error(node, "expected a mapping")
         entries: dict[str, yaml.Node] = {}
         for key, value in node.value:
             name = str(self.value(key))
             if keys is not None and name not in keys:
-                raise self.error(
-                    key, f"`{name}` is not known here", nearest(name, keys) or f"known are {', '.join(keys)}"
-                )
+                raise self.error(key, f"unknown key `{name}`", nearest(name, keys) or f"use one of {', '.join(keys)}")
             if name in entries:
-                raise self.error(key, f"`{name}` stands here twice")
+                raise self.error(key, f"duplicate key `{name}`")
             entries[name] = value
         return entries
 
     def sequence(self, node: yaml.Node, name: str) -> list[yaml.Node]:
         if not isinstance(node, yaml.SequenceNode) or not node.value:
-            raise self.error(node, f"`{name}` is a list")
+            raise self.error(node, f"`{name}` must be a list")
         return list(node.value)
 
     def value(self, node: yaml.Node) -> Any:
         return yaml.SafeLoader("").construct_object(node, deep=True)
 
     def text(self, node: yaml.Node) -> Block:
-        """A text with its place; the comment is what stands behind `|`."""
+        """Return a string with its line and the comment after `|`."""
         if not isinstance(node, yaml.ScalarNode):
-            raise self.error(node, "a text is expected here")
+            raise self.error(node, "expected a string")
         line = node.start_mark.line + 1
         if node.style not in ("|", ">"):
             return Block(str(node.value), line)
@@ -414,7 +425,7 @@ class _Reader:
 
 
 def _types(comment: str) -> tuple[str, ...] | None:
-    """The types in `TIMESTAMP(3), DECIMAL(38, 2); a remark`."""
+    """Return the types in `TIMESTAMP(3), DECIMAL(38, 2); a note`."""
     types: list[str] = []
     depth, start = 0, 0
     text = comment.partition(";")[0]

@@ -1,8 +1,10 @@
-"""Values in cells: how each Flink type is written in a case file, and how a value is shown.
+"""Values in cells: how each Flink type is read from a case file, and how a value is written.
 
-What is shown is canonical: two values are equal when their texts are. TIMESTAMP shows all digits of its precision, TIMESTAMP_LTZ is
-shown in UTC with a `Z`, numbers as Java writes them, ARRAY, MAP, MULTISET and ROW as JSON, BYTES as hex digits. Read is more than
-shown: a TIMESTAMP may leave out seconds or the time, a TIMESTAMP_LTZ may carry an offset, or none: then it is in the session's zone.
+Written values are canonical: two values are equal when their strings are. TIMESTAMP has all digits
+of its precision, TIMESTAMP_LTZ is in UTC with a `Z`, numbers are as in Java, ARRAY, MAP, MULTISET
+and ROW are JSON, BYTES are hex digits. More forms can be read than are written: a TIMESTAMP may
+omit seconds or the time; a TIMESTAMP_LTZ may have an offset, and is in the session's zone without
+one.
 """
 
 from __future__ import annotations
@@ -46,18 +48,21 @@ _INTEGER = re.compile(r"[+-]?\d+")
 
 
 class CellError(ValueError):
-    """A text that is no value of the type."""
+    """A string that is not a valid value of the type."""
 
 
 def read(text: str | None, type: DataType, zone: str = "UTC") -> Any:
-    """The value that a cell means, in the form pyarrow wants for `type.arrow`."""
+    """Parse a cell into the form that pyarrow expects for `type.arrow`.
+
+    Raises CellError if it is not a valid value of the type.
+    """
     if text is None:
         return None
     try:
         return _read(text, type, zone)
     except (ValueError, InvalidOperation, KeyError, TypeError, OverflowError) as error:
         reason = f": {error}" if isinstance(error, CellError) else ""
-        raise CellError(f"`{text}` is no {type.sql}{reason}") from error
+        raise CellError(f"`{text}` is not a valid {type.sql}{reason}") from error
 
 
 def _read(text: str, type: DataType, zone: str) -> Any:
@@ -91,9 +96,9 @@ def _read(text: str, type: DataType, zone: str) -> Any:
         case ArrayType() | MapType() | RowType():
             return _from_json(json.loads(text, parse_float=str, parse_int=str, parse_constant=str), type, zone)
         case NullType():
-            raise CellError("only NULL is")
+            raise CellError("only NULL is allowed")
         case _:
-            raise CellError("no cell can hold it")
+            raise CellError("a cell cannot hold this type")
 
 
 def _integer(text: str, bits: int) -> int:
@@ -123,7 +128,7 @@ def _fraction_us(digits: str | None) -> int:
     if digits is None:
         return 0
     if digits[6:].strip("0"):
-        raise CellError("no more than microseconds are kept")
+        raise CellError("at most microseconds are supported")
     return int(digits[:6].ljust(6, "0"))
 
 
@@ -169,11 +174,11 @@ def _from_json(value: Any, type: DataType, zone: str) -> Any:
             return _read(str(value).lower() if isinstance(value, bool) else value, type, zone)
 
 
-# --- showing values ---------------------------------------------------------------------------------------------------
+# --- showing values -------------------------------------------------------------------------------
 
 
 def write(value: Any, type: DataType) -> str | None:
-    """The canonical text of a value as pyarrow's `to_pylist` gives it; None for NULL."""
+    """Return the canonical string of a value from pyarrow's `to_pylist`; None for NULL."""
     if value is None:
         return None
     match type:
@@ -186,13 +191,13 @@ def write(value: Any, type: DataType) -> str | None:
         case DecimalType():
             return f"{value:f}"
         case TimeType():
-            return _clock(value, type.precision)
+            return _format_time(value, type.precision)
         case TimestampType():
-            return _written_timestamp(value, type)
+            return _format_timestamp(value, type)
         case BytesType():
             return bytes(value).hex()
         case IntervalType():
-            return f"P{value}M" if type.months else _duration(value)
+            return f"P{value}M" if type.months else _format_duration(value)
         case ArrayType() | MapType() | RowType():
             return to_json(value, type)
         case _:
@@ -200,7 +205,7 @@ def write(value: Any, type: DataType) -> str | None:
 
 
 def java_float(value: float, *, single: bool = False) -> str:
-    """A FLOAT (`single`) or DOUBLE as Java's `toString` writes it: 1.0, 1.0E10, NaN, -Infinity."""
+    """Format a FLOAT (`single`) or DOUBLE like Java: 1.0, 1.0E10, NaN, -Infinity."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -208,7 +213,7 @@ def java_float(value: float, *, single: bool = False) -> str:
     sign, digits, exponent = Decimal(_shortest_single(c_float(value).value) if single else repr(value)).as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits)).rstrip("0") or "0"
-    # The value is 0.text times ten to the power of `point`.
+    # The value is 0.text * 10**point.
     point = len(digits) + exponent
     minus = "-" if sign else ""
     if text == "0":
@@ -222,17 +227,17 @@ def java_float(value: float, *, single: bool = False) -> str:
 
 
 def _shortest_single(value: float) -> str:
-    """The shortest decimal that a 32-bit float reads back as the value."""
+    """Return the shortest decimal that reads back as the same 32-bit float."""
     return next(text for n in range(1, 10) if c_float(float(text := f"{value:.{n}g}")).value == value)
 
 
-def _clock(ms: int, precision: int) -> str:
+def _format_time(ms: int, precision: int) -> str:
     seconds, rest = divmod(ms, 1000)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{text}.{f'{rest:03}'.ljust(precision, '0')[:precision]}" if precision else text
 
 
-def _written_timestamp(value: datetime, type: TimestampType) -> str:
+def _format_timestamp(value: datetime, type: TimestampType) -> str:
     if value.tzinfo is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
     text = f"{value.year:04}-{value:%m-%d %H:%M:%S}"
@@ -241,8 +246,8 @@ def _written_timestamp(value: datetime, type: TimestampType) -> str:
     return f"{text}Z" if type.local_zone else text
 
 
-def _duration(ms: int) -> str:
-    """Milliseconds as Java's Duration writes them: PT1H30M, PT0.5S."""
+def _format_duration(ms: int) -> str:
+    """Format milliseconds as Java's Duration does: PT1H30M, PT0.5S."""
     sign, ms = ("-" if ms < 0 else ""), abs(ms)
     hours, rest = divmod(ms, 3_600_000)
     minutes, rest = divmod(rest, 60_000)
@@ -256,7 +261,7 @@ def _duration(ms: int) -> str:
 
 
 def to_json(value: Any, type: DataType) -> str:
-    """A value as JSON, with a blank behind commas and colons and the keys of maps in order."""
+    """Format a value as JSON, with a space after commas and colons and sorted map keys."""
     if value is None:
         return "null"
     match type:
@@ -265,24 +270,24 @@ def to_json(value: Any, type: DataType) -> str:
         case MapType():
             pairs = value.items() if isinstance(value, dict) else value
             texts = sorted((str(write(key, type.key)), to_json(each, type.value)) for key, each in pairs)
-            return "{" + ", ".join(f"{_quoted(key)}: {each}" for key, each in texts) + "}"
+            return "{" + ", ".join(f"{_quote(key)}: {each}" for key, each in texts) + "}"
         case RowType():
-            fields = (f"{_quoted(field.name)}: {to_json(value[field.name], field.type)}" for field in type.fields)
+            fields = (f"{_quote(field.name)}: {to_json(value[field.name], field.type)}" for field in type.fields)
             return "{" + ", ".join(fields) + "}"
         case BooleanType():
             return "true" if value else "false"
         case IntegerType() | FloatingType() | DecimalType():
             return str(write(value, type))
         case _:
-            return _quoted(str(write(value, type)))
+            return _quote(str(write(value, type)))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
 def canonical(text: str | None, type: DataType, zone: str = "UTC") -> str | None:
-    """The canonical text of the value that a cell means."""
+    """Return the canonical string of a cell."""
     if text is None or isinstance(type, IntervalType):
         return text
     value = read(text, type, zone)

@@ -1,7 +1,8 @@
-"""Compares what a query answered with what a case expects, and shows the difference as a table.
+"""The comparison of a query's result with what a case expects; the difference is shown as a table.
 
-Two answers agree when columns, types and rows agree. Rows are a multiset: their order says nothing. An expected cell is read by
-the column's type, so `11` is `11.00` where the type is DECIMAL(38, 2); the types are compared on their own.
+A result is as expected when columns, types and rows are. Rows are a multiset: their order does not
+matter. An expected cell is parsed by the column's type, so `11` equals `11.00` if the type is
+DECIMAL(38, 2); types are compared separately.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a case expects of a step: a final table, or with `changelog` every change; `types` if the case writes them down."""
+    """What a case expects of a step.
+
+    changelog: every change instead of the final table. types: None if the case does not specify
+    them.
+    """
 
     table: PipeTable
     types: tuple[str, ...] | None = None
@@ -33,7 +38,7 @@ class Expectation:
 
 
 def difference(expected: Expectation, answer: Answer) -> str | None:
-    """None if the answer is as expected, else lines that say how it is not."""
+    """Return None if the result is as expected, else lines that describe the difference."""
     found = list(_columns(expected, answer))
     if not found:
         found = list(_rows(expected, answer))
@@ -44,14 +49,14 @@ def _columns(expected: Expectation, answer: Answer) -> Iterable[str]:
     names, types = expected.table.columns, expected.types
     if names != answer.names:
         yield from ("columns differ", f"- {', '.join(names)}", f"+ {', '.join(answer.names)}")
-    elif types is not None and tuple(map(_plain, types)) != tuple(map(_plain, answer.types)):
+    elif types is not None and tuple(map(_normalize_type, types)) != tuple(map(_normalize_type, answer.types)):
         yield "types differ"
         lines = aligned([answer.names, types, answer.types])
         yield from (f"{mark} {line}" for mark, line in zip(" -+", lines, strict=True))
 
 
-def _plain(type: str) -> str:
-    """A type's text without what does not matter: case of letters, blanks."""
+def _normalize_type(type: str) -> str:
+    """Normalize letter case, white space and STRING in the SQL of a type."""
     return re.sub(r"\s+", " ", type.strip()).upper().replace("VARCHAR(2147483647)", "STRING")
 
 
@@ -74,11 +79,11 @@ def _rows(expected: Expectation, answer: Answer) -> Iterable[str]:
         number_columns = [isinstance(type, FloatingType) for type in types]
     missing, surplus = want - got, got - want
     if expected.tolerance:
-        missing, surplus = _without_close(missing, surplus, number_columns, expected.tolerance)
-    taken_back = [row for row, count in got.items() if count < 0] if not expected.changelog else []
-    if taken_back:
-        yield "rows are taken back that were never emitted"
-        yield from marked([], [], [("+", row) for row in taken_back], names)
+        missing, surplus = _remove_close(missing, surplus, number_columns, expected.tolerance)
+    retracted = [row for row, count in got.items() if count < 0] if not expected.changelog else []
+    if retracted:
+        yield "rows are retracted that were never emitted"
+        yield from marked([], [], [("+", row) for row in retracted], names)
     if missing or surplus:
         yield from marked(
             (want & got).elements(),
@@ -96,17 +101,23 @@ def _canonical(cell: str | None, type: DataType, zone: str) -> str | None:
 
 
 def net(changes: Iterable[tuple[str, Row]]) -> Counter[Row]:
-    """How often each row is there when all changes have been applied; below zero if it was taken back without having been there."""
+    """Apply all changes and return the count of each row.
+
+    It is negative if a row was retracted without having been emitted.
+    """
     left: Counter[Row] = Counter()
     for kind, row in changes:
         left[row] += 1 if kind in ("+I", "+U") else -1
     return Counter({row: count for row, count in left.items() if count})
 
 
-def _without_close(
+def _remove_close(
     missing: Counter[Row], surplus: Counter[Row], floating: Sequence[bool], tolerance: float
 ) -> tuple[Counter[Row], Counter[Row]]:
-    """Both without the rows that find a partner whose FLOAT and DOUBLE values are within the tolerance and all else is equal."""
+    """Remove pairs of rows whose FLOAT and DOUBLE values are within the tolerance.
+
+    All other values must be equal.
+    """
     left_over: Counter[Row] = Counter()
     candidates = list(surplus.elements())
     for row in missing.elements():
@@ -132,7 +143,7 @@ def _close(one: Row, other: Row, floating: Sequence[bool], tolerance: float) -> 
 def marked(
     same: Iterable[Row], missing: Sequence[tuple[str, Row]], surplus: Sequence[tuple[str, Row]], names: Sequence[str]
 ) -> list[str]:
-    """A table of rows with a mark before each: blank for rows of both, `-` for missing ones, `+` for those nobody expected."""
+    """Return a table of rows, each marked: blank if in both, `-` if missing, `+` if unexpected."""
     rows = [*((" ", row) for row in same), *missing, *surplus]
     order = {"-": 0, "+": 1, " ": 2}
     rows.sort(key=lambda each: (reading_order(each[1]), order[each[0]]))
@@ -141,7 +152,7 @@ def marked(
 
 
 def reading_order(row: Row) -> list[tuple[int, float, str]]:
-    """NULL first, then numbers by size, then texts."""
+    """Return a sort key: NULL first, then numbers by value, then strings."""
     return [
         (0, 0.0, "") if cell is None else (1, float(cell), "") if _NUMBER.fullmatch(cell) else (2, 0.0, cell)
         for cell in row

@@ -1,6 +1,7 @@
-"""What runs a case: an engine takes a bound query and its rows, in batches, and gives back the rows that the query emits.
+"""The engines that run cases: each runs a bound query on batches of rows and returns its output.
 
-`memory` runs in this process. `spark` is loaded when it is asked for, and says what to install when it cannot run here.
+`memory` runs in this process. `spark` is loaded on demand, and reports what to install if it cannot
+run here.
 """
 
 from __future__ import annotations
@@ -25,28 +26,32 @@ ENGINES: tuple[EngineName, ...] = ("memory", "spark")
 
 
 class Engine(Protocol):
-    """Runs bound queries on rows that are given as data."""
+    """Runs bound queries over rows in memory."""
 
     @property
     def name(self) -> EngineName:
-        """What reports call it."""
+        """The name in reports."""
 
     def stream(self, parts: Sequence[Part]) -> Ran:
-        """Runs a stream. After each part the job is suspended and started again from its state; after the last the input ends."""
+        """Run a stream.
+
+        After each part the job is suspended and restarted from its state; after the last one the
+        input ends.
+        """
 
     def batch(self, part: Part) -> pa.Table:
-        """Runs the query once over all rows of the part's batches."""
+        """Run the query once over all rows of the part's batches."""
 
     def close(self) -> None:
-        """Lets go of what the engine holds."""
+        """Release the resources of the engine."""
 
 
 _BUCKETS = 2
-"""Shares of the keys: more than one, so that what only holds within a bucket shows."""
+"""More than one bucket, to reveal code that is only right within a bucket."""
 
 
 class MemoryEngine:
-    """The in-process runner: DuckDB for scalars, our operators over Polars, state in a dict."""
+    """The in-process runner: DuckDB for scalar work, our operators over Polars, state in a dict."""
 
     name: EngineName = "memory"
 
@@ -56,14 +61,14 @@ class MemoryEngine:
         from everfold.memory.pipeline import MemoryPipeline
 
         first = parts[0]
-        pipeline = MemoryPipeline(first.root, first.settings, buckets=_BUCKETS, beside=first.beside)
+        pipeline = MemoryPipeline(first.root, first.settings, buckets=_BUCKETS, lookup_tables=first.beside)
         tables, version = [], 1
         for at, part in enumerate(parts):
             if at > 0 and part.root == parts[at - 1].root:
                 pipeline = pipeline.restarted()
             elif at > 0:
                 version += 1
-                pipeline = _changed(pipeline, version, parts[: at + 1])
+                pipeline = _change_query(pipeline, version, parts[: at + 1])
             emitted = [pipeline.feed(rows) for rows in part.batches]
             if part is parts[-1]:
                 emitted.append(pipeline.flush())
@@ -79,20 +84,23 @@ class MemoryEngine:
         pass
 
 
-def _changed(pipeline: MemoryPipeline, version: int, parts: Sequence[Part]) -> MemoryPipeline:
-    """The pipeline of the last part, which goes on with the state of another query. parts: all so far. StateError as of a job."""
+def _change_query(pipeline: MemoryPipeline, version: int, parts: Sequence[Part]) -> MemoryPipeline:
+    """Return the pipeline of the last part, which continues with the state of another query.
+
+    parts: all parts so far. Raises the StateErrors of a job.
+    """
     before, part = parts[-2:]
     judgement = judge([shape_of(before.root)], [shape_of(part.root)], Terms.of(part.settings))
     if judgement.verdict is Verdict.PARTIALLY and part.on_change == "refuse":
-        message = "the query has changed, and the state is of use to a part of the new one only"
-        help_ = "say `on_change: accept` or `on_change: backfill` in the step"
+        message = "the query has changed: the new query can reuse only part of the state"
+        help_ = "set `on_change: accept` or `on_change: backfill` in the step"
         raise StateError.of("partial-change", f"{message}\n\n{as_text(judgement)}\n", help=help_)
     history = joined([rows for each in parts[:-1] for rows in each.batches]) if part.on_change == "backfill" else None
     return pipeline.changed(part.root, version, part.settings, history)
 
 
 def joined(batches: Sequence[Rows]) -> dict[str, pa.Table]:
-    """All rows of the batches by table."""
+    """Return all rows of the batches by table."""
     import pyarrow as pa
 
     names = dict.fromkeys(name for rows in batches for name in rows)
@@ -100,11 +108,14 @@ def joined(batches: Sequence[Rows]) -> dict[str, pa.Table]:
 
 
 _SPARK_ENGINE = "everfold.testing.spark_engine"
-"""The module whose `SparkEngine()` is the engine `spark`: only loaded when asked for, since it imports pyspark."""
+"""The module with the engine `spark`: loaded on demand because it imports pyspark."""
 
 
 def engine(name: EngineName) -> Engine:
-    """The engine of that name, ready to run."""
+    """Create an engine by name.
+
+    Raises UsageError `engine-missing` if it cannot run here.
+    """
     if name == "memory":
         return MemoryEngine()
     try:
@@ -113,5 +124,5 @@ def engine(name: EngineName) -> Engine:
         raise UsageError.of(
             "engine-missing", f"the engine `spark` cannot run here: {error}", help="run `everfold check-setup`"
         ) from error
-    made: Engine = module.SparkEngine()
-    return made
+    created: Engine = module.SparkEngine()
+    return created

@@ -1,4 +1,4 @@
-"""What a case gives an engine, and what it gets back."""
+"""The input and the result of an engine that runs a case."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ if TYPE_CHECKING:
     from everfold.sql.settings import Settings
 
 Rows = Mapping[str, "pa.Table"]
-"""The rows of a micro-batch by table: physical and metadata columns `c0`, `c1`, …, and `__kind` where they are changes."""
+"""The rows of a micro-batch by table: columns `c0`, `c1`, …, and `__kind` if they are changes.
+
+The columns are physical and metadata columns.
+"""
 
 OnChange: TypeAlias = Literal["refuse", "accept", "backfill"]
-"""What is to become of the state when the query has changed and not all of it is of use: `--on-change` of a job."""
+"""What to do when the new query can reuse only part of the state: `--on-change` of a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A stretch of a job between two restarts: a query and the batches it is fed. A batch without rows is a batch too.
+    """The part of a job between two restarts: a query and its batches, possibly without rows.
 
-    `beside`: the tables that joins read as a batch. `on_change`: see there.
+    beside: the rows of lookup tables. on_change: see `OnChange`.
     """
 
     root: Collect
@@ -36,7 +39,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a stream gave: the rows that each part emitted (columns `c0`, …, maybe `__kind`), and how many rows were dropped as late."""
+    """The result of a stream.
+
+    tables: the rows that each part emitted, with columns `c0`, … and `__kind` if they are changes.
+    late_rows: the number of rows dropped as late.
+    """
 
     tables: tuple[pa.Table, ...]
     late_rows: int

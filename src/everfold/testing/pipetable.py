@@ -1,6 +1,6 @@
-r"""Pipe tables: small tables as people write them, one row a line, cells between `|`.
+r"""Pipe tables: small tables in readable form, one row per line, cells separated by `|`.
 
-The first line names the columns. `NULL` is no value, `''` the empty text, `\|` a pipe inside a text.
+The first line names the columns. `NULL` is NULL, `''` the empty string, `\|` a pipe in a string.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SEPARATOR = re.compile(r"(?<!\\)\|")
 
 
 class PipeTableError(ValueError):
-    """A line that is no row of the table; `line` counts from 0."""
+    """An invalid line of a table; `line` counts from 0."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class PipeTableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PipeRow:
-    """A row of texts, None for NULL; `line` is its place in the text, from 0."""
+    """A row of strings, None for NULL; `line` is its line in the source, from 0."""
 
     cells: tuple[str | None, ...]
     line: int = 0
@@ -33,19 +33,26 @@ class PipeRow:
 
 @dataclass(frozen=True, slots=True)
 class PipeTable:
-    """A header and its rows, all cells still texts. `kinds` holds a row kind for each row if the first column is `op`."""
+    """A header and its rows; all cells are strings.
+
+    kinds: the row kind of each row if the first column is `op`.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[PipeRow, ...]
     kinds: tuple[str, ...] | None = None
 
     def cells(self) -> list[tuple[str | None, ...]]:
-        """The rows without their places."""
+        """Return the cells of all rows."""
         return [row.cells for row in self.rows]
 
 
 def parse(text: str, *, op: bool = True) -> PipeTable:
-    """The table written in a text; a first column `op` is taken for the row kind if `op` is set and its cells are row kinds."""
+    """Parse a table.
+
+    A first column `op` holds the row kinds if `op` is set and all its cells are row kinds. Raises
+    PipeTableError.
+    """
     lines = [(at, line) for at, line in enumerate(text.splitlines()) if line.strip()]
     if not lines:
         return PipeTable((), ())
@@ -59,7 +66,9 @@ def parse(text: str, *, op: bool = True) -> PipeTable:
     rows = []
     for at, cells in body:
         if len(cells) != len(columns) or "" in cells:
-            raise PipeTableError(at, f"no value for each of {', '.join(columns)} (write NULL, or '' for an empty text)")
+            raise PipeTableError(
+                at, f"expected a value for each of {', '.join(columns)} (write NULL, or '' for an empty string)"
+            )
         rows.append(PipeRow(tuple(_value(cell) for cell in cells), at))
     if not (op and columns[0] == "op" and all(row.cells[0] in KINDS for row in rows)):
         return PipeTable(tuple(columns), tuple(rows))
@@ -78,24 +87,24 @@ def _value(cell: str) -> str | None:
 
 
 def shown(cell: str | None) -> str:
-    """How a value is written in a cell."""
+    """Format a value as a cell."""
     if cell is None:
         return "NULL"
     return cell.replace("|", r"\|").replace("\n", r"\n") or "''"
 
 
 def display_width(text: str) -> int:
-    """Columns of a terminal that a text takes: wide characters (Chinese, Japanese, Korean, emoji) take two."""
+    """Return the number of terminal columns of a string; wide characters (CJK, emoji) take two."""
     return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
 def padded(text: str, width: int) -> str:
-    """The text with blanks behind it up to a display width."""
+    """Pad a string with spaces on the right to a display width."""
     return text + " " * (width - display_width(text))
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table whose columns stand under each other."""
+    """Return the lines of a table with aligned columns."""
     table = [list(row) for row in rows]
     if not table:
         return []

@@ -1,7 +1,8 @@
-"""The pytest plugin: each `*.case.yaml` that pytest is pointed at is a test file, each case a test for every engine and mode.
+"""The pytest plugin: each `*.case.yaml` is a test file, each case a test for every engine and mode.
 
-`--everfold-engine memory|spark|all` says where the cases run; without it, in memory. It is loaded in every pytest run of an environment
-that has everfold, so it imports nothing heavy before there is a case to run.
+`--everfold-engine memory|spark|all` selects the engines; the default is memory. The plugin is
+loaded in every pytest run of an environment that has everfold, so it imports nothing heavy before
+there is a case to run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SUFFIX = ".case.yaml"
 
 
 class CaseFailure(Exception):
-    """A case that did not answer as expected; its text is shown without a trace."""
+    """A case whose result is not as expected; its message is shown without a traceback."""
 
 
 class CaseItem(pytest.Item):
@@ -33,7 +34,7 @@ class CaseItem(pytest.Item):
             self.add_marker("spark")
 
     def runtest(self) -> None:
-        """Runs the case."""
+        """Run the case."""
         from everfold.testing.runner import run
 
         outcome = run(self.case, _engine(self.config, self.engine), self.mode)
@@ -41,13 +42,13 @@ class CaseItem(pytest.Item):
             raise CaseFailure(outcome.message)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The difference, without a Python trace."""
+        """Return the difference, without a Python traceback."""
         if isinstance(excinfo.value, CaseFailure):
             return f"{self.path}:{self.case.line}: {self.case.name}\n{excinfo.value}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where the case stands."""
+        """Return the location of the case."""
         return self.path, self.case.line - 1, f"case: {self.name}"
 
 
@@ -55,7 +56,7 @@ class CaseFileCollector(pytest.File):
     """A case file."""
 
     def collect(self) -> Iterator[CaseItem]:
-        """The cases, once for each engine and mode."""
+        """Yield the cases, once for each engine and mode."""
         from everfold.testing.casefile import load
 
         file = load(self.path)
@@ -67,7 +68,7 @@ class CaseFileCollector(pytest.File):
                     yield item
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]
-        """An error in the file, without a Python trace."""
+        """Return an error in the file, without a Python traceback."""
         from everfold.errors import EverfoldError
 
         return str(excinfo.value) if isinstance(excinfo.value, EverfoldError) else super().repr_failure(excinfo)
@@ -84,32 +85,32 @@ _ENGINES: pytest.StashKey[dict[str, Engine]] = pytest.StashKey()
 
 
 def _engine(config: pytest.Config, name: EngineName) -> Engine:
-    """The engine of the run, made when its first case runs."""
+    """Return the engine of the run, created when its first case runs."""
     from everfold.testing.engines import engine
 
-    made = config.stash.setdefault(_ENGINES, {})
-    if name not in made:
-        made[name] = engine(name)
-    return made[name]
+    created = config.stash.setdefault(_ENGINES, {})
+    if name not in created:
+        created[name] = engine(name)
+    return created[name]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--everfold-engine`."""
+    """Add `--everfold-engine`."""
     parser.getgroup("everfold").addoption(
         "--everfold-engine",
         choices=("memory", "spark", "all"),
         default="memory",
-        help="where *.case.yaml files run (default: memory)",
+        help="engine that runs *.case.yaml files (default: memory)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the mark known that cases on Spark carry."""
+    """Register the marker of cases on Spark."""
     config.addinivalue_line("markers", "spark: needs Java; shares one Spark session")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFileCollector | None:
-    """Collects case files."""
+    """Collect case files."""
     if not file_path.name.endswith(_SUFFIX):
         return None
     collector: CaseFileCollector = CaseFileCollector.from_parent(parent, path=file_path)
@@ -117,6 +118,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFileCo
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Closes the engines."""
+    """Close the engines."""
     for engine in config.stash.get(_ENGINES, {}).values():
         engine.close()

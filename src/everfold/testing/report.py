@@ -1,4 +1,4 @@
-"""Shows how cases went: as text with a diff for what failed, or as one JSON object."""
+"""Reports of case results: as text with a diff for each failure, or as one JSON object."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from everfold.testing.runner import Outcome
 
 
 def failure(outcome: Outcome) -> str:
-    """What went wrong, with the case's place: lines for a person."""
+    """Return a failure as text, with the location of the case."""
     case = outcome.case
     head = f"{case.file.path}:{case.line}: {case.name} ({outcome.engine}, {outcome.mode})"
     return "\n".join([head, *(f"    {line}".rstrip() for line in outcome.message.split("\n"))])
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """The last line: how many passed and failed; a case counts once an engine and mode."""
+    """Return the last line: the number of passed and failed cases, per engine and mode."""
     failed = sum(not outcome.passed for outcome in outcomes)
     return f"{len(outcomes) - failed} passed, {failed} failed"
 
 
 def to_json(outcomes: Sequence[Outcome]) -> str:
-    """All outcomes as JSON."""
+    """Return all outcomes as JSON."""
     failed = sum(not outcome.passed for outcome in outcomes)
     cases = [
         {

@@ -1,8 +1,9 @@
-"""Runs the cases of case files on engines, and says of each whether it answers as expected.
+"""Runs the cases of case files on engines and compares their results with what is expected.
 
-A case runs in each of its modes. In a stream, its answer must not depend on how its rows fall into batches, nor on restarts, as long as
-no row is late; so it is run as written, and then one row a batch, all in one batch, and with a restart after every second row. A case that
-asks for one row a batch may depend on it: it is run so once more, with a restart after each row.
+A case runs in each of its modes. In a stream, its result must not depend on how its rows are split
+into batches, nor on restarts, as long as no row is late. So it is run as written, then with one row
+per batch, with all rows in one batch, and with a restart after every second row. A case that sets
+one row per batch may depend on that: it is only run once more, with a restart after each row.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _TRACE_ENTRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a case went on an engine in a mode; `message` is what is wrong, empty if all is well."""
+    """The outcome of a case on an engine in a mode; `message` is empty if the case passed."""
 
     case: Case
     engine: str
@@ -47,23 +48,23 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether the case answered as expected."""
+        """Whether the result is as expected."""
         return not self.message
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
-    """A step whose SQL has been bound."""
+class _BoundStep:
+    """A step with its bound SQL."""
 
     step: Step
     root: Collect
     settings: Settings
     tables: Mapping[str, pa.Table]
-    beside: Mapping[str, pa.Table]
+    lookup_tables: Mapping[str, pa.Table]
 
 
 def run_file(file: CaseFile, engines: Iterable[Engine]) -> Iterator[Outcome]:
-    """Runs all cases of a file."""
+    """Run all cases of a file."""
     for engine in engines:
         for case in file.cases:
             for mode in case.modes:
@@ -71,18 +72,18 @@ def run_file(file: CaseFile, engines: Iterable[Engine]) -> Iterator[Outcome]:
 
 
 def run(case: Case, engine: Engine, mode: Mode) -> Outcome:
-    """Runs a case on an engine in a mode."""
+    """Run a case on an engine in a mode."""
     started = time.perf_counter()
     try:
         message = _fault(case, engine, mode) or ""
     except Exception as error:
-        # A bug of ours in one case is that case's failure; the others still run.
+        # A bug of ours fails only this case; the others still run.
         message = "internal error\n" + "".join(traceback.format_exception(error)[-_TRACE_ENTRIES:]).rstrip()
     return Outcome(case, engine.name, mode, message, time.perf_counter() - started)
 
 
 def _fault(case: Case, engine: Engine, mode: Mode) -> str | None:
-    """What is wrong with a case's answers; None if nothing is."""
+    """Return what is wrong with the results of a case, None if nothing is."""
     gap = next((step.not_yet[mode] for step in case.steps if mode in step.not_yet), None)
     expected = next((step.error for step in case.steps if step.error is not None), None)
     if gap is not None:
@@ -90,37 +91,37 @@ def _fault(case: Case, engine: Engine, mode: Mode) -> str | None:
     try:
         bound = [_bind(case, step, mode) for step in case.steps]
         if mode == "batch":
-            fault = _checked(case, bound, [engine.batch(_part(bound[0], [bound[0].tables]))])
+            fault = _check_results(case, bound, [engine.batch(_part(bound[0], [bound[0].tables]))])
         else:
             fault = _stream_fault(case, engine, bound)
     except EverfoldError as error:
         return _error_fault(expected, error)
     if gap is not None and fault is None:
-        return f"the gap `{gap}` has closed: take `not_yet` out of the case"
+        return f"the error `{gap}` no longer occurs: remove `not_yet` from the case"
     if expected is None:
         return fault
-    return f"an error was expected ({_described(expected)}), but the query answered" + (f"\n{fault}" if fault else "")
+    return f"expected an error ({_describe(expected)}), but the query succeeded" + (f"\n{fault}" if fault else "")
 
 
 def _error_fault(expected: ExpectedError | None, error: EverfoldError) -> str | None:
-    """What is wrong with an error; None if it is the one that was expected."""
+    """Return what is wrong with an error, None if it is the expected one."""
     if expected is None:
         return str(error)
-    said = str(error).lower()
-    if expected.code in (None, error.code) and all(word.lower() in said for word in expected.words):
+    shown = str(error).lower()
+    if expected.code in (None, error.code) and all(word.lower() in shown for word in expected.words):
         return None
-    return f"not the error that was expected ({_described(expected)}), but\n{error}"
+    return f"expected the error ({_describe(expected)}), but got\n{error}"
 
 
-def _described(expected: ExpectedError) -> str:
+def _describe(expected: ExpectedError) -> str:
     return ", ".join([*([f"`{expected.code}`"] if expected.code else []), *(f"“{word}”" for word in expected.words)])
 
 
-# --- streams ----------------------------------------------------------------------------------------------------------
+# --- streams --------------------------------------------------------------------------------------
 
 
-def _stream_fault(case: Case, engine: Engine, bound: Sequence[_Bound]) -> str | None:
-    """Runs the case as written, then in the ways that must not matter."""
+def _stream_fault(case: Case, engine: Engine, bound: Sequence[_BoundStep]) -> str | None:
+    """Run the case as written, then with batches and restarts that must not change the result."""
     _, fault = _run_stream(case, engine, bound, [each.step.batches for each in bound])
     if fault or engine.name != "memory" or any(step.error or "stream" in step.not_yet for step in case.steps):
         return fault
@@ -128,32 +129,37 @@ def _stream_fault(case: Case, engine: Engine, bound: Sequence[_Bound]) -> str | 
         return None  # every change of a result depends on the batches
     every_row = ["row"] * len(bound)
     if all(each.step.batches == "row" for each in bound):
-        return _named("a restart after each row", _run_stream(case, engine, bound, every_row, restart_after=1)[1])
+        return _describe_variant(
+            "a restart after each row", _run_stream(case, engine, bound, every_row, restart_after=1)[1]
+        )
     late_rows, fault = _run_stream(case, engine, bound, every_row)
     if late_rows:
         return None
     return (
-        _named("one row a batch", fault)
-        or _named("all rows in one batch", _run_stream(case, engine, bound, ["one"] * len(bound))[1])
-        or _named(
+        _describe_variant("one row per batch", fault)
+        or _describe_variant("all rows in one batch", _run_stream(case, engine, bound, ["one"] * len(bound))[1])
+        or _describe_variant(
             f"a restart after every {_ROWS_BEFORE_RESTART} rows",
             _run_stream(case, engine, bound, every_row, restart_after=_ROWS_BEFORE_RESTART)[1],
         )
     )
 
 
-def _named(variant: str, fault: str | None) -> str | None:
+def _describe_variant(variant: str, fault: str | None) -> str | None:
     return f"with {variant}:\n{fault}" if fault else None
 
 
 def _run_stream(
     case: Case,
     engine: Engine,
-    bound: Sequence[_Bound],
+    bound: Sequence[_BoundStep],
     batches: Sequence[str | tuple[int, ...]],
     restart_after: int | None = None,
 ) -> tuple[int, str | None]:
-    """Runs the steps as a stream with these batches; `restart_after` so many batches the job is restarted. Late rows and fault."""
+    """Run the steps as a stream with these batches; return the number of late rows and the fault.
+
+    restart_after: the number of batches after which the job is restarted.
+    """
     parts: list[Part] = []
     owners: list[int] = []
     for at, (step, sizes) in enumerate(zip(bound, batches, strict=True)):
@@ -166,27 +172,30 @@ def _run_stream(
     by_step: list[list[pa.Table]] = [[] for _ in bound]
     for owner, table in zip(owners, ran.tables, strict=True):
         by_step[owner].append(table)
-    return ran.late_rows, _checked(case, bound, [_concatenated(tables) for tables in by_step])
+    return ran.late_rows, _check_results(case, bound, [_concat(tables) for tables in by_step])
 
 
-def _part(bound: _Bound, batches: Sequence[Rows]) -> Part:
+def _part(bound: _BoundStep, batches: Sequence[Rows]) -> Part:
     return Part(
         root=bound.root,
         settings=bound.settings,
         batches=tuple(batches),
-        beside=bound.beside,
+        beside=bound.lookup_tables,
         on_change=bound.step.on_change,
     )
 
 
-def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+def _concat(tables: Sequence[pa.Table]) -> pa.Table:
     import pyarrow as pa
 
     return pa.concat_tables(tables)
 
 
 def _split(tables: Mapping[str, pa.Table], sizes: str | tuple[int, ...]) -> Iterator[Rows]:
-    """The batches: of each table the next rows. One row a batch takes the tables in turn. There is always one batch."""
+    """Yield batches, each with the next rows of every table.
+
+    One row per batch alternates between the tables. There is always at least one batch.
+    """
     if sizes == "one":
         yield tables
     elif sizes == "row":
@@ -208,14 +217,14 @@ def _split(tables: Mapping[str, pa.Table], sizes: str | tuple[int, ...]) -> Iter
 
 
 def _rows(table: pa.Table, start: int, size: int) -> pa.Table:
-    """Some rows of a table, copied: DuckDB refuses a slice that has a ROW column."""
+    """Copy some rows of a table: DuckDB rejects a slice that has a ROW column."""
     import pyarrow as pa
 
     return table.take(pa.array(range(start, min(start + size, table.num_rows)), pa.int64()))
 
 
-def _checked(case: Case, bound: Sequence[_Bound], tables: Sequence[pa.Table]) -> str | None:
-    """What is wrong with the rows that each step emitted."""
+def _check_results(case: Case, bound: Sequence[_BoundStep], tables: Sequence[pa.Table]) -> str | None:
+    """Return what is wrong with the rows that each step emitted, None if nothing is."""
     for at, (each, table) in enumerate(zip(bound, tables, strict=True)):
         if each.step.expect is None:
             continue
@@ -233,7 +242,10 @@ def _checked(case: Case, bound: Sequence[_Bound], tables: Sequence[pa.Table]) ->
 
 
 def answers(case: Case, engine: Engine) -> list[Answer]:
-    """What the query of each step answers, in the first of the case's modes and with the batches that it names. Raises EverfoldError."""
+    """Return the result of each step, in the first mode of the case and with its batches.
+
+    Raises EverfoldError.
+    """
     bound = [_bind(case, step, case.modes[0]) for step in case.steps]
     if case.modes[0] == "batch":
         tables = [engine.batch(_part(bound[0], [bound[0].tables]))]
@@ -243,16 +255,16 @@ def answers(case: Case, engine: Engine) -> list[Answer]:
     return [from_arrow(table, each.root.schema) for table, each in zip(tables, bound, strict=True)]
 
 
-# --- binding ----------------------------------------------------------------------------------------------------------
+# --- binding --------------------------------------------------------------------------------------
 
 
 def bound_query(case: Case, mode: Mode) -> Collect:
-    """The plan of a case's first step in a mode."""
+    """Return the plan of a case's first step in a mode."""
     return _bind(case, case.steps[0], mode).root
 
 
-def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
-    """Runs the DDL of the case's layers and binds its query."""
+def _bind(case: Case, step: Step, mode: Mode) -> _BoundStep:
+    """Run the DDL of the case's layers and bind its query."""
     from everfold.connectors.registry import connected
     from everfold.sql.planner import Session
     from everfold.sql.statements import CreateTopic
@@ -266,11 +278,13 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
             pass
     unknown = next((name for name in step.rows if f"`{name}`" not in created), None)
     if unknown is not None:
-        raise case.file.error(step.rows[unknown].line, f"rows are given for `{unknown}`, but no CREATE TABLE names it")
+        raise case.file.error(
+            step.rows[unknown].line, f"`rows` has a table `{unknown}`, but no CREATE TABLE defines it"
+        )
     _mark_changing(case, session)
     root = _query(case, step, session)
 
-    # A topic of Lenses SQL has options without a connector; its rows are those of the case.
+    # A topic in Lenses SQL has options but no connector; its rows are those of the case.
     declared = {name for name, statement in created.items() if isinstance(statement, CreateTopic)}
 
     def read(nodes: Iterable[Plan]) -> dict[str, pa.Table]:
@@ -282,13 +296,16 @@ def _bind(case: Case, step: Step, mode: Mode) -> _Bound:
         }
 
     if mode == "batch":
-        return _Bound(step, root, session.settings, read(walk_plan(root.input)), {})
-    beside = (node for each in read_as_batch(root.input) for node in walk_plan(each))
-    return _Bound(step, root, session.settings, read(streamed(root.input)), read(beside))
+        return _BoundStep(step, root, session.settings, read(walk_plan(root.input)), {})
+    lookup_plans = (node for each in read_as_batch(root.input) for node in walk_plan(each))
+    return _BoundStep(step, root, session.settings, read(streamed(root.input)), read(lookup_plans))
 
 
 def _mark_changing(case: Case, session: Session) -> None:
-    """Tells the catalog which tables the case feeds with changes: upserts, if there is a PRIMARY KEY and no -U among them."""
+    """Set the changelog mode of the tables that the case feeds with changes.
+
+    They are upserts if the table has a PRIMARY KEY and no -U is among them.
+    """
     from everfold.sql.catalog import CatalogTable
 
     fed = [(name, table.table.kinds) for step in case.steps for name, table in step.rows.items()]
@@ -302,7 +319,10 @@ def _mark_changing(case: Case, session: Session) -> None:
 
 
 def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str, CreateTable | CreateView]) -> None:
-    """Drops what the block is about to define again: a case's table replaces the suite's table of that name."""
+    """Drop what the block defines again.
+
+    A table of a case replaces the suite's table of the same name.
+    """
     from everfold.sql.script import parse_script
     from everfold.sql.statements import CreateTable, CreateView
 
@@ -316,7 +336,10 @@ def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str,
 
 
 def _query(case: Case, step: Step, session: Session) -> Collect:
-    """The case's query: its last statement, or what an INSERT of it writes. The ones before it are run as they are."""
+    """Return the query of a case: a SELECT, or the query of an INSERT.
+
+    Other statements are executed.
+    """
     from everfold.sql.planner import Submit
 
     found: list[Collect] = []
@@ -324,12 +347,15 @@ def _query(case: Case, step: Step, session: Session) -> Collect:
         if isinstance(action, Submit):
             found += [root if isinstance(root, Collect) else Collect(input=root.input) for root in action.roots]
     if len(found) != 1:
-        raise case.file.error(step.sql.line, f"`sql` holds one query, but this has {len(found)}")
+        raise case.file.error(step.sql.line, f"`sql` must have exactly one query, but has {len(found)}")
     return found[0]
 
 
 def _read(file: CaseFile, table: Table) -> pa.Table:
-    """The rows of a table that has a connector, which is what the case asks about; relative paths start at the case file."""
+    """Read the rows of a table with a connector.
+
+    Relative paths start at the folder of the case file.
+    """
     import pyarrow as pa
 
     from everfold.connectors.contract import Role
@@ -339,12 +365,12 @@ def _read(file: CaseFile, table: Table) -> pa.Table:
     connector.check(table, Role.SOURCE)
     source = connector.source(table)
     if not source.bounded():
-        raise UnsupportedFeature.of("unbounded-case", f"table `{table.name}` never ends, so no case can read it")
+        raise UnsupportedFeature.of("unbounded-case", f"table `{table.name}` is unbounded, so a case cannot read it")
     return pa.concat_tables(list(source.local(file.path.parent)) or [table.schema.arrow.empty_table()])
 
 
 def _arrow(file: CaseFile, step: Step, table: Table, session: Session) -> pa.Table:
-    """The rows that the case gives a table, as the query reads it: with the columns that it needs."""
+    """Return the rows that the case gives a table, with the columns that the query reads."""
     fed = step.rows.get(table.name, FedTable(PipeTable((), ()), step.line))
     from everfold.sql.catalog import CatalogTable
 

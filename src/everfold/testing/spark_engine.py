@@ -1,4 +1,4 @@
-"""Case files on Spark: the rows of a case become small Parquet files, one a batch and table, that a real job reads."""
+"""Case files on Spark: a job reads the rows from Parquet files, one per batch and table."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SparkEngine:
-    """Runs bound queries on Spark, all in one session: the caller's or the active one, else one of its own.
+    """Runs bound queries on Spark, all in one session.
 
-    master: as Spark takes it, for a session of its own.
+    session: default: the active session, or a new one. master: the Spark master of a new session.
     """
 
     session: SparkSession | None = None
@@ -39,16 +39,16 @@ class SparkEngine:
     _jobs: int = 0
 
     def stream(self, parts: Sequence[Part]) -> Ran:
-        """Runs a stream; after each part but the last the job is suspended and started again from its state."""
+        """Run a stream; between its parts the job is suspended and restarted from its state."""
         job, feed = self._folders()
         tables: list[pa.Table] = []
         late_rows = 0
         number = 0
-        _drop(feed, 0, parts[0].beside)
+        _write_batch(feed, 0, parts[0].beside)
         for part in parts:
             done = number
             for batch in part.batches:
-                _drop(feed, number, _whole(batch, part.root))
+                _write_batch(feed, number, _fill_tables(batch, part.root))
                 number += 1
             received: list[pa.Table] = []
             finished = self._engine_for(part.root, feed, done=done).run(
@@ -61,26 +61,26 @@ class SparkEngine:
                 decide=lambda _, part=part: OnChange(part.on_change),  # type: ignore[misc]
             )
             late_rows = finished.late_rows
-            tables.append(_joined(received, part.root))
+            tables.append(_concat(received, part.root))
         shutil.rmtree(job, ignore_errors=True)
         shutil.rmtree(feed, ignore_errors=True)
         return Ran(tuple(tables), late_rows)
 
     def batch(self, part: Part) -> pa.Table:
-        """Runs the query once over all rows of the part's batches."""
+        """Run the query once over all rows of the part's batches."""
         job, feed = self._folders()
         for number, batch in enumerate(part.batches):
-            _drop(feed, number, _whole(batch, part.root))
+            _write_batch(feed, number, _fill_tables(batch, part.root))
         received: list[pa.Table] = []
         self._engine_for(part.root, feed, streaming=False).run(
             [part.root], settings=part.settings, base_folder=feed, state_dir=job, receive=received.append
         )
         shutil.rmtree(job, ignore_errors=True)
         shutil.rmtree(feed, ignore_errors=True)
-        return _joined(received, part.root)
+        return _concat(received, part.root)
 
     def close(self) -> None:
-        """Ends the session."""
+        """Stop the session."""
         if self._engine is not None:
             self._engine.close()
         shutil.rmtree(self._work, ignore_errors=True)
@@ -92,23 +92,26 @@ class SparkEngine:
         return job, feed
 
     def _engine_for(self, root: Collect, feed: Path, *, streaming: bool = True, done: int = 0) -> Engine:
-        """done: how many batches the job has read."""
+        """Return the engine with the tables of a query as sources.
+
+        done: the number of batches that the job has read.
+        """
         if self._engine is None:
             conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
             from pyspark.sql import SparkSession
 
             active = self.session or SparkSession.getActiveSession()
             self._engine = Engine(master=self.master, conf=conf, log_file=self._work / "spark.log", session=active)
-        flowing = {table.name for table in tables_of(streamed(root.input))}
+        streams = {table.name for table in tables_of(streamed(root.input))}
         tables = {table.name for table in tables_of(walk_plan(root.input))}
-        readers = {name: _Reader(feed / name, streaming and name in flowing, done) for name in tables}
+        readers = {name: _Reader(feed / name, streaming and name in streams, done) for name in tables}
         self._engine.externals = {name: External(each, True, each.past) for name, each in readers.items()}
         return self._engine
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads the folder that a table is fed from, of which so many batches are done."""
+    """Reads the folder with the batches of a table; `done` batches have been read before."""
 
     folder: Path
     streaming: bool
@@ -123,7 +126,7 @@ class _Reader:
         return self._with_kinds(spark.read.schema(schema).parquet(str(self.folder)), table)
 
     def past(self, spark: SparkSession, table: Table) -> History:
-        """The batches that are done."""
+        """Return the batches that have been read before."""
         files = [str(path) for number in range(self.done) if (path := _file(self.folder, number)).exists()]
         frame = spark.read.schema(self._schema(table)).parquet(*files)
         frame = self._with_kinds(frame.selectExpr("*", f"_metadata.file_name AS {PLACE}"), table)
@@ -136,7 +139,7 @@ class _Reader:
 
     @staticmethod
     def _with_kinds(frame: DataFrame, table: Table) -> DataFrame:
-        """Rows that do not say what they are are new ones."""
+        """Set the row kind of rows without one to +I."""
         from pyspark.sql.functions import expr
 
         inserts = f"CAST({RowKind.INSERT.value} AS TINYINT)"
@@ -148,18 +151,18 @@ def _is_changing(table: Table) -> bool:
 
 
 def _file(folder: Path, number: int) -> Path:
-    """Where a batch of a table lies."""
+    """Return the file of a batch of a table."""
     return folder / f"{number:05}.parquet"
 
 
-def _whole(batch: Mapping[str, pa.Table], root: Collect) -> dict[str, pa.Table]:
-    """The rows of a batch, with no rows for the tables that it leaves out."""
+def _fill_tables(batch: Mapping[str, pa.Table], root: Collect) -> dict[str, pa.Table]:
+    """Return the rows of a batch, with empty tables for those that it omits."""
     empty = {table.name: table.schema.arrow.empty_table() for table in tables_of(streamed(root.input))}
     return empty | dict(batch)
 
 
-def _drop(feed: Path, number: int, batch: Mapping[str, pa.Table]) -> None:
-    """Writes a batch: one file for each table."""
+def _write_batch(feed: Path, number: int, batch: Mapping[str, pa.Table]) -> None:
+    """Write a batch: one file for each table."""
     import os
     import time
 
@@ -168,15 +171,15 @@ def _drop(feed: Path, number: int, batch: Mapping[str, pa.Table]) -> None:
     for name, rows in batch.items():
         folder = feed / name
         folder.mkdir(parents=True, exist_ok=True)
-        place, hidden = _file(folder, number), folder / f".{number:05}"
+        target, hidden = _file(folder, number), folder / f".{number:05}"
         pq.write_table(rows, hidden)
-        # Spark reads files in the order of their times.
+        # Spark reads files in the order of their modification times.
         at = time.time() - 86_400 + number
         os.utime(hidden, (at, at))
-        os.rename(hidden, place)
+        os.rename(hidden, target)
 
 
-def _joined(received: Sequence[pa.Table], root: Collect) -> pa.Table:
+def _concat(received: Sequence[pa.Table], root: Collect) -> pa.Table:
     import pyarrow as pa
 
     none = root.schema.arrow.append(pa.field(KIND, pa.int8())).empty_table()

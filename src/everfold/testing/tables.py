@@ -1,4 +1,4 @@
-"""Pipe tables to Arrow tables and back: rows that a case gives a table, and rows that a query answers."""
+"""Conversion of pipe tables to Arrow tables and back: the input rows of a case and its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KIND_COLUMN = "__kind"
-"""The column of an engine's rows that holds a row kind, TINYINT: its place in `KINDS`; without it all rows are +I."""
+"""The column with the row kind, TINYINT: its index in `KINDS`; without it all rows are +I."""
 
 
 def to_arrow(
@@ -26,21 +26,22 @@ def to_arrow(
     known: Sequence[str] | None = None,
     zone: str = "UTC",
 ) -> pa.Table:
-    """The rows of a table as its connector would deliver them: `c0`, `c1`, … for `columns`, and `__kind`.
+    """Convert the rows of a table: columns `c0`, `c1`, … for `columns`, and `__kind`.
 
-    Columns that the pipe table leaves out are NULL. `known` are the names of all its columns, if the query does not read every one.
+    Columns that the pipe table omits are NULL. known: the names of all columns, if the query does
+    not read all of them. Raises PipeTableError.
     """
     import pyarrow as pa
 
     known = [column.name for column in columns] if known is None else known
     if unknown := [column for column in table.columns if column not in known]:
-        raise PipeTableError(0, f"table `{name}` has no column `{unknown[0]}` to fill; it has {', '.join(known)}")
+        raise PipeTableError(0, f"table `{name}` has no column `{unknown[0]}`; it has {', '.join(known)}")
     arrays = {}
     for at, column in enumerate(columns):
         values: list[object] = [None] * len(table.rows)
         if column.name in table.columns:
-            place = table.columns.index(column.name)
-            values = [_value(row.cells[place], column, row.line, zone) for row in table.rows]
+            index = table.columns.index(column.name)
+            values = [_value(row.cells[index], column, row.line, zone) for row in table.rows]
         arrays[physical(at)] = pa.array(values, column.type.arrow)
     if table.kinds is not None:
         arrays[KIND_COLUMN] = pa.array([KINDS.index(kind) for kind in table.kinds], pa.int8())
@@ -56,7 +57,10 @@ def _value(cell: str | None, column: TableColumn, line: int, zone: str) -> objec
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a query answered: its columns, and its changes in the order they came, each a row kind and canonical texts."""
+    """The result of a query.
+
+    changes: in order of emission, each as a row kind and canonical strings.
+    """
 
     names: tuple[str, ...]
     types: tuple[str, ...]
@@ -65,7 +69,7 @@ class Answer:
 
 
 def from_arrow(table: pa.Table, schema: Schema) -> Answer:
-    """The answer in a table whose columns `c0`, `c1`, … are those of the schema, `__kind` if it has one."""
+    """Convert a table of columns `c0`, `c1`, … and an optional `__kind` to a result."""
     columns = [
         [cells.write(value, field.type) for value in table.column(physical(at)).to_pylist()]
         for at, field in enumerate(schema)
@@ -80,7 +84,7 @@ def from_arrow(table: pa.Table, schema: Schema) -> Answer:
 
 
 def row_kinds(table: pa.Table) -> list[str]:
-    """The row kind of each row."""
+    """Return the row kind of each row."""
     if KIND_COLUMN not in table.column_names:
         return [KINDS[0]] * table.num_rows
     return [KINDS[code] for code in table.column(KIND_COLUMN).to_pylist()]

@@ -67,10 +67,10 @@ def test_a_changed_byte_is_noticed(place: int) -> None:
     ("blob", "words"),
     [
         (b"", "0 bytes"),
-        (encode(ROWS)[:-1], "bytes behind its head"),
-        (encode(ROWS) + b"x", "bytes behind its head"),
+        (encode(ROWS)[:-1], "bytes after its header"),
+        (encode(ROWS) + b"x", "bytes after its header"),
         (encode_head(HEAD), "kind"),
-        (b"x" * 40, "does not begin"),
+        (b"x" * 40, "does not start"),
         (encode(ROWS)[:4] + b"\x09" + encode(ROWS)[5:], "version 9"),
     ],
 )

@@ -106,7 +106,7 @@ def test_a_cell_has_one_canonical_text(text: str, type: DataType, shown: str) ->
     ],
 )
 def test_a_text_that_is_no_value_is_refused_with_its_type(text: str, type: DataType) -> None:
-    with pytest.raises(CellError, match=r"is no .*" + type.sql.partition("(")[0]):
+    with pytest.raises(CellError, match=r"is not a valid .*" + type.sql.partition("(")[0]):
         read(text, type)
 
 

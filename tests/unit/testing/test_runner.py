@@ -93,7 +93,7 @@ def test_a_case_with_late_rows_depends_on_its_batches() -> None:
 
 def test_a_variant_that_answers_otherwise_is_named() -> None:
     message = run(case(), Echo(spoil=True), "stream").message
-    assert message == "with one row a batch:\n  k | n\n- a | 1\n  b | 2\n  c | 3"
+    assert message == "with one row per batch:\n  k | n\n- a | 1\n  b | 2\n  c | 3"
 
 
 def test_steps_are_parts_and_are_compared_one_by_one() -> None:
@@ -129,10 +129,10 @@ WRONG = SqlError.of("unknown-column", "no column is named `x`", help="did you me
         ("error: unknown-column", ""),
         ("error: {words: [no column, DID you mean]}", ""),
         ("error: {code: unknown-column, words: no column is named}", ""),
-        ("error: unknown-table", "not the error that was expected (`unknown-table`), but"),
-        ("error: {words: no table}", "not the error that was expected (“no table”), but"),
+        ("error: unknown-table", "expected the error (`unknown-table`), but got"),
+        ("error: {words: no table}", "expected the error (“no table”), but got"),
         ("not_yet: unknown-column", ""),
-        ("not_yet: unknown-table", "not the error that was expected (`unknown-table`), but"),
+        ("not_yet: unknown-table", "expected the error (`unknown-table`), but got"),
         ("not_yet: {stream: unknown-column}", ""),
         ("not_yet: {batch: unknown-column}", "error[unknown-column]"),
     ],
@@ -145,16 +145,16 @@ def test_errors(outcome: str, message: str) -> None:
 
 def test_an_error_that_does_not_come_and_a_gap_that_has_closed() -> None:
     head = SUITE.partition("    expect:")[0]
-    assert "but the query answered" in run(case(head + "    error: unknown-column\n"), Echo(), "stream").message
+    assert "but the query succeeded" in run(case(head + "    error: unknown-column\n"), Echo(), "stream").message
     closed = run(case(SUITE + "    not_yet: unknown-column\n"), Echo(), "stream").message
-    assert closed == "the gap `unknown-column` has closed: take `not_yet` out of the case"
+    assert closed == "the error `unknown-column` no longer occurs: remove `not_yet` from the case"
 
 
 def test_rows_for_a_table_or_column_that_is_not_there_are_an_error_of_the_file() -> None:
-    assert "no CREATE TABLE names it" in run(case(SUITE.replace("  t: |", "  u: |")), Echo(), "stream").message
+    assert "no CREATE TABLE defines it" in run(case(SUITE.replace("  t: |", "  u: |")), Echo(), "stream").message
     message = run(case(SUITE.replace("k | n\n    a", "k | m\n    a")), Echo(), "stream").message
     assert "some.case.yaml:4:" in message
-    assert "table `t` has no column `m` to fill; it has k, n" in message
+    assert "table `t` has no column `m`; it has k, n" in message
     assert "some.case.yaml:6:" in run(case(SUITE.replace("b | 2", "b | x", 1)), Echo(), "stream").message
 
 
@@ -168,7 +168,7 @@ def test_a_case_replaces_the_table_of_its_suite() -> None:
 def test_the_report_counts_and_places_failures() -> None:
     good, bad = run(case(), Echo(), "stream"), run(case(), Echo(spoil=True), "stream")
     assert report.summary([good, bad, good]) == "2 passed, 1 failed"
-    assert report.failure(bad).startswith("some.case.yaml:9: all (memory, stream)\n    with one row a batch:\n")
+    assert report.failure(bad).startswith("some.case.yaml:9: all (memory, stream)\n    with one row per batch:\n")
     assert '"failed": 1' in report.to_json([good, bad])
 
 
