@@ -214,7 +214,7 @@ def test_a_sink_that_is_no_folder(run: Run, tmp_path: Path) -> None:
     failed = run()
     assert (failed.code, failed.first) == (
         1,
-        "error[not-a-folder]: table `totals`: cannot write to `out`: it is no folder",
+        "error[not-a-folder]: table `totals`: cannot write to `out`: it is not a folder",
     )
     (tmp_path / "out").unlink()
     assert run().code == 0

@@ -442,7 +442,7 @@ def test_a_target_that_cannot_be_written(
 ) -> None:
     frame = session.range(3).selectExpr("id AS c0", "CAST(0 AS TINYINT) AS __kind")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConnectorError, match="it is no folder"):
+    with pytest.raises(ConnectorError, match="it is not a folder"):
         sinks(table("t", n=BIGINT).with_("filesystem", path="file", format="json"))
     with pytest.raises(ConnectorError, match="job's own folder"):
         sinks(table("t", n=BIGINT).with_("filesystem", path="job/out", format="json"))

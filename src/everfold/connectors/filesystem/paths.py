@@ -168,7 +168,7 @@ def shown_path(path: Path, base_folder: Path) -> str:
     return excerpt(path.relative_to(home) if path.is_relative_to(home) else path, _SHOWN)
 
 
-# --- partitions -------------------------------------------------------------------------------------------------------
+# --- partitions -----------------------------------------------------------------------------------
 
 
 def escape(value: str) -> str:

@@ -73,7 +73,7 @@ class FileSink(ClusterSink):
         self._swept: set[str] = set()
         self._columns = record_columns(context.table, Role.SINK)
 
-    # -- the batch -----------------------------------------------------------------------------------------------------
+    # -- the batch ---------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Makes the folder, and gives their names to the files of a batch that was decided before a crash."""
@@ -246,7 +246,7 @@ class FileSink(ClusterSink):
 
         return pa.schema([pa.field(column.name, _stored(column.type)) for column in self._columns])
 
-    # -- the record ----------------------------------------------------------------------------------------------------
+    # -- the record --------------------------------------------------------------------------------
 
     def _publish(self, path: Path, record: dict[str, Any]) -> None:
         """Gives the files of a record their names; then the record is done."""
@@ -302,7 +302,7 @@ class FileSink(ClusterSink):
         for _, path in sorted(found)[:-_KEPT_RECORDS]:
             path.unlink(missing_ok=True)
 
-    # -- failures ------------------------------------------------------------------------------------------------------
+    # -- failures ----------------------------------------------------------------------------------
 
     def failure(self, error_text: str) -> ConnectorError | None:
         """What the text of Spark's error means, if it is this sink's."""

@@ -173,7 +173,7 @@ class FileSource(Source):
             )
         return place
 
-    # -- Spark ---------------------------------------------------------------------------------------------------------
+    # -- Spark -------------------------------------------------------------------------------------
 
     def stream(self, context: SourceContext) -> DataFrame:
         """The files as a stream."""
@@ -306,7 +306,7 @@ class FileSource(Source):
             f" ELSE coalesce({value}, {raise_bad(where, column.name, text)}) END"
         )
 
-    # -- failures ------------------------------------------------------------------------------------------------------
+    # -- failures ----------------------------------------------------------------------------------
 
     def failure(self, error_text: str) -> ConnectorError | None:
         """A bad record, found again in its file; a file that went away or cannot be read."""
@@ -381,7 +381,7 @@ class FileSource(Source):
     def _shown(self, path: Path) -> str:
         return shown_path(path, self._base_folder)
 
-    # -- without Spark -------------------------------------------------------------------------------------------------
+    # -- without Spark -----------------------------------------------------------------------------
 
     def local(self, base_folder: Path) -> Iterator[pa.Table]:
         """The rows in pieces of some ten thousand, file by file."""

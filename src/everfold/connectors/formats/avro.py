@@ -143,7 +143,7 @@ class AvroFormat(Format):
         return decode
 
 
-# --- records in Spark -------------------------------------------------------------------------------------------------
+# --- records in Spark -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def _reader(columns: Sequence[RecordColumn]) -> Callable[[bytes], dict[str, Any]
     return read
 
 
-# --- types ------------------------------------------------------------------------------------------------------------
+# --- types ----------------------------------------------------------------------------------------
 
 
 def _whole(columns: Sequence[RecordColumn]) -> RowType:

@@ -73,7 +73,7 @@ class CanalFormat(Envelope):
             tables=options.text_or_none(f"{prefix}table.include"),
         )
 
-    # -- decoding ------------------------------------------------------------------------------------------------------
+    # -- decoding ----------------------------------------------------------------------------------
 
     def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
         """`data`, `old`, `type`, and what filters and metadata need."""
@@ -157,7 +157,7 @@ class CanalFormat(Envelope):
             case _:
                 raise BadValue(f"`type` is `{kind}`: it must be INSERT, UPDATE, DELETE or CREATE")
 
-    # -- encoding ------------------------------------------------------------------------------------------------------
+    # -- encoding ----------------------------------------------------------------------------------
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Spark SQL: the change as an object."""

@@ -130,7 +130,7 @@ class CsvFormat(Format):
                         "take json or parquet",
                     )
 
-    # -- tokens --------------------------------------------------------------------------------------------------------
+    # -- tokens ------------------------------------------------------------------------------------
 
     def token_pattern(self) -> str:
         """A regular expression (of Java and of Python) for a delimiter and the field after it.
@@ -189,7 +189,7 @@ class CsvFormat(Format):
             body = f"replace({body}, {quoted(written)}, {quoted(means)})"
         return body
 
-    # -- decoding in Catalyst ------------------------------------------------------------------------------------------
+    # -- decoding in Catalyst ----------------------------------------------------------------------
 
     @property
     def reader(self) -> str | None:
@@ -298,7 +298,7 @@ class CsvFormat(Format):
         few = f"is_valid_utf8({BAD}) AND size({self._tokens(BAD)}) BETWEEN 0 AND {len(columns)}"
         return f"({BAD} IS NOT NULL AND NOT coalesce({few}, false))"
 
-    # -- encoding ------------------------------------------------------------------------------------------------------
+    # -- encoding ----------------------------------------------------------------------------------
 
     def _must_quote(self) -> str:
         """A regular expression for texts that are written in quotes: those that hold what could be special, and long ones (as Jackson)."""
@@ -398,7 +398,7 @@ class CsvFormat(Format):
             case _:
                 return text_of(of)
 
-    # -- decoding in Python --------------------------------------------------------------------------------------------
+    # -- decoding in Python ------------------------------------------------------------------------
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """From one line to its row."""

@@ -56,7 +56,7 @@ class DebeziumFormat(Envelope):
             schema_include=options.flag(f"{prefix}schema-include"),
         )
 
-    # -- decoding ------------------------------------------------------------------------------------------------------
+    # -- decoding ----------------------------------------------------------------------------------
 
     def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
         """`before`, `after`, `op`, and where metadata is wanted its time and source."""
@@ -125,7 +125,7 @@ class DebeziumFormat(Envelope):
             case _:
                 raise BadValue(f"`op` is `{op}`: it must be c, r, u or d")
 
-    # -- encoding ------------------------------------------------------------------------------------------------------
+    # -- encoding ----------------------------------------------------------------------------------
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Spark SQL: the change as an object."""

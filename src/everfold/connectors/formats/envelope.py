@@ -77,7 +77,7 @@ class Envelope(Format):
         """As JSON."""
         self.json.check(table, columns)
 
-    # -- what a subclass knows -----------------------------------------------------------------------------------------
+    # -- what a subclass knows ---------------------------------------------------------------------
 
     @abstractmethod
     def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
@@ -104,7 +104,7 @@ class Envelope(Format):
         fields = (f"'f{at}', {value}.{identifier(column.name)}" for at, column in enumerate(columns))
         return f"named_struct({', '.join(fields)})"
 
-    # -- decoding in Catalyst ------------------------------------------------------------------------------------------
+    # -- decoding in Catalyst ----------------------------------------------------------------------
 
     @property
     def reader(self) -> str | None:
@@ -158,7 +158,7 @@ class Envelope(Format):
         """An object that makes no sense."""
         return f"{KIND} IS NULL"
 
-    # -- decoding in Python --------------------------------------------------------------------------------------------
+    # -- decoding in Python ------------------------------------------------------------------------
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """From one record to its rows, each with its kind behind it."""

@@ -138,7 +138,7 @@ class JsonFormat(Format):
                         table.place_of(column.name),
                     )
 
-    # -- decoding in Catalyst ------------------------------------------------------------------------------------------
+    # -- decoding in Catalyst ----------------------------------------------------------------------
 
     @property
     def reader(self) -> str | None:
@@ -255,7 +255,7 @@ class JsonFormat(Format):
         object_ = f"is_valid_utf8({BAD}) AND startswith(ltrim({_SPACE}, {BAD}), '{{')"
         return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT ({object_})))"
 
-    # -- encoding ------------------------------------------------------------------------------------------------------
+    # -- encoding ----------------------------------------------------------------------------------
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Spark SQL: the object of a row."""
@@ -295,7 +295,7 @@ class JsonFormat(Format):
             )
         return self.null_key_literal if self.null_key == "LITERAL" else None
 
-    # -- decoding in Python --------------------------------------------------------------------------------------------
+    # -- decoding in Python ------------------------------------------------------------------------
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """From one record to its rows: one, unless it is an array."""
@@ -471,7 +471,7 @@ def _after(pattern: str, text: str, at: int) -> int:
     return found.end()
 
 
-# --- encoding ---------------------------------------------------------------------------------------------------------
+# --- encoding -------------------------------------------------------------------------------------
 
 
 def _sql(of: DataType, value: str, iso: bool) -> str:
@@ -697,7 +697,7 @@ def _dump(value: object) -> str:
             return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04X}", json.dumps(value, ensure_ascii=False))
 
 
-# --- schemas ----------------------------------------------------------------------------------------------------------
+# --- schemas --------------------------------------------------------------------------------------
 
 
 def _texts(of: DataType) -> str:

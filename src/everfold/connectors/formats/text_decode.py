@@ -113,7 +113,7 @@ def excerpt(text: object, length: int = 80) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-# --- Catalyst ---------------------------------------------------------------------------------------------------------
+# --- Catalyst -------------------------------------------------------------------------------------
 
 
 def catalyst(text: str, of: DataType, rules: TextRules) -> str:
@@ -157,7 +157,7 @@ def _whole(pattern: str) -> str:
     return "r'\\A(?:" + pattern.replace("'", "\\x27") + ")\\z'"
 
 
-# --- Python -----------------------------------------------------------------------------------------------------------
+# --- Python ---------------------------------------------------------------------------------------
 
 
 def converter(of: DataType, rules: TextRules) -> Callable[[str], object]:
