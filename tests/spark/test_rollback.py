@@ -256,10 +256,7 @@ def test_a_table_is_overwritten_by_key(run: Run, keyed: Keyed) -> None:
 
     largest = query.format("MAX(x)", "WHERE k <> 'a' ", " HAVING MAX(x) < 500")
     said = job.well(largest, "--on-change", "rebuild")
-    assert (
-        f"note: `o` ({keyed.kind}): replayed rows overwrite existing rows by PRIMARY KEY; keys that do not"
-        in said
-    )
+    assert f"note: `o` ({keyed.kind}): replayed rows overwrite existing rows by PRIMARY KEY; keys that do not" in said
     assert "note: table `o`: keys that did not reappear: 1 (a); --prune deletes their rows" in said
     assert keyed.content() == {"a": 4, "b": 5, "c": 4}
     assert "now deleted: 1" in job.well(largest, "--prune")

@@ -90,7 +90,7 @@ def test_a_string_that_is_too_long_is_named(folder: Path) -> None:
     (folder / "a.json").write_bytes(b'{"n":1}\n{"n":2,"s":"' + b"x" * 100_000_000 + b'"}\n')
     error = failure(folder)
     assert str(error).startswith(
-        "error[bad-record]: `in/a.json` line 2: it has a string of 100,000,000 characters: 20,000,000 are the most\n"
+        "error[bad-record]: `in/a.json` line 2: it has a string of 100,000,000 characters: at most 20,000,000 are allowed\n"
     )
     assert len(str(error)) < 1000
 
