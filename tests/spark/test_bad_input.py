@@ -97,7 +97,7 @@ def test_a_bad_record_stops_the_job_until_it_is_mended(
     failed = run()
     assert failed.code == 1
     assert failed.first.startswith(f"error[{words}"), failed.err
-    assert "  = help: mend the record, or " in failed.err
+    assert "  = help: fix the record, or " in failed.err
     assert len(totals(tmp_path)) < MINUTES
     put(tmp_path, 2, "\n".join(good) + "\n")
     done = run()

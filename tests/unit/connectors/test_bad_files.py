@@ -63,7 +63,7 @@ def test_a_file_that_is_not_what_its_name_says(folder: Path, content: bytes) -> 
     (folder / "a.json.gz").write_bytes(content)
     error = failure(folder)
     assert str(error).startswith("error[bad-file]: `in/a.json.gz`: ")
-    assert error.diagnostics[0].help == "mend the file, or take it away, and start again"
+    assert error.diagnostics[0].help == "fix or remove the file, and run the same command again"
 
 
 def test_files_without_a_row(folder: Path) -> None:

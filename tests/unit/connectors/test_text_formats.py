@@ -394,7 +394,7 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == (
         "error[bad-record]: `bids.json` line 17: field `price` is not an INT: `abc`\n"
         '  | {"price":"abc"}\n'
-        "  = help: mend the record, or set 'json.ignore-parse-errors' = 'true' to go on and count such records"
+        "  = help: fix the record, or set 'json.ignore-parse-errors' = 'true' to skip and count such records"
     )
 
 

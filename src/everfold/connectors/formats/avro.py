@@ -102,7 +102,7 @@ class AvroFormat(Format):
         frame = frame.withColumn("__record", decode.asNondeterministic()(F.col(raw)))
         return frame.selectExpr(*own, *(f"__record.{name} AS {name}" for name in names))
 
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
         """Return the field, which is the value already."""
         return field
 

@@ -243,40 +243,40 @@ class CsvFormat(Format):
         """Return Spark SQL: whether a line is empty and the table has several fields."""
         return f"CAST({raw} AS STRING) = ''" if len(columns) > 1 else "false"
 
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
         """Return Spark SQL for the value of a column from its string."""
         match column.type:
             case ArrayType(element=element):
                 parts = f"IF({field} = '', array(), {self._elements(field)})"
-                inner = self._scalar_sql("x", element, f"{column.name}[]", place)
+                inner = self._scalar_sql("x", element, f"{column.name}[]", location)
                 return f"IF({field} IS NULL, NULL, transform(CAST({parts} AS ARRAY<STRING>), x -> {inner}))"
             case RowType(fields=fields):
                 parts = ", ".join(
                     f"{quoted(part.name)}, "
                     + self._scalar_sql(
-                        f"get({self._elements(field)}, {at})", part.type, f"{column.name}.{part.name}", place
+                        f"get({self._elements(field)}, {at})", part.type, f"{column.name}.{part.name}", location
                     )
                     for at, part in enumerate(fields)
                 )
                 struct = f"named_struct({parts})"
                 if not self.ignore_errors:
-                    wrong = raise_bad(place, column.name, field)
+                    wrong = raise_bad(location, column.name, field)
                     struct = f"IF(size({self._elements(field)}) = {len(fields)}, {struct}, {wrong})"
                 return f"IF({field} IS NULL, NULL, {struct})"
             case of:
-                return self._scalar_sql(field, of, column.name, place)
+                return self._scalar_sql(field, of, column.name, location)
 
     def _elements(self, field: str) -> str:
         return f"split({field}, {quoted(_literal(self.element_delimiter))}, -1)"
 
-    def _scalar_sql(self, text: str, of: DataType, path: str, place: Place) -> str:
+    def _scalar_sql(self, text: str, of: DataType, path: str, location: Place) -> str:
         if isinstance(of, StringType):
             return text
         value = catalyst(text, of, RULES)
         return (
             value
             if self.ignore_errors
-            else f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(place, path, text)}))"
+            else f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(location, path, text)}))"
         )
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:

@@ -159,9 +159,9 @@ class Envelope(Format):
         name = key.removeprefix(VALUE)
         return _metadata_column(self.wanted.index(name)) if key.startswith(VALUE) and name in self.wanted else None
 
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
         """Convert the field as JSON does."""
-        return self.json.value(column, field, place)
+        return self.json.value(column, field, location)
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
         """Check the field as JSON does."""

@@ -50,14 +50,17 @@ class Place:
     parts: tuple[tuple[str, str], ...]
 
 
-def raise_bad(place: Place, column: str | None, text: str) -> str:
+def raise_bad(location: Place, column: str | None, text: str) -> str:
     """Return Spark SQL that fails the job at a bad record.
 
     The error contains the location, the column (None for the whole record) and the string that
     could not be read.
     """
-    parts = [("table", quoted(place.table)), ("column", "CAST(NULL AS STRING)" if column is None else quoted(column))]
-    parts += [*place.parts, ("text", f"left(CAST({text} AS STRING), {_MAX_EXCERPT})")]
+    parts = [
+        ("table", quoted(location.table)),
+        ("column", "CAST(NULL AS STRING)" if column is None else quoted(column)),
+    ]
+    parts += [*location.parts, ("text", f"left(CAST({text} AS STRING), {_MAX_EXCERPT})")]
     struct = ", ".join(f"{quoted(name)}, {sql}" for name, sql in parts)
     return f"raise_error(concat({quoted(MARK)}, to_json(named_struct({struct}))))"
 
@@ -130,7 +133,7 @@ class Format(ABC):
         return "false"
 
     @abstractmethod
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
         """Return Spark SQL for a column's value from its field."""
 
     @abstractmethod

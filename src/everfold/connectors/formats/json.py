@@ -229,25 +229,27 @@ class JsonFormat(Format):
         """Return Spark SQL: whether the record is blank."""
         return f"trim(CAST({raw} AS STRING)) = ''"
 
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
         """Return Spark SQL for the value of a column from its string(s) `field`."""
-        return self._value(field, column.type, column.name, place)
+        return self._value(field, column.type, column.name, location)
 
-    def _value(self, text: str, of: DataType, path: str, place: Place, depth: int = 0) -> str:
+    def _value(self, text: str, of: DataType, path: str, location: Place, depth: int = 0) -> str:
         item = f"x{depth}"
         match of:
             case StringType():
                 return text
             case ArrayType():
-                return f"transform({text}, {item} -> {self._value(item, of.element, path + '[]', place, depth + 1)})"
+                return f"transform({text}, {item} -> {self._value(item, of.element, path + '[]', location, depth + 1)})"
             case MapType():
                 single = f"map_from_entries(map_entries({text}))"  # keeps the last entry of a key
-                inner = self._value(item, of.value, path + "{}", place, depth + 1)
+                inner = self._value(item, of.value, path + "{}", location, depth + 1)
                 return f"transform_values({single}, (k{depth}, {item}) -> {inner})"
             case RowType():
                 parts = ", ".join(
                     f"{quoted(part.name)}, "
-                    + self._value(f"{text}.{identifier(part.name)}", part.type, f"{path}.{part.name}", place, depth + 1)
+                    + self._value(
+                        f"{text}.{identifier(part.name)}", part.type, f"{path}.{part.name}", location, depth + 1
+                    )
                     for part in of.fields
                 )
                 return f"IF({text} IS NULL, NULL, named_struct({parts}))"
@@ -255,7 +257,7 @@ class JsonFormat(Format):
                 value = catalyst(text, of, self.rules)
                 if self.ignore_errors:
                     return value
-                return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(place, path, text)}))"
+                return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(location, path, text)}))"
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
         """Return Spark SQL: whether a field is invalid for its type, None if none can be."""

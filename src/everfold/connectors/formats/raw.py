@@ -101,7 +101,7 @@ class RawFormat(Format):
         )
         return frame.selectExpr(*own, f"CAST({raw} AS BINARY) AS {identifier(columns[0].name)}", f"{bad} AS {BAD}")
 
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
         """Return Spark SQL for the value of the bytes."""
         match column.type:
             case BytesType():
