@@ -48,7 +48,7 @@ OPTIONS = OptionSet(
         Option(
             "format",
             required=True,
-            meaning="format of the records: json, csv, parquet, raw, debezium-json or canal-json",
+            meaning="the format of the records: json, csv, parquet, raw, debezium-json or canal-json",
         ),
         Option(
             "source.monitor-interval",
