@@ -97,7 +97,7 @@ def test_a_bad_record_stops_the_job_until_it_is_mended(
     failed = run()
     assert failed.code == 1
     assert failed.first.startswith(f"error[{words}"), failed.err
-    assert "  = help: mend the record, or " in failed.err
+    assert "  = help: fix the record, or " in failed.err
     assert len(totals(tmp_path)) < MINUTES
     put(tmp_path, 2, "\n".join(good) + "\n")
     done = run()
@@ -214,7 +214,7 @@ def test_a_sink_that_is_no_folder(run: Run, tmp_path: Path) -> None:
     failed = run()
     assert (failed.code, failed.first) == (
         1,
-        "error[not-a-folder]: table `totals`: cannot write to `out`: it is no folder",
+        "error[not-a-folder]: table `totals`: cannot write to `out`: it is not a folder",
     )
     (tmp_path / "out").unlink()
     assert run().code == 0

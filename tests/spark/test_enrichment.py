@@ -145,7 +145,7 @@ def test_changes_are_not_joined_with_what_is_read_anew(run: Run, tmp_path: Path,
     (tmp_path / "job.sql").write_text(script)
     refused = run()
     assert refused.code == 2
-    assert refused.err.startswith("error[changes-beside-changes]: rows that change are joined with `prices`")
+    assert refused.err.startswith("error[changes-beside-changes]: updating rows are joined with `prices`")
     assert "set 'lookup.cache' = 'FULL'" in refused.err
 
 

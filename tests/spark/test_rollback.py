@@ -247,7 +247,7 @@ def test_a_table_is_overwritten_by_key(run: Run, keyed: Keyed) -> None:
     assert "keys that only later versions wrote are counted when the job has caught up" in rollback(0)
     job.put(("b", 5, "03:00"))
     said = job.well(small)
-    later = "note: table `o`: keys that only later versions wrote and that did not come again"
+    later = "note: table `o`: keys that only later versions wrote and that did not reappear"
     assert f"{later}: 1 (large); --prune deletes their rows" in said
     assert keyed.content() == {"a": 4, "b": 7, "c": 4, "large": 600}
     assert f"{later}, now deleted: 1" in job.well(small, "--prune")
@@ -255,11 +255,8 @@ def test_a_table_is_overwritten_by_key(run: Run, keyed: Keyed) -> None:
 
     largest = query.format("MAX(x)", "WHERE k <> 'a' ", " HAVING MAX(x) < 500")
     said = job.well(largest, "--on-change", "rebuild")
-    assert (
-        f"note: `o` ({keyed.kind}): rows are overwritten by their PRIMARY KEY as they come again; keys that do not"
-        in said
-    )
-    assert "note: table `o`: keys that did not come again: 1 (a); --prune deletes their rows" in said
+    assert f"note: `o` ({keyed.kind}): replayed rows overwrite existing rows by PRIMARY KEY; keys that do not" in said
+    assert "note: table `o`: keys that did not reappear: 1 (a); --prune deletes their rows" in said
     assert keyed.content() == {"a": 4, "b": 5, "c": 4}
     assert "now deleted: 1" in job.well(largest, "--prune")
     assert keyed.content() == {"b": 5, "c": 4}
@@ -290,7 +287,7 @@ def test_a_job_without_an_end_has_caught_up_where_it_stood(spark: SparkSession, 
         consent=Consent(prune=True, note=said.append),
         stopping=lambda: len(said) > 1 or time.monotonic() > deadline,
     )
-    assert said[1:] == ["table `o`: keys that did not come again, now deleted: 1"]
+    assert said[1:] == ["table `o`: keys that did not reappear, now deleted: 1"]
     assert dict(database.run("SELECT k, a FROM o")) == {"a": 1, "c": 1}
 
 
@@ -313,7 +310,7 @@ def test_in_python_too_and_twice_only_when_that_is_accepted(
     capsys.readouterr()
     done = env.execute_sql(other, state_dir="state", on_change="rebuild", sink_duplicates="accept")
     assert capsys.readouterr().out.splitlines() == ["+I[a, 2]"]
-    assert done.message.splitlines() == ["2 rows in, 1 rows out", "`o` (print): rows that come again are there twice"]
+    assert done.message.splitlines() == ["2 rows in, 1 rows out", "`o` (print): replayed rows are duplicated"]
 
 
 # --- a topic ----------------------------------------------------------------------------------------------------------

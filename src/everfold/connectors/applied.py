@@ -1,7 +1,8 @@
-"""Compares the last batch that a sink has applied with the checkpoint of the job that writes it.
+"""Compare the last batch that a sink has applied with the checkpoint of the job that writes it.
 
-A number alone does not identify a batch: a job folder that was restored from an older copy plans the same numbers again over other input. So each record of an
-applied batch carries a digest of what the batch read. Records of earlier versions have none.
+A batch number alone does not identify a batch: a job folder that was restored from an older copy
+plans the same numbers again for different input. The record of an applied batch therefore carries
+a digest of what the batch read. Records of earlier versions have none.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _HELP = """the job folder is older than the table, as after restoring it from a 
 
 @dataclass(frozen=True, slots=True)
 class BatchId:
-    """Identify a batch: Spark's batch numbers start again with each epoch of a job. digest: of what the batch reads, empty if that is not known."""
+    """Identify a batch: Spark's batch numbers restart with each epoch of a job.
+
+    digest: of what the batch reads, empty if unknown.
+    """
 
     job: str
     sink: str
@@ -38,7 +42,10 @@ class Applied:
 
 
 def is_applied(table: str, batch: BatchId, last: Applied | None) -> bool:
-    """Return whether a sink holds a batch that it is about to write. Raises StateError `sink-ahead`, `sink-taken-over`."""
+    """Return whether a sink already holds a batch that it is about to write.
+
+    Raises StateError `sink-ahead`, `sink-taken-over`.
+    """
     if last is None or last.epoch < batch.epoch:
         return False
     if last.epoch > batch.epoch:
@@ -48,7 +55,9 @@ def is_applied(table: str, batch: BatchId, last: Applied | None) -> bool:
 
 
 def check_not_ahead(table: str, planned: BatchId, last: Applied | None) -> None:
-    """Refuse a sink whose last batch comes after the last batch that a checkpoint has planned, or has the same number and read other input.
+    """Refuse a sink whose last batch is ahead of the last batch that a checkpoint has planned.
+
+    A batch with the same number that read different input is refused too.
 
     Raises StateError `sink-ahead`.
     """
@@ -59,7 +68,8 @@ def check_not_ahead(table: str, planned: BatchId, last: Applied | None) -> None:
     if (last.epoch, last.batch) == (planned.epoch, planned.batch):
         if not last.digest or not planned.digest or last.digest == planned.digest:
             return
-        what = f"its {held} read other input than {here} of the job's checkpoint (digests {last.digest[:8]} and {planned.digest[:8]})"
+        digests = f"digests {last.digest[:8]} and {planned.digest[:8]}"
+        what = f"its {held} read other input than {here} of the job's checkpoint ({digests})"
     else:
         what = f"it holds {held} of the job, and the job's checkpoint is only at {here}"
     raise StateError.of("sink-ahead", f"table `{table}` is ahead of the job: {what}; nothing was written", help=_HELP)

@@ -1,4 +1,4 @@
-"""Connector `blackhole`: takes rows and forgets them. For measuring a query without a target."""
+"""Connector `blackhole`: discards all rows. Use it to measure a query without a target."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 
 
 class BlackholeSink(ClusterSink):
-    """Runs the rows and drops them."""
+    """Compute the rows and discard them."""
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
-        """Runs the frame."""
+        """Run the frame and discard its rows."""
         frame.write.format("noop").mode("overwrite").save()
         return None
 
 
 class BlackholeConnector(Connector):
-    """Nothing to configure."""
+    """The `blackhole` connector. It has no options."""
 
     def options(self, table: Table) -> OptionSet:
-        """None."""
+        """Return an empty set."""
         return OptionSet(())
 
     def check(self, table: Table, role: Role) -> OptionValues:
-        """No options, no metadata."""
+        """Check that the table has no options and no metadata columns."""
         refuse_metadata(table, (), role)
         return self.options(table).read(table, role.value)
 
     def takes(self, table: Table) -> ChangelogMode:
-        """All changes."""
+        """Accept all changes."""
         return ChangelogMode.ALL
 
     def again(self, table: Table) -> Again:
-        """They are forgotten as the first ones were."""
+        """Replayed rows are discarded like all others."""
         return Again.FORGOTTEN
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
-        """Drops the rows."""
+        """Return a sink that discards the rows."""
         return BlackholeSink(context, self.check(context.table, Role.SINK))
 
 

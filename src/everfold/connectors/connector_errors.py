@@ -1,4 +1,4 @@
-"""Errors of the outside world, as one call makes them."""
+"""Constructors of connector errors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ _REASONS = {
     errno.EACCES: ("no-permission", "no permission"),
     errno.EPERM: ("no-permission", "no permission"),
     errno.EROFS: ("no-permission", "the file system is read-only"),
-    errno.ENOTDIR: ("not-a-folder", "it is no folder"),
-    errno.EEXIST: ("not-a-folder", "it is no folder"),
+    errno.ENOTDIR: ("not-a-folder", "it is not a folder"),
+    errno.EEXIST: ("not-a-folder", "it is not a folder"),
 }
 
 
 def trouble(code: str, message: str, span: Span | None = None, help: str | None = None) -> ConnectorError:
-    """A ConnectorError with one diagnostic."""
+    """Return a ConnectorError with one diagnostic."""
     return ConnectorError(Diagnostic(code, message, span, help))
 
 
 def os_trouble(wrong: OSError, what: str, help: str | None = None) -> ConnectorError:
-    """What the file system refused. `what` says what could not be done; `disk-full`, `no-permission`, `not-a-folder`, else `file-system-error`."""
+    """Return the ConnectorError of a failed file system operation.
+
+    what: what could not be done. Codes: `disk-full`, `no-permission`, `not-a-folder`, otherwise
+    `file-system-error`.
+    """
     code, reason = _REASONS.get(wrong.errno or 0, ("file-system-error", wrong.strerror or str(wrong)))
     return trouble(code, f"{what}: {reason}", help=help)

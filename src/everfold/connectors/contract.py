@@ -1,10 +1,13 @@
-"""What a connector is to the engines: sources that give rows, sinks that take them.
+"""The interface between connectors and engines: sources emit rows, sinks accept them.
 
-A source's columns are `c0, c1, …` in the order of the table's columns, physical and METADATA, in the physical forms of
-`everfold.types`. Streaming and batch frames have one more column, `__split`: the part of the source that the watermark is kept by.
-A table whose rows are changes (`Connector.changelog`) has `__kind` beside them, a `RowKind`; so have the rows of every sink.
+A source's columns are `c0, c1, …` in the order of the table's columns, physical and METADATA, in
+the physical types of `everfold.types`. Streaming and batch frames have an additional column,
+`__split`: the part of the source for which a watermark of its own is kept. A table whose rows are
+changes (`Connector.changelog`) has a column `__kind` too, a `RowKind`; so have the rows of every
+sink.
 
-Everything that can be wrong in a table is found by `Connector.check`, without pyspark and before anything starts.
+`Connector.check` finds everything that can be wrong in a table declaration, without pyspark and
+before anything starts.
 """
 
 from __future__ import annotations
@@ -57,11 +60,11 @@ __all__ = [
 ]
 
 SPLIT = "__split"
-"""Column of a source's frame: the split that a row comes from, STRING."""
+"""Column of a source's frame: the split of a row, STRING."""
 
 
 class Role(StrEnum):
-    """What a table is used as."""
+    """How a query uses a table."""
 
     SOURCE = "source"
     SINK = "sink"
@@ -69,11 +72,12 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceContext:
-    """Where a source runs.
+    """The environment of a source.
 
-    `name` is the source's name in Spark's checkpoint ([A-Za-z0-9_]+), `job_folder` the folder of the job (None without one), and
-    `base_folder` the folder that relative paths are relative to. `origin` is the epoch in which the job last began at the beginning of its input,
-    `before` the source's folder in the checkpoint that the job had before that.
+    name: the source's name in Spark's checkpoint ([A-Za-z0-9_]+). job_folder: the job directory,
+    None without one. base_folder: the folder that relative paths are resolved against. origin: the
+    epoch in which the job last started from the beginning of its input. before: the source's
+    folder in the checkpoint that the job had before that epoch.
     """
 
     spark: SparkSession
@@ -87,7 +91,10 @@ class SourceContext:
 
     @property
     def kept(self) -> Path | None:
-        """The folder for what is fixed when the job begins at the beginning of its input, None without a job folder."""
+        """The folder for data fixed when the job starts from the beginning of its input.
+
+        None without a job folder.
+        """
         if self.job_folder is None:
             return None
         return self.job_folder / "sources" / str(self.origin) if self.origin else self.job_folder / "sources"
@@ -95,10 +102,10 @@ class SourceContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:
-    """Where a sink runs.
+    """The environment of a sink.
 
-    `name` is the sink's name within the job. Without a job folder nothing is remembered from one run to the next. query: a hash of what is written
-    into the table, empty if nobody needs to know.
+    name: the sink's name within the job. job_folder: without one, nothing is remembered between
+    runs. query: a hash of the query that is written into the table, empty if it is not needed.
     """
 
     name: str
@@ -111,13 +118,16 @@ class SinkContext:
 
     @property
     def records(self) -> Path | None:
-        """The folder for what the sink has applied, None without a job folder."""
+        """The folder for records of applied batches, None without a job folder."""
         return None if self.job_folder is None else self.job_folder / "sinks" / self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a job stands in a source: the source's line of the offset log, and its folder in Spark's checkpoint."""
+    """The position of a job in a source.
+
+    line: the source's line of the offset log. log: its folder in Spark's checkpoint.
+    """
 
     line: str
     log: Path
@@ -125,82 +135,104 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a job has read of a source. frame: its rows, as `Source.batch` gives them. order: in which order the places (`__place`) were read, where that
-    is known."""
+    """The rows that a job has read from a source.
+
+    frame: the rows, in the format of `Source.batch`. order: the order in which the locations
+    (`__place`) were read, where it is known.
+    """
 
     frame: DataFrame
     order: Mapping[str, int] = field(default_factory=dict)
 
 
 class Source(ABC):
-    """The rows of one table.
+    """A reader of one table.
 
-    `options` is what the table says, `notes` what its author should know of them.
+    options: the values of the table's options. notes: warnings about them for the table's author.
     """
 
     table: Table
     options: OptionValues
     reads_files: ClassVar[bool] = False
-    """Whether `location` is a path, and the log in the checkpoint lists the files below it."""
+    """Whether `location` is a path and the log in the checkpoint lists the files below it."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the author of the table."""
+        """Notes for the author of the table, as sentences."""
         return self.options.notes
 
     @abstractmethod
     def bounded(self) -> bool:
-        """Whether the rows come to an end by themselves."""
+        """Return whether the table has a finite number of rows."""
 
     @abstractmethod
     def stream(self, context: SourceContext) -> DataFrame:
-        """The rows as a streaming frame: `c0…`, `__split`, and `__kind` if they are changes, which come in order.
+        """Return the rows as a streaming frame: `c0…`, `__split`, and `__kind` for changes.
 
-        Raises ConnectorError when the outside is not as it must be.
+        Changes are in order. Raises ConnectorError if the external system is not usable.
         """
 
     @abstractmethod
     def batch(self, context: SourceContext) -> DataFrame:
-        """The rows that there are now, as a batch frame: the same columns."""
+        """Return the current rows as a batch frame with the same columns."""
 
     def history(self, context: SourceContext, position: Position | None) -> History:
-        """What a job has read that stands there (None: nowhere yet), as far as it is still there; `lost` says what is not.
+        """Return the rows that a job has read up to a position, as far as they still exist.
 
-        Raises StateError `no-past` when the source cannot say that again.
+        position: None if the job has read nothing yet. `lost` describes what no longer exists.
+        Raises StateError `no-past` if the source cannot read them again.
         """
-        what = f"table `{self.table.name}`: what was read of `{self.table.connector}` cannot be read again"
+        what = f"table `{self.table.name}`: the rows read from `{self.table.connector}` cannot be read again"
         raise StateError.of("no-past", what, self.table.span, help="--on-change accept starts new aggregates now")
 
     def location(self, base_folder: Path) -> str:
-        """Return where the rows lie, the same for every spelling of it and without secrets; empty for rows that lie nowhere.
+        """Return the normalized location of the rows, without secrets.
 
-        Raises ConnectorError when the outside, which may be asked, does not answer.
+        Different spellings of a location return the same string. Empty for rows without a location.
+        May ask the external system: raises ConnectorError if it does not answer.
         """
         return ""
 
     def move(self, checkpoint: Path, name: str, old: str, new: str) -> None:  # noqa: B027
-        """Rewrite what a checkpoint, which nobody uses, says of the locations of this source's rows. name: of the source. old, new: its locations.
+        """Rewrite the locations of this source's rows in a checkpoint that is not in use.
 
-        StateError `changed-source` when positions in the old data mean nothing in the new.
+        name: the source's name. old, new: its locations. Raises StateError `changed-source` if
+        positions in the old data are meaningless in the new data.
         """
 
     def find_changes(self, context: SourceContext, log: Path) -> list[str]:
-        """Return what has become of data that was read and counts as it was, as sentences; each once. log: the source's folder in the checkpoint."""
+        """Return how data that was already read has changed since, as sentences, each once.
+
+        The result still counts the data as it was. log: the source's folder in the checkpoint.
+        """
         return []
 
     def check_arrivals(self, base_folder: Path) -> None:  # noqa: B027
-        """Check what has arrived while a job runs; called after each batch, and now and then without one. Raises ConnectorError for data that the engine does not see."""
+        """Check data that has arrived while a job runs.
+
+        Called after each batch, and from time to time without one. Raises ConnectorError for data
+        that the engine does not see.
+        """
 
     def read_anew(self) -> bool:
-        """Whether a join with the table reads it in every batch anew; if not, once, when the job starts."""
+        """Return whether a lookup join reads the table again in every batch.
+
+        If not, the table is read once, when the job starts.
+        """
         return False
 
     def size(self, base_folder: Path, enough: int) -> int | None:
-        """How many bytes there are to read, counted no further than `enough`; None when they have no end or cannot be told beforehand."""
+        """Return the number of bytes to read; counting stops at `enough`.
+
+        None if the source is unbounded or the size is not known in advance.
+        """
         return None
 
     def local(self, base_folder: Path) -> Iterator[pa.Table]:
-        """The rows for the memory engine, in pieces, in the order they lie in: `c0…` and `__kind` if they are changes, Arrow's physical types."""
+        """Yield the rows for the memory engine, in pieces and in stored order.
+
+        The columns are `c0…`, and `__kind` for changes, in Arrow's physical types.
+        """
         raise UnsupportedFeature.of(
             "not-in-memory",
             f"table `{self.table.name}`: the memory engine does not read from `{self.table.connector}`",
@@ -209,31 +241,40 @@ class Source(ABC):
         )
 
     def splits(self, context: SourceContext) -> tuple[str, ...]:
-        """The splits known at the start; more may come."""
+        """Return the splits known at the start; more may appear later."""
         return (self.table.name,)
 
     def failure(self, error_text: str) -> ConnectorError | None:
-        """The error that a failure of the engine really is, found in its text; None if it is not this source's."""
+        """Return the source's error that the text of an engine failure contains.
+
+        None if the failure is not from this source.
+        """
         return None
 
     def after_batch(self, context: SourceContext, offsets_json: str) -> None:  # noqa: B027
-        """Called when a batch is committed, with the source's line of the offset log."""
+        """Handle the commit of a batch. offsets_json: the source's line of the offset log."""
 
     def has_passed(self, now: Position, then: Position) -> bool:
-        """Whether a job that began anew has read all that it had read when it stood there."""
+        """Return whether a job that was rewound has again read everything up to a position."""
         return _at_least(json.loads(now.line), json.loads(then.line))
 
     def lost(self, then: Position) -> str | None:
-        """What is gone of all that a job has read when it stands there, as the end of a sentence; None if nothing is, or nobody can tell cheaply."""
+        """Return which part of the data read up to a position no longer exists.
+
+        The string is the end of a sentence. None if nothing is lost, or it is costly to find out.
+        """
         return None
 
     def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
-        """Whether a bounded source has given all its rows, by its line of the offset log. File sources leave that to the engine."""
+        """Return whether a bounded source has emitted all its rows, by its line of the offset log.
+
+        File sources leave this to the engine.
+        """
         return False
 
 
 def _at_least(now: Any, then: Any) -> bool:
-    """Whether all numbers of an offset, by their names, have been reached by another."""
+    """Return whether `now` has reached every number of the offset `then`, compared by name."""
     if isinstance(then, dict):
         return isinstance(now, dict) and all(name in now and _at_least(now[name], at) for name, at in then.items())
     return isinstance(then, int) and isinstance(now, int) and now >= then
@@ -241,7 +282,7 @@ def _at_least(now: Any, then: Any) -> bool:
 
 @dataclass(slots=True)
 class _Sink:
-    """What all sinks have."""
+    """Fields and methods common to all sinks."""
 
     context: SinkContext
     options: OptionValues
@@ -253,109 +294,154 @@ class _Sink:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the author of the table."""
+        """Notes for the author of the table, as sentences."""
         return self.options.notes
 
     def last_applied(self, job: str, sink: str) -> Applied | None:
-        """Return the last batch of a job that the table holds, under the name that the sink had; None for none, or if the table keeps no record. Called
-        after `prepare`; changes nothing."""
+        """Return the last batch of a job that the table holds; None if it records none.
+
+        sink: the name that the job's sink had. Called after `prepare`; changes nothing.
+        """
         return None
 
     def written_by_others(self, job: str) -> str | None:
-        """Return the folder of another job that has written the rows of the same query into the table, where they add up; None for none, or if the table
-        keeps no record. Called after `prepare`; changes nothing."""
+        """Return the folder of another job that has written the same query into the table.
+
+        Only for tables in which the rows of both jobs add up. None without such a job, or if the
+        table keeps no record. Called after `prepare`; changes nothing.
+        """
         return None
 
     def look_back(self, past: Past) -> None:
-        """Called after `prepare`, at every start of a job that has been another one: what batches have written that do not count any more
-        is taken back, where that can be. To do it again changes nothing."""
+        """Undo what batches outside the job's lineage have written, where that is possible.
+
+        Called after `prepare` at every start of a job that has had other epochs. Idempotent.
+        """
 
     def left_over(self, *, prune: bool) -> str | None:
-        """Called when a job that went back has caught up: the rows of what it left that did not come again, as a sentence; `prune` deletes them. A batch may be written meanwhile.
-        None if there are none, or if the sink does not look."""
+        """Report the rows of discarded epochs that did not reappear, as a sentence.
+
+        Called when a job that was rewound has caught up; a batch may be written at the same time.
+        prune: delete the rows. None if there are none, or if the sink does not look for them.
+        """
         return None
 
 
 class LocalSink(_Sink, ABC):
-    """A sink that this process writes. What was applied is not applied again: a batch may come twice after a crash."""
+    """A sink that this process writes.
+
+    After a crash a batch may be replayed; it is not applied a second time.
+    """
 
     def prepare(self) -> None:
-        """Called once before the first batch: finishes or removes what a crash left, and looks whether the target is there."""
+        """Finish or remove what a crash left, and check that the target exists.
+
+        Called once before the first batch.
+        """
 
     @abstractmethod
     def write(self, rows: pa.Table, batch: BatchId) -> None:
-        """Applies a batch: `c0…` and `__kind`. The changes of one key are in order."""
+        """Apply a batch: `c0…` and `__kind`. The changes of one key are in order."""
 
     def close(self) -> None:
-        """Called once at the end, also after a failure."""
+        """Release resources. Called once at the end, also after a failure."""
 
 
 class ClusterSink(_Sink, ABC):
-    """A sink that Spark's tasks write. A batch that was applied before is run all the same, and changes nothing."""
+    """A sink that Spark's tasks write.
+
+    A batch that was applied before is run again, but changes nothing.
+    """
 
     def prepare(self) -> None:
-        """Called once before the first batch: finishes or removes what a crash left, and looks whether the target is there."""
+        """Finish or remove what a crash left, and check that the target exists.
+
+        Called once before the first batch.
+        """
 
     @abstractmethod
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
-        """Applies a batch: `c0…` and `__kind`. Runs the frame exactly once; answers the number of rows written, if it knows.
+        """Apply a batch: `c0…` and `__kind`. Return the number of rows written, None if unknown.
 
-        The changes of one key are in order within a partition of the frame. Between partitions there is no order: a row that
-        comes there counts for more than one that is taken back.
+        Runs the frame exactly once. The changes of one key are in order within a partition of the
+        frame. Partitions are not ordered: across them an added row takes precedence over a
+        retracted one.
         """
 
     def close(self) -> None:
-        """Called once at the end, also after a failure."""
+        """Release resources. Called once at the end, also after a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector(ABC):
-    """A kind of table. `for_changes` says what to do where a query's result changes and the table takes new rows only."""
+    """A kind of table.
+
+    for_changes: the help text where a query updates its result and the table accepts only inserts.
+    """
 
     name: str
     meaning: str = field(default="", compare=False)
     for_changes: str = field(
-        default="write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY, or aggregate by windows, whose rows are final",
+        default="write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
+        " or aggregate by windows, whose rows are final",
         compare=False,
     )
 
     @abstractmethod
     def options(self, table: Table) -> OptionSet:
-        """The options that such a table knows; its format's are among them."""
+        """Return the options of such a table, those of its format included."""
 
     @abstractmethod
     def check(self, table: Table, role: Role) -> OptionValues:
-        """Whether the table can be read or written as it is declared. Raises SqlError; nothing outside is touched."""
+        """Check that the table can be read or written as declared, and return its options.
+
+        Raises SqlError. Does not touch the external system.
+        """
 
     def changelog(self, table: Table) -> ChangelogMode:
-        """Which changes the table's rows are when it is read. Never raises: what is wrong in the table is for `check`."""
+        """Return the changelog mode of the table when it is read.
+
+        Never raises: `check` reports errors of the table.
+        """
         return ChangelogMode.INSERT_ONLY
 
     def bounded(self, table: Table) -> bool:
-        """Whether the rows of the table come to an end by themselves. Never raises: what is wrong in the table is for `check`."""
+        """Return whether the table has a finite number of rows.
+
+        Never raises: `check` reports errors of the table.
+        """
         try:
             return self.source(table).bounded()
         except EverfoldError:
             return False
 
     def read_whole(self, table: Table) -> bool:
-        """Whether a record can be read only with all physical columns in mind, those that no query asks for too. Never raises."""
+        """Return whether decoding a record needs all physical columns, even unused ones.
+
+        Never raises.
+        """
         return False
 
     def positions(self, table: Table) -> dict[str, str]:
-        """Return the positions of columns in a record, without those that the record names. Never raises."""
+        """Return where in a record the columns are that are found by position, not by name.
+
+        Never raises.
+        """
         return {}
 
     def takes(self, table: Table) -> ChangelogMode:
-        """Which changes can be written to the table, `upsert` ones by its PRIMARY KEY. Never raises."""
+        """Return the changelog mode that the table accepts as a sink.
+
+        Upsert changes are written by its PRIMARY KEY. Never raises.
+        """
         return ChangelogMode.INSERT_ONLY
 
     def again(self, table: Table) -> Again:
-        """What becomes of rows that come again, as the job has gone back in its input."""
+        """Return the effect of replayed rows on the table after a rewind of the job."""
         return Again.TWICE
 
     def source(self, table: Table) -> Source:
-        """The table as a source."""
+        """Return the source of the table. Raises UnsupportedFeature `not-a-source`."""
         raise UnsupportedFeature.of(
             "not-a-source",
             f"table `{table.name}`: the connector `{self.name}` only writes: nothing can be selected from it",
@@ -363,7 +449,7 @@ class Connector(ABC):
         )
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
-        """The table as a sink."""
+        """Return the sink of the table. Raises UnsupportedFeature `not-a-sink`."""
         raise UnsupportedFeature.of(
             "not-a-sink",
             f"table `{context.table.name}`: the connector `{self.name}` only reads: nothing can be inserted into it",
@@ -372,12 +458,18 @@ class Connector(ABC):
 
 
 def columns_of(table: Table, role: Role) -> tuple[TableColumn, ...]:
-    """The columns of the rows: a source gives all, a sink takes those that are not VIRTUAL. `c0…` counts these."""
+    """Return the columns of the rows, in the order of `c0…`.
+
+    A source emits all columns, a sink accepts those that are not VIRTUAL.
+    """
     return table.columns if role is Role.SOURCE else tuple(column for column in table.columns if not column.virtual)
 
 
 def physical_columns(table: Table, role: Role) -> tuple[tuple[int, TableColumn], ...]:
-    """The columns that lie in the records, with their positions: not METADATA, nor a folder's name."""
+    """Return the columns stored in the records, with their positions.
+
+    METADATA columns and partition keys, which are stored in folder names, are left out.
+    """
     return tuple(
         (at, column)
         for at, column in enumerate(columns_of(table, role))
@@ -386,16 +478,16 @@ def physical_columns(table: Table, role: Role) -> tuple[tuple[int, TableColumn],
 
 
 def refuse_metadata(table: Table, known: tuple[str, ...], role: Role) -> None:
-    """Raises SqlError `unknown-metadata` for a METADATA column that the connector does not have."""
+    """Raise SqlError `unknown-metadata` for a METADATA column that the connector lacks."""
     from everfold.errors import nearest
 
     for column in table.columns:
         if column.metadata_key is not None and column.metadata_key not in known:
-            said = "it has " + ", ".join(f"`{key}`" for key in known) if known else "it has none"
+            available = "it has " + ", ".join(f"`{key}`" for key in known) if known else "it has none"
             raise SqlError.of(
                 "unknown-metadata",
                 f"table `{table.name}`: the connector `{table.connector}` has no metadata `{column.metadata_key}`"
-                f" for column `{column.name}`; {said}",
+                f" for column `{column.name}`; {available}",
                 table.place_of(column.name),
                 nearest(column.metadata_key, known),
             )

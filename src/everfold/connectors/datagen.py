@@ -1,7 +1,8 @@
-"""Connector `datagen`: rows made up, `rows-per-second` of them.
+"""Connector `datagen`: generates `rows-per-second` rows.
 
-A value is a function of the row's number, of the column and of nothing else (times: and of the batch's time, which Spark keeps), so a
-batch that comes again is the same. The table ends after `number-of-rows`, or when the shortest sequence does.
+A value depends only on the row's number and the column (and for times on the time of the batch,
+which Spark stores), so a replayed batch is identical. The table ends after `number-of-rows` rows,
+or at the end of its shortest sequence.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ if TYPE_CHECKING:
 
 OPTIONS = OptionSet(
     (
-        Option("rows-per-second", "int", "10000", role="source", meaning="how many rows come in a second"),
-        Option("number-of-rows", "int", role="source", meaning="how many rows there are; without it they never end"),
+        Option("rows-per-second", "int", "10000", role="source", meaning="rows generated per second"),
+        Option("number-of-rows", "int", role="source", meaning="total number of rows; unbounded if not set"),
         Option(
             "fields.*",
             role="source",
-            meaning="how a column is made: kind, min, max, length, start, end, max-past, null-rate, var-len",
+            meaning="how a column is generated: kind, min, max, length, start, end, max-past, null-rate, var-len",
         ),
         Option("scan.parallelism", "int", role="source", note="has no meaning here"),
     )
@@ -64,7 +65,7 @@ _HEX_DIGITS = 64
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How one column is made."""
+    """How one column is generated."""
 
     sequence: bool = False
     low: Decimal | None = None
@@ -78,7 +79,7 @@ class _Field:
 
 
 class DatagenSource(Source):
-    """Made-up rows."""
+    """A source of generated rows."""
 
     def __init__(self, table: Table, options: OptionValues) -> None:
         self.table = table
@@ -87,18 +88,18 @@ class DatagenSource(Source):
 
     @property
     def count(self) -> int | None:
-        """How many rows there are, None for no end."""
+        """The number of rows, None if unbounded."""
         limits = [field.end - field.start + 1 for field in self.fields if field.sequence]
-        said = self.options.number_or_none("number-of-rows")
-        limits += [] if said is None else [said]
+        total = self.options.number_or_none("number-of-rows")
+        limits += [] if total is None else [total]
         return min(limits, default=None)
 
     def bounded(self) -> bool:
-        """With a number of rows or a sequence."""
+        """Return whether the table has a number of rows or a sequence."""
         return self.count is not None
 
     def stream(self, context: SourceContext) -> DataFrame:
-        """So many rows a second."""
+        """Return the rows as a stream, at the configured rate."""
         reader = context.spark.readStream.name(context.name).format("rate")
         frame = (
             reader.option("rowsPerSecond", str(self.options.number("rows-per-second")))
@@ -108,11 +109,11 @@ class DatagenSource(Source):
         return self._columns(frame if self.count is None else frame.where(f"__row < {self.count}"))
 
     def batch(self, context: SourceContext) -> DataFrame:
-        """All rows at once. Raises SqlError `unbounded-source` when they have no end."""
+        """Return all rows. Raises SqlError `unbounded-source` if the table is unbounded."""
         if self.count is None:
             raise SqlError.of(
                 "unbounded-source",
-                f"table `{self.table.name}` has no end",
+                f"table `{self.table.name}` is unbounded",
                 self.table.span,
                 "set 'number-of-rows' to read it in batch",
             )
@@ -126,19 +127,19 @@ class DatagenSource(Source):
         return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}")
 
     def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
-        """Spark counts the source's seconds."""
+        """Return whether all rows are emitted. The offset of Spark's rate source is in seconds."""
         return self.count is not None and int(offsets_json) * self.options.number("rows-per-second") >= self.count
 
 
 class DatagenConnector(Connector):
-    """Makes rows up."""
+    """The `datagen` connector."""
 
     def options(self, table: Table) -> OptionSet:
-        """`rows-per-second`, `number-of-rows`, `fields.…`."""
+        """Return `rows-per-second`, `number-of-rows`, `fields.…`."""
         return OPTIONS
 
     def check(self, table: Table, role: Role) -> OptionValues:
-        """Types and the settings of the columns."""
+        """Check the types and the settings of the columns."""
         refuse_metadata(table, (), role)
         options = OPTIONS.read(table, role.value)
         for name, least in (("rows-per-second", 1), ("number-of-rows", 0)):
@@ -153,34 +154,37 @@ class DatagenConnector(Connector):
         return True
 
     def source(self, table: Table) -> Source:
-        """Makes the rows."""
+        """Return a source that generates the rows."""
         return DatagenSource(table, self.check(table, Role.SOURCE))
 
 
-CONNECTOR = DatagenConnector(name="datagen", meaning="made-up rows")
+CONNECTOR = DatagenConnector(name="datagen", meaning="generated rows")
 
 
-# --- what the options say ---------------------------------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
 def _fields(table: Table, options: OptionValues) -> tuple[_Field, ...]:
-    said: dict[str, dict[str, str]] = {column.name: {} for column in table.columns}
+    settings: dict[str, dict[str, str]] = {column.name: {} for column in table.columns}
     for name, text in options.with_prefix("fields.").items():
         column, _, setting = name.rpartition(".")
-        if column not in said:
+        if column not in settings:
             raise wrong_option(
-                table, f"fields.{name}", f"option `fields.{name}` speaks of no column", nearest(column, said)
+                table,
+                f"fields.{name}",
+                f"option `fields.{name}` names no column of the table",
+                nearest(column, settings),
             )
         if setting not in _SETTINGS:
             raise SqlError.of(
                 "unknown-option", f"table `{table.name}`: the connector `datagen` has no option `fields.{name}`",
                 dict(table.option_spans).get(f"fields.{name}"), nearest(setting, _SETTINGS),
             )  # fmt: skip
-        said[column][setting] = text
-    return tuple(_field(table, column, said[column.name]) for column in table.columns)
+        settings[column][setting] = text
+    return tuple(_field(table, column, settings[column.name]) for column in table.columns)
 
 
-def _field(table: Table, column: TableColumn, said: Mapping[str, str]) -> _Field:
+def _field(table: Table, column: TableColumn, settings: Mapping[str, str]) -> _Field:
     def wrong(setting: str, what: str) -> SqlError:
         return wrong_option(
             table, f"fields.{column.name}.{setting}", f"option `fields.{column.name}.{setting}`: {what}"
@@ -188,13 +192,13 @@ def _field(table: Table, column: TableColumn, said: Mapping[str, str]) -> _Field
 
     def whole(setting: str, default: int) -> int:
         try:
-            return int(said.get(setting, default))
+            return int(settings.get(setting, default))
         except ValueError:
             raise wrong(setting, "it takes a whole number") from None
 
     def number(setting: str) -> Decimal | None:
         try:
-            return Decimal(said[setting]) if setting in said else None
+            return Decimal(settings[setting]) if setting in settings else None
         except InvalidOperation:
             raise wrong(setting, "it takes a number") from None
 
@@ -213,55 +217,56 @@ def _field(table: Table, column: TableColumn, said: Mapping[str, str]) -> _Field
     ):
         raise UnsupportedFeature.of(
             "datagen-type",
-            f"table `{table.name}`: datagen does not make {of} (column `{column.name}`)",
+            f"table `{table.name}`: datagen does not generate {of} (column `{column.name}`)",
             table.place_of(column.name),
         )
-    kind = said.get("kind", "random")
+    kind = settings.get("kind", "random")
     if kind not in ("random", "sequence"):
         raise wrong("kind", "it takes `random` or `sequence`")
     if kind == "sequence":
         if not isinstance(of, IntegerType | FloatingType | DecimalType | StringType):
             raise UnsupportedFeature.of(
                 "datagen-type",
-                f"table `{table.name}`: {of} has no sequence (column `{column.name}`)",
+                f"table `{table.name}`: datagen does not generate a sequence of {of} (column `{column.name}`)",
                 table.place_of(column.name),
             )
         for setting in ("start", "end"):
-            if setting not in said:
+            if setting not in settings:
                 raise SqlError.of(
                     "missing-option",
                     f"table `{table.name}` needs option `fields.{column.name}.{setting}`: it is a sequence",
                     dict(table.option_spans).get(f"fields.{column.name}.kind", table.span),
                 )
     try:
-        past = parse_duration(said.get("max-past", "0 ms"))
-        rate = float(said.get("null-rate", "0"))
+        past = parse_duration(settings.get("max-past", "0 ms"))
+        rate = float(settings.get("null-rate", "0"))
     except ValueError as error:
-        raise wrong("max-past" if "max-past" in said else "null-rate", str(error)) from None
-    made = _Field(
-        kind == "sequence", number("min"), number("max"), whole("length", _length(of)), whole("start", 0), whole("end", 0), past, rate,
-        said.get("var-len", "false").lower() == "true",
+        raise wrong("max-past" if "max-past" in settings else "null-rate", str(error)) from None
+    found = _Field(
+        kind == "sequence", number("min"), number("max"), whole("length", _length(of)), whole("start", 0),
+        whole("end", 0), past, rate,
+        settings.get("var-len", "false").lower() == "true",
     )  # fmt: skip
-    if made.sequence and made.end < made.start:
-        raise wrong("end", f"it is below `start`, {made.start}")
-    if made.low is not None and made.high is not None and made.high < made.low:
-        raise wrong("max", f"it is below `min`, {made.low}")
+    if found.sequence and found.end < found.start:
+        raise wrong("end", f"it is below `start`, {found.start}")
+    if found.low is not None and found.high is not None and found.high < found.low:
+        raise wrong("max", f"it is below `min`, {found.low}")
     if not 0 <= rate <= 1:
-        raise wrong("null-rate", "it lies between 0 and 1")
-    if made.length < 1:
-        raise wrong("length", "it is at least 1")
-    return made
+        raise wrong("null-rate", "it must be between 0 and 1")
+    if found.length < 1:
+        raise wrong("length", "it must be at least 1")
+    return found
 
 
 def _length(of: DataType) -> int:
     return min(of.length, _LENGTH) if isinstance(of, StringType | BytesType) else _LENGTH
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 def _value(of: DataType, field: _Field, at: int) -> str:
-    """Spark SQL for the value of the column at a position in row `__row`."""
+    """Return Spark SQL for the value of the column at position `at` in row `__row`."""
     value = f"CAST({field.start}L + __row AS {of.spark})" if field.sequence else _random(of, field, at)
     if field.null_rate:
         value = f"IF({_share(at, 'null')} < {field.null_rate}D, CAST(NULL AS {of.spark}), {value})"
@@ -273,7 +278,7 @@ def _hash(at: int, salt: str = "") -> str:
 
 
 def _share(at: int, salt: str = "") -> str:
-    """A number from 0 (inclusive) to 1."""
+    """Return Spark SQL for a number from 0 (inclusive) to 1 (exclusive)."""
     return f"((({_hash(at, salt)}) & {_BITS53 - 1}L) / {_BITS53}D)"
 
 
@@ -325,6 +330,6 @@ def _some_length(field: _Field, at: int) -> str:
 
 
 def _moment(field: _Field, at: int) -> str:
-    """A time up to `max-past` before the batch's."""
+    """Return Spark SQL for a time up to `max-past` before the time of the batch."""
     now = "unix_millis(current_timestamp())"
     return f"timestamp_millis({now} - CAST(floor({_share(at)} * {field.max_past_ms}) AS BIGINT))"

@@ -1,7 +1,7 @@
-"""Options of a table (WITH): which there are, what they take, and the values a table gives.
+"""Options of a table (WITH): their declarations and the values of one table.
 
-All of it is decided before anything starts and without pyspark. A value can be a secret: messages name the option and say what it
-takes, and quote the value only where the option cannot hold a secret.
+Options are validated without pyspark, before anything starts. A value can be a secret: messages
+name the option and its valid values, and quote the value only if the option cannot hold a secret.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ _KINDS = ("string", "int", "bool", "duration", "memory", "char")
 
 
 def parse_memory(text: str) -> int:
-    """A size as Flink writes it (`128 mb`, `1 gb`; a bare number is bytes), in bytes; ValueError for anything else."""
+    """Parse a memory size as in Flink (`128 mb`, `1 gb`; a plain number is bytes) into bytes.
+
+    Raises ValueError for anything else.
+    """
     found = _MEMORY.fullmatch(text.strip().lower())
     unit = _MEMORY_UNITS.get(found.group(2)) if found else None
     if found is None or unit is None:
-        raise ValueError("it takes a size, as `128 mb`, `1 gb` or a number of bytes")
+        raise ValueError("it takes a size such as `128 mb`, `1 gb` or a number of bytes")
     return int(found.group(1)) * unit
 
 
@@ -39,10 +42,12 @@ def parse_memory(text: str) -> int:
 class Option:
     """An option of a connector or format.
 
-    `type` is "string", "int", "bool", "duration" (value in milliseconds), "memory" (in bytes), "char" (one character, also as Java
-    writes it: `\\t`, `\\u0001`), or the words it takes (compared without case). A name that ends in `*` stands for all options
-    with that prefix. `default` None means: not set. `role` says where it counts: "source", "sink" or "both"; it is accepted, as in
-    Flink, on the other side too. `note`, if any, tells a user who sets it that nothing will come of it. `secret` values are never shown.
+    name: one that ends in `*` stands for all options with that prefix. type: "string", "int",
+    "bool", "duration" (value in milliseconds), "memory" (in bytes), "char" (one character, or a
+    Java escape: `\\t`, `\\u0001`), or the valid keywords (compared without case). default: None
+    means not set. role: where the option applies, "source", "sink" or "both"; as in Flink it is
+    accepted on the other side too. note: a message to a user who sets the option, that it has no
+    effect. secret: the value is never shown.
     """
 
     name: str
@@ -55,7 +60,7 @@ class Option:
     secret: bool = False
 
     def parse(self, text: str) -> object:
-        """The value that a text means; ValueError with what the option takes."""
+        """Parse a value. Raises ValueError that says what the option takes."""
         match self.type:
             case "string":
                 return text
@@ -82,7 +87,7 @@ class Option:
 
 
 def _character(text: str) -> str:
-    """One character, given as itself or as an escape of Java's."""
+    """Parse one character, written as itself or as a Java escape."""
     if "\\" in text and len(text) > 1:
         escapes = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\\\": "\\", "\\b": "\b", "\\f": "\f", "\\0": "\0"}
         unicode = re.fullmatch(r"\\u([0-9a-fA-F]{4})", text)
@@ -99,7 +104,11 @@ def _enumeration(words: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OptionValues:
-    """What a table's options say, by name; an option that is not set has its default."""
+    """The values of a table's options.
+
+    values: by name; an option that is not set has its default. given: names of the options that are
+    set. prefixed: by prefix, the options of `<prefix>*`. notes: messages on options without effect.
+    """
 
     values: Mapping[str, object]
     given: frozenset[str]
@@ -107,41 +116,41 @@ class OptionValues:
     notes: tuple[str, ...] = ()
 
     def text(self, name: str) -> str:
-        """The value of an option that is a text and has one."""
+        """Return the value of a string option that is set or has a default."""
         value = self.values[name]
         assert isinstance(value, str), name
         return value
 
     def text_or_none(self, name: str) -> str | None:
-        """The value of an option that is a text, None if it is not set."""
+        """Return the value of a string option, None if it is not set."""
         value = self.values[name]
         assert value is None or isinstance(value, str), name
         return value
 
     def number(self, name: str) -> int:
-        """The value of an option that is a number, milliseconds or bytes, and has one."""
+        """Return the value of a numeric option (also ms, bytes) that is set or has a default."""
         value = self.values[name]
         assert isinstance(value, int), name
         return value
 
     def number_or_none(self, name: str) -> int | None:
-        """The value of an option that is a number, milliseconds or bytes, None if it is not set."""
+        """Return the value of a numeric option (also ms, bytes), None if it is not set."""
         value = self.values[name]
         assert value is None or isinstance(value, int), name
         return value
 
     def flag(self, name: str) -> bool:
-        """The value of an option that is true or false."""
+        """Return the value of a boolean option."""
         return bool(self.values[name])
 
     def with_prefix(self, prefix: str) -> Mapping[str, str]:
-        """All options `<prefix>*`, without the prefix."""
+        """Return all options `<prefix>*`, by name without the prefix."""
         return self.prefixed.get(prefix, {})
 
 
 @dataclass(frozen=True, slots=True)
 class OptionSet:
-    """The options that a kind of table knows."""
+    """The options of a connector or format."""
 
     options: tuple[Option, ...]
 
@@ -149,13 +158,17 @@ class OptionSet:
         return OptionSet((*self.options, *other.options))
 
     def under(self, prefix: str) -> OptionSet:
-        """The same options with a prefix: a format's `ignore-parse-errors` is a table's `json.ignore-parse-errors`."""
+        """Return the same options with a prefix.
+
+        A format's `ignore-parse-errors` is a table's `json.ignore-parse-errors`.
+        """
         return OptionSet(tuple(replace(option, name=prefix + option.name) for option in self.options))
 
     def read(self, table: Table, role: str) -> OptionValues:
-        """What the table says. All that is wrong is said at once.
+        """Return the option values of a table. All errors are raised together.
 
-        Raises SqlError: `unknown-option` with the nearest known name, `missing-option`, `wrong-option-value`.
+        Raises SqlError: `unknown-option` with the nearest known name, `missing-option`,
+        `wrong-option-value`.
         """
         known = {option.name: option for option in self.options if not option.name.endswith("*")}
         prefixes = [option.name[:-1] for option in self.options if option.name.endswith("*")]
@@ -177,7 +190,7 @@ class OptionSet:
             try:
                 values[name] = option.parse(text)
             except ValueError as wrong:
-                value = "" if option.secret else f" is `{_shown(shown_value(name, text))}`, but"
+                value = "" if option.secret else f" is `{_shorten(shown_value(name, text))}`, but"
                 message = f"table `{table.name}`: option `{name}`{value or ':'} {wrong}"
                 found.append(Diagnostic("wrong-option-value", message, spans.get(name)))
                 continue
@@ -196,16 +209,16 @@ class OptionSet:
         return OptionValues(values, given, prefixed, tuple(notes))
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 COMMON = frozenset({"connector"})
-"""Options that every table has and no connector reads."""
+"""Options of every table, which no connector reads."""
 
 
 def wrong_option(table: Table, name: str, message: str, help: str | None = None) -> SqlError:
-    """The error of an option whose value does not fit the table."""
+    """Return the error for an option whose value does not fit the table."""
     return SqlError(
         Diagnostic(
             "wrong-option-value",

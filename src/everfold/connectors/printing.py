@@ -1,6 +1,7 @@
-"""Connector `print`: one line a row on standard output, written as Flink's print connector writes it.
+"""Connector `print`: prints one line per row, in the format of Flink's print connector.
 
-`+I[2020-04-15T08:00, 4.00, null]`, with `identifier> ` in front when the table has a `print-identifier`.
+Example: `+I[2020-04-15T08:00, 4.00, null]`, prefixed by `identifier> ` if the table has a
+`print-identifier`.
 """
 
 from __future__ import annotations
@@ -46,43 +47,49 @@ if TYPE_CHECKING:
 
 OPTIONS = OptionSet(
     (
-        Option("print-identifier", meaning="a text in front of each line", role="sink"),
-        Option("standard-error", "bool", "false", meaning="whether lines go to standard error", role="sink"),
+        Option("print-identifier", meaning="prefix of each line", role="sink"),
+        Option(
+            "standard-error", "bool", "false", meaning="print to standard error instead of standard output", role="sink"
+        ),
         Option("sink.parallelism", "int", role="sink", note="has no meaning here: one process prints"),
     )
 )
 
 
 class PrintSink(LocalSink):
-    """Prints a batch's rows. With a job folder, the last batch printed is remembered: a replayed one prints nothing."""
+    """Print the rows of each batch.
+
+    With a job folder the last printed batch is remembered, and a replayed batch prints nothing.
+    """
 
     @property
     def stream(self) -> TextIO:
-        """Where lines go."""
+        """The output stream."""
         return sys.stderr if self.options.flag("standard-error") else sys.stdout
 
     def write(self, rows: pa.Table, batch: BatchId) -> None:
-        """Prints `c0…` with their row kind."""
-        if self._printed(batch):
+        """Print `c0…` with their row kind."""
+        if self._is_printed(batch):
             return
         identifier = self.options.text_or_none("print-identifier")
         prefix = f"{identifier}> " if identifier else ""
         types = [column.type for column in columns_of(self.table, Role.SINK)]
         columns = [rows.column(at).to_pylist() for at in range(len(types))]
         lines = [
-            f"{prefix}{RowKind(kind).short}[{', '.join(java_text(value, of) for value, of in zip(values, types, strict=True))}]\n"
+            f"{prefix}{RowKind(kind).short}"
+            f"[{', '.join(java_text(value, of) for value, of in zip(values, types, strict=True))}]\n"
             for kind, *values in zip(rows.column(KIND).to_pylist(), *columns, strict=True)
         ]
         self.stream.write("".join(lines))
         self.stream.flush()
         self._remember(batch)
 
-    def _printed(self, batch: BatchId) -> bool:
+    def _is_printed(self, batch: BatchId) -> bool:
         records = self.context.records
         if records is None or not (records / "printed.json").exists():
             return False
-        said = json.loads((records / "printed.json").read_text())
-        return said["job"] == batch.job and (batch.epoch, batch.batch) <= (said["epoch"], said["batch"])
+        last = json.loads((records / "printed.json").read_text())
+        return last["job"] == batch.job and (batch.epoch, batch.batch) <= (last["epoch"], last["batch"])
 
     def _remember(self, batch: BatchId) -> None:
         records = self.context.records
@@ -95,34 +102,34 @@ class PrintSink(LocalSink):
 
 
 class PrintConnector(Connector):
-    """Prints."""
+    """The `print` connector."""
 
     def options(self, table: Table) -> OptionSet:
-        """`print-identifier`, `standard-error`."""
+        """Return `print-identifier`, `standard-error` and the ignored options."""
         return OPTIONS
 
     def check(self, table: Table, role: Role) -> OptionValues:
-        """Options only: every type can be printed."""
+        """Check the options; every type can be printed."""
         refuse_metadata(table, (), role)
         return OPTIONS.read(table, role.value)
 
     def takes(self, table: Table) -> ChangelogMode:
-        """All changes."""
+        """Accept all changes."""
         return ChangelogMode.ALL
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
-        """Prints the rows."""
+        """Return a sink that prints the rows."""
         return PrintSink(context, self.check(context.table, Role.SINK))
 
 
 CONNECTOR = PrintConnector(name="print", meaning="prints rows")
 
 
-# --- values as Java prints them ---------------------------------------------------------------------------------------
+# --- values as Java prints them -------------------------------------------------------------------
 
 
 def java_text(value: object, of: DataType) -> str:
-    """A value as Flink's Row prints it."""
+    """Format a value as in Flink's `Row.toString`."""
     if value is None:
         return "null"
     match of:
@@ -161,7 +168,10 @@ def java_text(value: object, of: DataType) -> str:
 
 
 def java_time(seconds: int, micros: int, *, always_seconds: bool = False) -> str:
-    """A time of day as java.time prints it: seconds only when there are any, the fraction in groups of three digits."""
+    """Format a time of day as java.time does.
+
+    Seconds only if there are any, the fraction in groups of three digits.
+    """
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}"
     if not (seconds % 60 or micros or always_seconds):
         return text
@@ -172,7 +182,10 @@ def java_time(seconds: int, micros: int, *, always_seconds: bool = False) -> str
 
 
 def java_double(value: float, *, single: bool = False) -> str:
-    """A floating point number as Java prints it: the shortest digits, an exponent below 0.001 and from 10 million on."""
+    """Format a floating point number as Java does.
+
+    Uses the shortest digits, and an exponent below 0.001 and from 10 million on.
+    """
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):

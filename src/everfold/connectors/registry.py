@@ -1,4 +1,4 @@
-"""The connectors by name."""
+"""Registry of connectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from everfold.connectors.contract import Connector
 from everfold.errors import SqlError, nearest
 from everfold.plan.nodes import Table
 
-_WHERE = {
+_MODULES = {
     "filesystem": "everfold.connectors.filesystem.connector",
     "kafka": "everfold.connectors.kafka.connector",
     "upsert-kafka": "everfold.connectors.kafka.upsert",
@@ -19,27 +19,33 @@ _WHERE = {
     "blackhole": "everfold.connectors.blackhole",
     "datagen": "everfold.connectors.datagen",
 }
-"""Each module has a `CONNECTOR`; it is imported when a table first asks for it."""
+"""Modules by connector name. Each defines `CONNECTOR`, and is imported on first use."""
 
 
 def names() -> tuple[str, ...]:
-    """The names that `'connector' = …` takes."""
-    return tuple(_WHERE)
+    """Return the valid values of `'connector' = …`."""
+    return tuple(_MODULES)
 
 
 def connector(name: str) -> Connector:
-    """The connector of that name; SqlError `unknown-connector` with the nearest name."""
-    if name not in _WHERE:
+    """Return a connector. Raises SqlError `unknown-connector` with the nearest name."""
+    if name not in _MODULES:
         raise SqlError.of("unknown-connector", _unknown(name), help=_help(name))
-    made: Connector = import_module(_WHERE[name]).CONNECTOR
-    return made
+    found: Connector = import_module(_MODULES[name]).CONNECTOR
+    return found
 
 
-_TOPIC_HELP = "say where its brokers are: SET defaults.topic.properties.bootstrap.servers = 'host:9092' before it; or declare it in Flink's dialect"
+_TOPIC_HELP = (
+    "set its brokers first, with SET defaults.topic.properties.bootstrap.servers = 'host:9092';"
+    " or declare it in Flink's dialect"
+)
 
 
 def connector_of(table: Table) -> Connector:
-    """The connector of a table; SqlError `missing-option` if it names none, `unknown-connector` if nobody knows it."""
+    """Return the connector of a table.
+
+    Raises SqlError `missing-option` if the table has none, `unknown-connector` for an unknown name.
+    """
     name = table.connector
     if name is None:
         raise SqlError.of(
@@ -50,7 +56,7 @@ def connector_of(table: Table) -> Connector:
             if "value.format" in dict(table.options)
             else f"add WITH ('connector' = '…'): one of {', '.join(names())}",
         )
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise SqlError.of(
             "unknown-connector",
             f"table `{table.name}`: {_unknown(name)}",
@@ -61,10 +67,13 @@ def connector_of(table: Table) -> Connector:
 
 
 def connected(table: Table) -> Table:
-    """The table with which changes its rows are when it is read, whether they end, whether they are read whole, and which columns are found by position; without a
-    connector that somebody knows, as it is."""
+    """Fill in the table's fields that its connector determines.
+
+    These are the changelog mode of its rows, whether it is bounded, whether records are read whole,
+    and the columns found by position. A table without a known connector is returned unchanged.
+    """
     name = table.connector
-    if name is None or name not in _WHERE:
+    if name is None or name not in _MODULES:
         return table
     of = connector(name)
     return replace(
@@ -81,4 +90,4 @@ def _unknown(name: str) -> str:
 
 
 def _help(name: str) -> str:
-    return nearest(name, names()) or f"there are {', '.join(names())}"
+    return nearest(name, names()) or f"available connectors: {', '.join(names())}"

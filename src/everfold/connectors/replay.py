@@ -1,4 +1,4 @@
-"""What becomes of the rows in a sink when a job goes back in its input, and they come again."""
+"""The effect of replayed rows on a sink after a job is rewound."""
 
 from __future__ import annotations
 
@@ -8,51 +8,57 @@ from enum import StrEnum
 
 
 class Again(StrEnum):
-    """A sink's way with rows that come again: it keeps none, they take the place of those of their keys (COMPARED: and the sink finds the keys that do not
-    come again; OVERWRITTEN: it does not, as stands in older manifests of upsert-kafka), what it has is withdrawn first, or they are there twice."""
+    """The effect of replayed rows on a sink. The values are persisted in manifests."""
 
     FORGOTTEN = "forgotten"
+    """The sink keeps no rows."""
     OVERWRITTEN = "overwritten"
+    """Replayed rows overwrite the rows of their keys. Only in older manifests of upsert-kafka."""
     COMPARED = "compared"
+    """As OVERWRITTEN, and the sink finds the keys that do not reappear."""
     WITHDRAWN = "withdrawn"
+    """The sink withdraws the rows it has written before they are replayed."""
     TWICE = "twice"
+    """Replayed rows are duplicates."""
 
     @property
     def when_back(self) -> str:
-        """What a rollback means, for people."""
+        """The effect of a rollback, as a message."""
         return _WHEN_BACK[self]
 
     @property
     def when_anew(self) -> str:
-        """What a rebuild means, for people."""
+        """The effect of a rebuild, as a message."""
         return _WHEN_ANEW[self]
 
 
-_OVERWRITTEN = "rows are overwritten by their PRIMARY KEY as they come again"
+_OVERWRITTEN = "replayed rows overwrite existing rows by PRIMARY KEY"
 _COUNTED = "are counted when the job has caught up, and deleted with --prune"
 _WHEN_BACK = {
     Again.FORGOTTEN: "nothing, it keeps no rows",
     Again.OVERWRITTEN: f"{_OVERWRITTEN}; keys that only later versions wrote stay",
     Again.COMPARED: f"{_OVERWRITTEN}; keys that only later versions wrote {_COUNTED}",
     Again.WITHDRAWN: "the job's files of later batches are withdrawn when it starts",
-    Again.TWICE: "rows that come again are there twice",
+    Again.TWICE: "replayed rows are duplicated",
 }
 _WHEN_ANEW = {
     Again.FORGOTTEN: "nothing, it keeps no rows",
-    Again.OVERWRITTEN: f"{_OVERWRITTEN}; keys that do not come again stay",
-    Again.COMPARED: f"{_OVERWRITTEN}; keys that do not come again {_COUNTED}",
+    Again.OVERWRITTEN: f"{_OVERWRITTEN}; keys that do not reappear stay",
+    Again.COMPARED: f"{_OVERWRITTEN}; keys that do not reappear {_COUNTED}",
     Again.WITHDRAWN: "the job's files are withdrawn when it starts",
-    Again.TWICE: "rows that come again are there twice",
+    Again.TWICE: "replayed rows are duplicated",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What a job has been before it was what it is: which of its batches count.
+    """The epochs and batches whose output belongs to the current state of a job.
 
-    job: its name. epoch: that of the job now. last: by epoch the last batch that counts, None for all; those of other epochs do not count.
-    back: the epoch in which it last went back in its input, None if it never has. left: the first of the epochs that it then left, None if it began anew and left all.
-    sinks: by table the names that its sinks have had: a name counts the INSERTs before it.
+    job: its name. epoch: its current epoch. last: by epoch, the last batch that belongs to the
+    lineage, None for all batches; batches of other epochs do not belong to it. back: the epoch of
+    the last rewind, None if there was none. left: the first epoch that this rewind discarded, None
+    if the job restarted from scratch and discarded all. sinks: by table, the names that the job's
+    sinks have had, as a name contains the number of the INSERTs before it.
     """
 
     job: str
@@ -63,17 +69,21 @@ class Past:
     sinks: Mapping[str, frozenset[str]]
 
     def counts(self, epoch: int, batch: int) -> bool:
-        """Whether a batch does."""
+        """Return whether a batch belongs to the lineage."""
         if epoch not in self.last:
             return False
         last = self.last[epoch]
         return last is None or batch <= last
 
     def left_over(self, table: str, count: int, first: Sequence[str], *, pruned: bool) -> str | None:
-        """What is said of the keys of a table that are left over of what does not count; None without any. first: some of them."""
+        """Return the message about a table's keys that did not reappear.
+
+        count: the number of such keys; None is returned for 0. first: some of them.
+        """
         if not count:
             return None
-        what = f"table `{table}`: keys that {'' if self.left is None else 'only later versions wrote and that '}did not come again"
+        later = "" if self.left is None else "only later versions wrote and that "
+        what = f"table `{table}`: keys that {later}did not reappear"
         if pruned:
             return f"{what}, now deleted: {count:,}"
         return f"{what}: {count:,} ({', '.join(first)}{', …' * (count > len(first))}); --prune deletes their rows"

@@ -1,4 +1,4 @@
-"""Whether a table can take the result of a query, when that result changes."""
+"""Check that a sink accepts the changelog of a query."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 
 def check_sink_takes(table: Table, mode: ChangelogMode, keys: Sequence[frozenset[int]]) -> None:
-    """Whether changes of `mode` can be written to the table. `keys`: each a set of the sink's columns, by position, that no two rows of
-    the result share (the empty set: there is one row at most).
+    """Check that a table accepts changes of `mode`.
 
-    Raises UnsupportedFeature `updates-into-appends` where the table only grows, and `sink-key` where its PRIMARY KEY would lump rows
-    of the result together: which of them to show when one goes would have to be remembered. New rows only are written under any key,
-    the last one wins, as in Flink.
+    keys: the unique keys of the result, each a set of positions of the sink's columns (the empty
+    set: the result has at most one row).
+
+    Raises UnsupportedFeature `updates-into-appends` if the table accepts only inserts, and
+    `sink-key` if its PRIMARY KEY maps several rows of the result to one: the sink would have to
+    remember them all to know which to keep when one is deleted. Inserts alone are written under any
+    key, and the last one wins, as in Flink.
     """
     if mode is ChangelogMode.INSERT_ONLY:
         return
@@ -32,7 +35,8 @@ def check_sink_takes(table: Table, mode: ChangelogMode, keys: Sequence[frozenset
     if takes is ChangelogMode.INSERT_ONLY:
         raise UnsupportedFeature.of(
             "updates-into-appends",
-            f"the result of the query changes, and table `{table.name}` (connector `{connector.name}`) takes new rows only",
+            f"the query updates its result, but table `{table.name}` (connector `{connector.name}`)"
+            " accepts only inserts",
             help=connector.for_changes,
         )
     if takes is ChangelogMode.UPSERT:
@@ -40,10 +44,11 @@ def check_sink_takes(table: Table, mode: ChangelogMode, keys: Sequence[frozenset
 
 
 def check_changes(root: Root) -> None:
-    """Whether the changes of a query can be followed in a stream, and its sink takes those of the result.
+    """Check that a stream can process the changes of a query, and that its sink accepts them.
 
-    Raises UnsupportedFeature `changes-beside-changes` for a join of rows that change with a table that is read in every batch anew: what is
-    taken back could not be told any more. And see `check_sink_takes`.
+    Raises UnsupportedFeature `changes-beside-changes` for a join of updating rows with a table that
+    is read again in every batch: the joined rows to retract would be unknown. For other errors, see
+    `check_sink_takes`.
     """
     for node in streamed(root.input):
         if not isinstance(node, Join) or not is_updating(node.left):
@@ -52,9 +57,11 @@ def check_changes(root: Root) -> None:
             if table.connector is not None and connector_of(table).source(table).read_anew():
                 raise UnsupportedFeature.of(
                     "changes-beside-changes",
-                    f"rows that change are joined with `{table.name}`, which is read in every batch anew: what they were joined with before is not remembered",
+                    f"updating rows are joined with `{table.name}`, which is read again in every batch:"
+                    " the rows that they were joined with before are not remembered",
                     node.span,
-                    "set 'lookup.cache' = 'FULL' to read the table once, when the job starts, or join before you aggregate",
+                    "set 'lookup.cache' = 'FULL' to read the table once, when the job starts,"
+                    " or join before you aggregate",
                 )
     if isinstance(root, Sink):
         _check_sink(root)
@@ -73,31 +80,32 @@ def _check_sink(sink: Sink) -> None:
 def _check_key(table: Table, mode: ChangelogMode, keys: Sequence[frozenset[int]]) -> None:
     names = [column.name for column in columns_of(table, Role.SINK)]
     primary = frozenset(map(names.index, table.primary_key))
-    # Where rows come with what they were before, one that gets another PRIMARY KEY leaves its old place by that. An upsert has only
-    # the new row: it has to stay where it is.
+    # A change with its old row can delete the old PRIMARY KEY when the key changes. An upsert
+    # carries only the new row, so its key must not change.
     if any(key <= primary if mode is ChangelogMode.ALL else key == primary for key in keys):
         return
     if keys:
-        rows = "one row for each " + " and for each ".join(_named(key, names) for key in keys)
-        fix = f"declare PRIMARY KEY {_named(keys[0], names)} NOT ENFORCED" if keys[0] else None
+        rows = "one row for each " + " and for each ".join(_quote(key, names) for key in keys)
+        fix = f"declare PRIMARY KEY {_quote(keys[0], names)} NOT ENFORCED" if keys[0] else None
     else:
         rows, fix = (
-            "no key of its own among these columns",
+            "no unique key among these columns",
             "select the columns of GROUP BY too, and make them the PRIMARY KEY",
         )
     raise UnsupportedFeature.of(
         "sink-key",
-        f"table `{table.name}` is written by its PRIMARY KEY {_named(primary, names)}, and the result of the query changes and has {rows}",
+        f"table `{table.name}` is written by its PRIMARY KEY {_quote(primary, names)},"
+        f" but the query updates its result, which has {rows}",
         help=fix,
     )
 
 
-def _named(columns: frozenset[int], names: Sequence[str]) -> str:
+def _quote(columns: frozenset[int], names: Sequence[str]) -> str:
     return "(" + ", ".join(f"`{names[at]}`" for at in sorted(columns)) + ")"
 
 
 def last_by_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The last row of each key, in the order in which those came."""
+    """Return the last row of each key, in the order of those rows."""
     import polars as pl
 
     frame = pl.from_arrow(rows.select(list(keys)))

@@ -1,4 +1,4 @@
-"""Whether the tables of queries can be read and written as they are declared, before anything is started."""
+"""Validate the tables of queries before a job starts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ def check_tables(
     given: Container[str] = (),
     note: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Looks at every table, and whether what a stream changes can be taken. Nothing is started, nothing outside is touched.
+    """Check every table, and in a stream also that the sinks accept the changes.
 
-    given: names of tables whose rows the caller provides. note: told what has no effect, each sentence once. Raises SqlError with all that is wrong.
+    Starts nothing and touches no external system. given: names of tables whose rows the caller
+    provides. note: called with each note on options without effect, once per sentence. Raises
+    SqlError with all errors found.
     """
     used = [(table, Role.SOURCE) for table in tables_read(roots) if table.name not in given]
     used += [(root.table, Role.SINK) for root in roots if isinstance(root, Sink)]
@@ -40,7 +42,7 @@ def check_tables(
             check_changes(root)
         except EverfoldError as error:
             wrong.append(error)
-    for said in notes:
-        note(said)
+    for sentence in notes:
+        note(sentence)
     if wrong:
         raise type(wrong[0])(*dict.fromkeys(found for error in wrong for found in error.diagnostics))

@@ -250,7 +250,7 @@ def test_a_string_of_100_megabytes_is_named_by_its_line(session: SparkSession, t
     (tmp_path / "f").write_bytes(LINE.encode() + b'{"item":"' + b"x" * 100_000_000 + b'"}\n')
     error = str((opened := Opened(session, of, tmp_path)).fails(opened.batch))
     assert error.startswith(
-        "error[bad-record]: `f` line 2: it has a string of 100,000,000 characters: 20,000,000 are the most\n"
+        "error[bad-record]: `f` line 2: it has a string of 100,000,000 characters: at most 20,000,000 are allowed\n"
     )
     assert len(error) < 1000
 
@@ -442,7 +442,7 @@ def test_a_target_that_cannot_be_written(
 ) -> None:
     frame = session.range(3).selectExpr("id AS c0", "CAST(0 AS TINYINT) AS __kind")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConnectorError, match="it is no folder"):
+    with pytest.raises(ConnectorError, match="it is not a folder"):
         sinks(table("t", n=BIGINT).with_("filesystem", path="file", format="json"))
     with pytest.raises(ConnectorError, match="job's own folder"):
         sinks(table("t", n=BIGINT).with_("filesystem", path="job/out", format="json"))

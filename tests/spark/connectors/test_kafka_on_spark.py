@@ -184,7 +184,7 @@ def test_what_is_wrong_is_said(topic: Callable[[int], Topic]) -> None:
         assert str(source.failure(str(caught.value))) == (
             f"error[bad-record]: topic `{of.name}` partition 0 offset 1: field `i` is not an INT: `x`\n"
             '  | {"i":"x"}\n'
-            "  = help: set 'json.ignore-parse-errors' = 'true' to go on and count such records"
+            "  = help: set 'json.ignore-parse-errors' = 'true' to skip and count such records"
         )
     source, context = of.source(**{"json.ignore-parse-errors": "true"})
     with left_out(context.spark) as counts:

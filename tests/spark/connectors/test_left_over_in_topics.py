@@ -1,4 +1,4 @@
-"""A job that went back in its input finds the keys of before that did not come again, in topics of a real Kafka broker."""
+"""A job that went back in its input finds the earlier keys that did not reappear, in topics of a real Kafka broker."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from everfold.types import BIGINT, STRING
 
 TOTALS = table("totals", k=STRING, n=BIGINT)
 KINDS = {kind.short: kind.value for kind in RowKind}
-ANEW = "table `totals`: keys that did not come again"
-LATER = "table `totals`: keys that only later versions wrote and that did not come again"
+ANEW = "table `totals`: keys that did not reappear"
+LATER = "table `totals`: keys that only later versions wrote and that did not reappear"
 Rows = list[tuple[str, str, int]]
 
 

@@ -35,7 +35,7 @@ def test_what_is_printed_and_what_is_remembered() -> None:
         "go on with: everfold run SCRIPT --state job, SCRIPT being that of version 0\n",
     )
     assert done.stdout == (
-        "`keyed` (jdbc): rows are overwritten by their PRIMARY KEY as they come again; keys that only later versions wrote are counted when the job has caught up, and deleted with --prune\n"
+        "`keyed` (jdbc): replayed rows overwrite existing rows by PRIMARY KEY; keys that only later versions wrote are counted when the job has caught up, and deleted with --prune\n"
         "`nowhere` (blackhole): stays as it is, version 0 does not write it\n"
         "version 0 is current again, as version 2\n"
     )

@@ -95,7 +95,7 @@ def test_what_must_not_be_null_is_no_union() -> None:
     assert FORMAT.encoder(columns(INT))([3]) == b"\x02\x06"
 
 
-@pytest.mark.parametrize(("record", "reason"), [(b"", "no Avro record"), (b"\x02\x06\x00", "1 bytes are left over"), (b"\x08", "no Avro record")])  # fmt: skip
+@pytest.mark.parametrize(("record", "reason"), [(b"", "not an Avro record"), (b"\x02\x06\x00", "1 bytes are left over"), (b"\x08", "not an Avro record")])  # fmt: skip
 def test_other_bytes(record: bytes, reason: str) -> None:
     with pytest.raises(BadValue, match=reason):
         list(FORMAT.decoder(columns(INT))(record))
@@ -113,7 +113,7 @@ def test_numbers_that_a_type_does_not_have(of: DataType, record: int) -> None:
         encoded.append(zigzag & 0x7F | 0x80)
         zigzag >>= 7
     encoded.append(zigzag)
-    with pytest.raises(BadValue, match="no Avro record of these columns"):
+    with pytest.raises(BadValue, match="not an Avro record of these columns"):
         list(FORMAT.decoder(columns(of))(bytes(encoded)))
 
 

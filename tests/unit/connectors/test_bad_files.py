@@ -63,7 +63,7 @@ def test_a_file_that_is_not_what_its_name_says(folder: Path, content: bytes) -> 
     (folder / "a.json.gz").write_bytes(content)
     error = failure(folder)
     assert str(error).startswith("error[bad-file]: `in/a.json.gz`: ")
-    assert error.diagnostics[0].help == "mend the file, or take it away, and start again"
+    assert error.diagnostics[0].help == "fix or remove the file, and run the same command again"
 
 
 def test_files_without_a_row(folder: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_string_that_is_too_long_is_named(folder: Path) -> None:
     (folder / "a.json").write_bytes(b'{"n":1}\n{"n":2,"s":"' + b"x" * 100_000_000 + b'"}\n')
     error = failure(folder)
     assert str(error).startswith(
-        "error[bad-record]: `in/a.json` line 2: it has a string of 100,000,000 characters: 20,000,000 are the most\n"
+        "error[bad-record]: `in/a.json` line 2: it has a string of 100,000,000 characters: at most 20,000,000 are allowed\n"
     )
     assert len(str(error)) < 1000
 

@@ -76,7 +76,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         ({"path": "x", "format": "csv", "csv.field-delimiter": '"'}, "wrong-option-value", "must differ"),
         ({"path": "x", "format": "csv", "csv.disable-quote-character": "true", "csv.quote-character": "'"}, "wrong-option-value", "has no meaning"),
         ({"path": "x", "format": "json", "scan.max-files-per-batch": "0"}, "wrong-option-value", "must be above 0"),
-        ({"path": "x", "format": "json", "source.path.regex-pattern": "("}, "wrong-option-value", "no regular expression"),
+        ({"path": "x", "format": "json", "source.path.regex-pattern": "("}, "wrong-option-value", "not a regular expression"),
         ({"path": "x", "format": "raw"}, "raw-columns", "exactly one column"),
     ],
 )  # fmt: skip

@@ -48,7 +48,7 @@ def test_the_name_for_null_is_a_name(name: str) -> None:
     of = table("t", ("k",), a=INT, k=STRING).with_(
         "filesystem", path="t", format="json", **{"partition.default-name": name}
     )
-    with pytest.raises(SqlError, match=r"`partition.default-name` holds a character"):
+    with pytest.raises(SqlError, match=r"`partition.default-name` contains a character"):
         connector_of(of).check(of, Role.SINK)
 
 

@@ -88,7 +88,7 @@ def test_keys_that_fit(mode: ChangelogMode, keys: Sequence[set[int]], key: tuple
     [
         (ALL, [{0, 1}], ("a",), "has one row for each (`a`, `b`)"),
         (ALL, [{0}, {1}], ("n",), "has one row for each (`a`) and for each (`b`)"),
-        (ALL, [], ("a",), "has no key of its own among these columns"),
+        (ALL, [], ("a",), "has no unique key among these columns"),
         (UPSERTS, [{0}], ("a", "b"), "has one row for each (`a`)"),
     ],
 )

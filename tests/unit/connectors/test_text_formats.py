@@ -127,7 +127,7 @@ def test_json_in_general() -> None:
         ("5", "it is the number 5, not an object"),
         ("null", "it is null, not an object"),
         ("{'n':1}", "it is not JSON: expecting property name enclosed in double quotes at character 2"),
-        ('{"n":NaN}', "it is not JSON: NaN is no number of JSON"),
+        ('{"n":NaN}', "it is not JSON: NaN is not a JSON number"),
         ('{"n":01}', "it is not JSON: expecting ',' delimiter at character 7"),
         ('{"n":1,"x":"a"', "it is not JSON: expecting ',' delimiter at character 15"),
         ('{"n":5,}', "it is not JSON: "),
@@ -243,8 +243,8 @@ def test_csv_as_flink_reads_it(record: str, options: dict[str, str], row: list[o
     [
         ("1", "it has 1 field, the table has 2"),
         ("1,x,y", "it has 3 fields, the table has 2"),
-        ('1,"a', "a quote is not closed, or something follows it"),
-        ('1,"x"z', "a quote is not closed, or something follows it"),
+        ('1,"a', "a quote is not closed, or characters follow it"),
+        ('1,"x"z', "a quote is not closed, or characters follow it"),
         (",x", "field `n` is not an INT: ``"),
         ("1.5,x", "field `n` is not an INT: `1.5`"),
     ],
@@ -394,7 +394,7 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == (
         "error[bad-record]: `bids.json` line 17: field `price` is not an INT: `abc`\n"
         '  | {"price":"abc"}\n'
-        "  = help: mend the record, or set 'json.ignore-parse-errors' = 'true' to go on and count such records"
+        "  = help: fix the record, or set 'json.ignore-parse-errors' = 'true' to skip and count such records"
     )
 
 

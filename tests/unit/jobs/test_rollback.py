@@ -345,7 +345,7 @@ def test_a_rollback_says_what_becomes_of_each_table(tmp_path: Path) -> None:
     run(tmp_path, into("files", "keyed", "topic", "nowhere"), OnChange.RESET)
     assert back(tmp_path, 0) == [
         "`files` (filesystem): the job's files of later batches are withdrawn when it starts",
-        "`keyed` (jdbc): rows are overwritten by their PRIMARY KEY as they come again; keys that only later versions wrote are counted when the job has caught up, and deleted with --prune",
+        "`keyed` (jdbc): replayed rows overwrite existing rows by PRIMARY KEY; keys that only later versions wrote are counted when the job has caught up, and deleted with --prune",
         "`nowhere` (blackhole): nothing, it keeps no rows",
         "`topic` (kafka): stays as it is, version 0 does not write it",
     ]

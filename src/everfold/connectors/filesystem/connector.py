@@ -42,14 +42,44 @@ _NO_COMMIT_POLICY = "has no meaning here: files are visible in whole, and all at
 
 OPTIONS = OptionSet(
     (
-        Option("path", required=True, meaning="the folder or file of the table, relative to the script"),
-        Option("format", required=True, meaning="how records are written: json, csv, parquet, raw, debezium-json or canal-json"),
-        Option("source.monitor-interval", "duration", role="source", meaning="how often to look for new files; without it the table is bounded"),
-        Option("source.path.regex-pattern", role="source", meaning="a regular expression that the whole path of a file matches"),
+        Option(
+            "path", required=True, meaning="the folder or file of the table; a relative path is relative to the script"
+        ),
+        Option(
+            "format",
+            required=True,
+            meaning="the format of the records: json, csv, parquet, raw, debezium-json or canal-json",
+        ),
+        Option(
+            "source.monitor-interval",
+            "duration",
+            role="source",
+            meaning="how often to look for new files; the table is bounded if not set",
+        ),
+        Option(
+            "source.path.regex-pattern",
+            role="source",
+            meaning="regular expression that the full path of a file must match",
+        ),
         Option("source.report-statistics", ("NONE", "ALL"), "ALL", role="source", note="has no meaning here"),
-        Option("scan.max-bytes-per-batch", "memory", "256 mb", role="source", meaning="how much a batch of a stream takes in (whole files)"),
-        Option("scan.max-files-per-batch", "int", role="source", meaning="how many files a batch of a stream takes in, whatever their size"),
-        Option("partition.default-name", default="__DEFAULT_PARTITION__", meaning="the folder of the rows whose partition key is NULL"),
+        Option(
+            "scan.max-bytes-per-batch",
+            "memory",
+            "256 mb",
+            role="source",
+            meaning="maximum size of the files in one batch of a stream (whole files)",
+        ),
+        Option(
+            "scan.max-files-per-batch",
+            "int",
+            role="source",
+            meaning="maximum number of files in one batch of a stream; replaces `scan.max-bytes-per-batch`",
+        ),
+        Option(
+            "partition.default-name",
+            default="__DEFAULT_PARTITION__",
+            meaning="folder name for rows whose partition key is NULL",
+        ),
         Option("partition.time-extractor.kind", note=_NO_COMMIT_POLICY),
         Option("partition.time-extractor.class", note=_NO_COMMIT_POLICY),
         Option("partition.time-extractor.timestamp-pattern", note=_NO_COMMIT_POLICY),
@@ -58,7 +88,13 @@ OPTIONS = OptionSet(
         Option("sink.rolling-policy.rollover-interval", "duration", role="sink", note=_DONE_WITH_BATCH),
         Option("sink.rolling-policy.inactivity-interval", "duration", role="sink", note=_DONE_WITH_BATCH),
         Option("sink.rolling-policy.check-interval", "duration", role="sink", note=_DONE_WITH_BATCH),
-        Option("sink.shuffle-by-partition.enable", "bool", "false", role="sink", meaning="whether one task writes a partition"),
+        Option(
+            "sink.shuffle-by-partition.enable",
+            "bool",
+            "false",
+            role="sink",
+            meaning="write each partition by a single task",
+        ),
         Option("sink.partition-commit.trigger", role="sink", note=_NO_COMMIT_POLICY),
         Option("sink.partition-commit.delay", "duration", role="sink", note=_NO_COMMIT_POLICY),
         Option("sink.partition-commit.watermark-time-zone", role="sink", note=_NO_COMMIT_POLICY),
@@ -71,19 +107,19 @@ OPTIONS = OptionSet(
         Option("compaction.parallelism", "int", role="sink", note="has no meaning here: the job's parallelism counts"),
         Option("sink.parallelism", "int", role="sink", note="has no meaning here: the job's parallelism counts"),
     )
-)  # fmt: skip
+)
 
 
 class FilesystemConnector(Connector):
-    """Files in a folder of this machine, or of one that all its workers see under the same path."""
+    """The `filesystem` connector: files in a folder that all workers see under the same path."""
 
     def options(self, table: Table) -> OptionSet:
-        """The connector's options and those of the table's format."""
+        """Return the connector's options and those of the table's format."""
         name = dict(table.options).get("format", "")
         return OPTIONS + options_of(name).under(f"{name}.") if name in FORMATS else OPTIONS
 
     def check(self, table: Table, role: Role) -> OptionValues:
-        """Path, format, types, partition keys and METADATA columns."""
+        """Check path, format, types, partition keys and METADATA columns."""
         options = self.options(table).read(table, role.value)
         name = refuse_unknown(table, "format", FORMATS)
         check_path(table, options.text("path"))
@@ -115,35 +151,35 @@ class FilesystemConnector(Connector):
         return options
 
     def changelog(self, table: Table) -> ChangelogMode:
-        """What the format's records are."""
+        """Return the changelog mode of the format."""
         return changelog_of(dict(table.options).get("format"))
 
     def read_whole(self, table: Table) -> bool:
-        """Where fields have no names."""
+        """Return whether the fields of a record have no names."""
         return is_positional(dict(table.options).get("format"))
 
     def positions(self, table: Table) -> dict[str, str]:
-        """Return those of a line, which the columns of PARTITIONED BY are not in."""
+        """Return the positions in a line, which does not contain the PARTITIONED BY columns."""
         columns = (each.name for each in table.columns if each.metadata_key is None)
         in_lines = (each for each in columns if each not in table.partition_keys)
         return positions_in(dict(table.options).get("format"), "line", in_lines)
 
     def takes(self, table: Table) -> ChangelogMode:
-        """What the format's records can hold: a line that was written stays."""
+        """Return the changelog mode of the format: a written line cannot be changed."""
         return self.changelog(table)
 
     def again(self, table: Table) -> Again:
-        """The files of batches that do not count are withdrawn."""
+        """Files of batches outside the job's lineage are withdrawn."""
         return Again.WITHDRAWN
 
     def source(self, table: Table) -> Source:
-        """Reads the files."""
+        """Return a source that reads the files."""
         from everfold.connectors.filesystem.source import FileSource
 
         return FileSource(table, self.check(table, Role.SOURCE))
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
-        """Writes files, exactly once."""
+        """Return a sink that writes files exactly once."""
         from everfold.connectors.filesystem.sink import FileSink
 
         return FileSink(context, self.check(context.table, Role.SINK))
@@ -152,13 +188,13 @@ class FilesystemConnector(Connector):
 CONNECTOR = FilesystemConnector(
     name="filesystem",
     meaning="files in a folder",
-    for_changes="rows of a file cannot be changed: write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY, write the changes"
-    " themselves with 'format' = 'debezium-json', or aggregate by windows, whose rows are final",
+    for_changes="rows of a file cannot be changed: write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
+    " write the changes themselves with 'format' = 'debezium-json', or aggregate by windows, whose rows are final",
 )
 
 
 def record_columns(table: Table, role: Role) -> tuple[RecordColumn, ...]:
-    """The columns that lie in the files."""
+    """Return the columns stored in the files."""
     return tuple(RecordColumn(column.name, at, column.type) for at, column in physical_columns(table, role))
 
 
@@ -170,7 +206,7 @@ def _check_partitions(table: Table, options: OptionValues) -> None:
             raise SqlError(
                 Diagnostic(
                     "unknown-column",
-                    f"table `{table.name}`: PARTITIONED BY names `{key}`, which is no column",
+                    f"table `{table.name}`: PARTITIONED BY names `{key}`, which is not a column",
                     table.place_of(key),
                     nearest(key, names),
                 )
@@ -178,17 +214,17 @@ def _check_partitions(table: Table, options: OptionValues) -> None:
         if isinstance(column.type, ArrayType | MapType | RowType | BytesType):
             raise UnsupportedFeature.of(
                 "partition-type",
-                f"table `{table.name}`: a folder cannot be named by the {_kind(column.type)} `{key}`",
+                f"table `{table.name}`: a folder cannot be named after the {_kind(column.type)} `{key}`",
                 table.place_of(key),
             )
     null_name = options.text("partition.default-name")
     if escape(null_name) != null_name:
-        message = "option `partition.default-name` holds a character that the name of a folder cannot hold"
+        message = "option `partition.default-name` contains a character that is not allowed in a folder name"
         raise wrong_option(table, "partition.default-name", message)
     if len(table.partition_keys) == len([column for column in table.columns if column.metadata_key is None]) > 0:
         raise SqlError.of(
             "no-column-left",
-            f"table `{table.name}`: all columns are in PARTITIONED BY, none is left for the files",
+            f"table `{table.name}`: all columns are in PARTITIONED BY, so the files would have no columns",
             table.span,
         )
 
@@ -201,5 +237,5 @@ def _check_pattern(table: Table, pattern: str) -> None:
     try:
         re.compile(pattern)
     except re.error as wrong:
-        message = f"option `source.path.regex-pattern` is no regular expression: {wrong}"
+        message = f"option `source.path.regex-pattern` is not a regular expression: {wrong}"
         raise wrong_option(table, "source.path.regex-pattern", message) from None

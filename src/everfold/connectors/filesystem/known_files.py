@@ -1,4 +1,7 @@
-"""Files that were read and have changed since. A file counts once, by its path: what is appended to it is not read, and under another name it is read again."""
+"""Find files that have changed since they were read.
+
+A file is read once, by its path: data appended to it is not read, and a renamed file is read again.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,21 @@ Seen = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
-    """changed: files that were read before they became what they are. moved: files that are still to be read, each with one that was read, is gone, and was of the same
-    size and time."""
+    """Files that have changed since they were read.
+
+    changed: files with another time or size than when they were read. moved: files that are not yet
+    read, each with a file of the same size and time that was read and no longer exists.
+    """
 
     changed: tuple[Path, ...]
     moved: tuple[tuple[Path, Path], ...]
 
 
-def find_changed_files(log: Path, record: Path, place: Path) -> ChangedFiles:
-    """Compare the files in a log with what they were when this was last asked, and note what they are now. A change is found once.
+def find_changed_files(log: Path, record: Path, root: Path) -> ChangedFiles:
+    """Compare the files in a log with their recorded state, and record their current state.
 
-    log: of Spark's file source. record: where the files are noted. place: the table's folder. OSError, ValueError, KeyError when something cannot be read.
+    A change is reported once. log: of Spark's file source. record: the file that stores the state.
+    root: the table's folder. Raises OSError, ValueError, KeyError if something cannot be read.
     """
     before: dict[str, Seen] = {}
     if record.is_file():
@@ -37,8 +44,8 @@ def find_changed_files(log: Path, record: Path, place: Path) -> ChangedFiles:
     gone: dict[Seen, Path] = {}
     logged = files_logged(log)
     for path, read_ms in logged.items():
-        name = os.path.relpath(path, place)
-        seen = _look(path)
+        name = os.path.relpath(path, root)
+        seen = _stat(path)
         if seen is None:
             if name in before:
                 gone[before[name]] = path
@@ -47,8 +54,8 @@ def find_changed_files(log: Path, record: Path, place: Path) -> ChangedFiles:
             changed.append(path)
         now[name] = seen
     moved: list[tuple[Path, Path]] = []
-    for path in files(place) if gone else ():
-        old = gone.get(_look(path) or (0, 0))
+    for path in files(root) if gone else ():
+        old = gone.get(_stat(path) or (0, 0))
         if path not in logged and old is not None:
             moved.append((path, old))
     if now != before:
@@ -56,7 +63,7 @@ def find_changed_files(log: Path, record: Path, place: Path) -> ChangedFiles:
     return ChangedFiles(tuple(sorted(changed)), tuple(moved))
 
 
-def _look(path: Path) -> Seen | None:
+def _stat(path: Path) -> Seen | None:
     try:
         state = path.stat()
     except OSError:

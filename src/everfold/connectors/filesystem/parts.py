@@ -1,6 +1,7 @@
-"""What the tasks of a file sink do: write hidden files and say which. Runs in Spark's Python workers: imports little.
+"""The tasks of a file sink: write hidden files and report their names.
 
-A part has a hidden name until its batch is committed by the driver, so no reader sees it before, nor what a failed task left.
+Runs in Spark's Python workers, so it imports little. A part file has a hidden name until the driver
+commits its batch: readers see neither uncommitted files nor those that a failed task left.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FAILED = "everfold[write-failed]: "
-"""What the text of a task's error begins with when a file could not be written; JSON follows."""
+"""Prefix of a task's error message if a file could not be written; JSON follows."""
 REPORT = "temporary STRING, final STRING, rows BIGINT"
-"""Spark schema of what a task reports: the paths of its files, relative to the table's folder."""
+"""Spark schema of a task's report: the paths of its files, relative to the table's folder."""
 FOLDER = "__folder"
-"""Column with the folder that a row goes to, relative to the table's, in order; not there in a table without partitions."""
+"""Column with the target folder of a row, relative to the table's folder; rows are sorted by it.
+
+Missing in a table without partitions.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PartWriter:
     """Writes the rows of one task.
 
-    `stem` names the batch. `extension` is the format's. For lines, the only column is the line; for Parquet, `schema` is the
-    file's (as Arrow IPC) and the columns come in its order.
+    stem: identifies the batch in file names. extension: of the format. schema: for Parquet, the
+    schema of the file (as Arrow IPC), and the columns are in its order; None for text formats,
+    whose only column is the line.
     """
 
     root: str
@@ -39,7 +44,7 @@ class PartWriter:
     compression: str = "snappy"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Writes the batches, reports the files."""
+        """Write the batches and report the files."""
         import pyarrow as pa
         from pyspark import TaskContext
 
@@ -62,8 +67,8 @@ class PartWriter:
             for part in files:
                 part.discard()
             if isinstance(error, OSError):
-                said = {"errno": errno.errorcode.get(error.errno or 0, ""), "text": str(error), "path": self.root}
-                raise RuntimeError(FAILED + json.dumps(said)) from error
+                reason = {"errno": errno.errorcode.get(error.errno or 0, ""), "text": str(error), "path": self.root}
+                raise RuntimeError(FAILED + json.dumps(reason)) from error
             raise
         report = {
             "temporary": [part.temporary for part in files],
@@ -83,14 +88,14 @@ class PartWriter:
         return _Part(self, folder, os.path.join(folder, hidden), os.path.join(folder, name))
 
     def _check_inside(self, folder: str) -> None:
-        """Refuse a folder that a link takes out of the table's. PermissionError."""
+        """Raise PermissionError for a folder that a link places outside the table's folder."""
         root = os.path.realpath(self.root)
         if os.path.commonpath([os.path.realpath(os.path.join(root, folder)), root]) != root:
-            raise PermissionError(errno.EACCES, f"the folder leads out of the table's: {folder}")
+            raise PermissionError(errno.EACCES, f"the folder leads out of the table's folder: {folder}")
 
 
 class _Part:
-    """A file that is being written."""
+    """A file during writing."""
 
     def __init__(self, of: PartWriter, folder: str, temporary: str, final: str) -> None:
         self.folder, self.temporary, self.final = folder, temporary, final
@@ -107,18 +112,18 @@ class _Part:
             self._parquet = pq.ParquetWriter(self._file, self._schema, compression=compression)
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Appends rows."""
+        """Append rows."""
         import pyarrow as pa
 
         self.rows += rows.num_rows
         if self._parquet is None:
-            self._file.write(_joined(rows.column(0)))
+            self._file.write(_concat_lines(rows.column(0)))
             return
         columns = [values.cast(field.type) for values, field in zip(rows.columns, self._schema, strict=True)]
         self._parquet.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def close(self) -> None:
-        """Makes the file whole and durable, still hidden."""
+        """Complete the file and sync it to disk, still hidden."""
         if self._file.closed:
             return
         if self._parquet is not None:
@@ -129,16 +134,19 @@ class _Part:
             self._file.close()
 
     def discard(self) -> None:
-        """Removes the file."""
+        """Delete the file."""
         try:
             self._file.close()
             os.unlink(self._path)
         except OSError:
-            pass  # hidden, and swept away later
+            pass  # it is hidden, and removed later
 
 
-def _joined(lines: pa.Array) -> memoryview | bytes:
-    """The lines, one after the other: each ends with its line break already, so that is the very buffer of the array."""
+def _concat_lines(lines: pa.Array) -> memoryview | bytes:
+    """Return the lines as one buffer, without a copy.
+
+    Each line ends with its line break, so this is the buffer of the array.
+    """
     import pyarrow as pa
 
     assert lines.null_count == 0, "a row has a line"
@@ -149,7 +157,7 @@ def _joined(lines: pa.Array) -> memoryview | bytes:
 
 
 def _by_folder(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The runs of rows that go to one folder; the folder's column is taken off."""
+    """Split a batch into runs of rows with the same folder, and drop the folder's column."""
     import pyarrow.compute as pc
 
     at = batch.schema.get_field_index(FOLDER)

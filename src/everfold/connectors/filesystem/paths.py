@@ -1,4 +1,4 @@
-"""Paths of a filesystem table: where it lies, which files belong to it, and the folders of its partitions."""
+"""Paths of a filesystem table: its location, its files, and the folders of its partitions."""
 
 from __future__ import annotations
 
@@ -16,65 +16,72 @@ from everfold.connectors.options import wrong_option
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 
-_SHOWN = 1000
+_MAX_PATH_CHARACTERS = 1000
 _CLOCK_STEP_NS = 2_000_000_000
-"""Two changes within that may give a folder the same time."""
+"""Two changes within this time may give a folder the same modification time."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(0x20)}
-"""Characters that a folder's name of a partition does not hold as they are (those that Hive escapes)."""
+"""Characters that are escaped in the folder name of a partition (as in Hive)."""
 _HEX = "[0-9A-Fa-f]{2}"
 
 
 def check_path(table: Table, path: str) -> None:
-    """Whether the option `path` names a place that everfold can work with. Raises SqlError."""
+    """Check that the option `path` is a supported path. Raises SqlError."""
     scheme = _SCHEME.match(path)
     if scheme is not None and scheme.group().lower() != "file:":
         raise UnsupportedFeature.of(
             "file-system",
-            f"table `{table.name}`: paths of `{scheme.group()[:-1].lower()}` are not supported, only those of this machine",
+            f"table `{table.name}`: paths of `{scheme.group()[:-1].lower()}` are not supported, only local paths",
             dict(table.option_spans).get("path"),
-            "mount it, and give its folder",
+            "mount the file system, and use its local path",
         )
     if not path.strip() or "\0" in path:
-        raise wrong_option(table, "path", "option `path` is no path")
+        raise wrong_option(table, "path", "option `path` is not a path")
 
 
 def resolve(path: str, base_folder: Path) -> Path:
-    """The place of a table: absolute, links resolved; a relative path is relative to the script's folder."""
+    """Return the absolute path of a table, with links resolved.
+
+    base_folder: the folder of the script, which relative paths are resolved against.
+    """
     if path[:5].lower() == "file:":
         parts = urlsplit(path)
         path = unquote(parts.path)
     return Path(os.path.realpath(base_folder / path))
 
 
-def require(table: Table, place: Path, shown: str) -> None:
-    """Raises ConnectorError `no-such-path` when nothing is there, `no-permission` when it cannot be read, `link-loop`."""
-    if not place.exists():
+def require(table: Table, root: Path, shown: str) -> None:
+    """Check that the path of a table exists and is readable.
+
+    Raises ConnectorError `no-such-path`, `no-permission`, `link-loop`.
+    """
+    if not root.exists():
         raise trouble(
             "no-such-path",
             f"table `{table.name}`: there is no file or folder `{shown}`",
             dict(table.option_spans).get("path"),
-            f"it would be {place}" if shown != str(place) else None,
+            f"the full path is {root}" if shown != str(root) else None,
         )
-    if not os.access(place, os.R_OK | (os.X_OK if place.is_dir() else 0)):
+    if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
         raise trouble(
             "no-permission",
             f"table `{table.name}`: no permission to read `{shown}`",
             dict(table.option_spans).get("path"),
         )
-    loop = _loop(place)
+    loop = _find_loop(root)
     if loop is not None:
         raise trouble(
             "link-loop",
-            f"table `{table.name}`: the link `{loop}` leads back to a folder that it lies in: files would be read again and again",
+            f"table `{table.name}`: the link `{loop}` leads back to a folder that contains it:"
+            " files would be read again and again",
             dict(table.option_spans).get("path"),
             "remove the link",
         )
 
 
-def _loop(place: Path) -> Path | None:
-    """A link below the folder that leads back to a folder it lies in."""
-    for folder, folders, _ in os.walk(place, followlinks=True):
+def _find_loop(root: Path) -> Path | None:
+    """Return a link below the folder that leads back to a folder that contains it."""
+    for folder, folders, _ in os.walk(root, followlinks=True):
         folders[:] = [each for each in folders if not is_hidden(each)]
         for link in (path for name in folders if (path := Path(folder, name)).is_symlink()):
             if os.path.realpath(link) in map(os.path.realpath, link.parents):
@@ -83,18 +90,19 @@ def _loop(place: Path) -> Path | None:
 
 
 Listed = dict[str, tuple[int, list[str]]]
-"""Folders that were listed: when each had last changed, and the folders in it."""
+"""Listed folders: the last modification of each (ns), and its subfolders."""
 
 
 def check_names(
-    table: Table, place: Path, base_folder: Path, *, for_spark: bool = False, listed: Listed | None = None
+    table: Table, root: Path, base_folder: Path, *, for_spark: bool = False, listed: Listed | None = None
 ) -> None:
-    """Refuse names that Spark would leave out silently. for_spark: also those of files that it cannot open. listed: folders whose names are known to be good
-    unless they have changed; those that are checked are added.
+    """Refuse names that Spark would skip silently.
 
+    for_spark: refuse names of files that Spark cannot open, too. listed: folders that were checked
+    before; they are checked again only if they have changed, and newly checked ones are added.
     Raises ConnectorError `bad-file-name`.
     """
-    for folder, folders, names in _changed_folders(place, {} if listed is None else listed):
+    for folder, folders, names in _changed_folders(root, {} if listed is None else listed):
         for name in (each for each in (*folders, *names) if not is_hidden(each)):
             if not _is_unicode(name):
                 shown = shown_path(Path(folder, os.fsencode(name).decode("utf-8", "backslashreplace")), base_folder)
@@ -104,17 +112,20 @@ def check_names(
                 raise colon_in_name(table, shown_path(Path(folder, name), base_folder))
 
 
-def _changed_folders(place: Path, listed: Listed) -> Iterator[tuple[str, list[str], list[str]]]:
-    """List the folders of a table, without those that have not changed since they were listed: path, names of folders, names of files."""
-    if place.is_file():
-        yield str(place.parent), [], [place.name]
+def _changed_folders(root: Path, listed: Listed) -> Iterator[tuple[str, list[str], list[str]]]:
+    """List the folders of a table that have changed since they were listed.
+
+    Yields path, names of subfolders, names of files.
+    """
+    if root.is_file():
+        yield str(root.parent), [], [root.name]
         return
-    waiting = [str(place)]
+    waiting = [str(root)]
     while waiting:
         folder = waiting.pop()
         try:
             changed_ns = os.stat(folder).st_mtime_ns
-        except OSError:  # it has just gone
+        except OSError:  # it was just deleted
             continue
         known_ns, below = listed.get(folder, (0, []))
         if known_ns != changed_ns:
@@ -137,80 +148,92 @@ def _is_unicode(name: str) -> bool:
 
 
 def colon_in_name(table: Table, shown: str) -> ConnectorError:
-    """The error of a file that Spark cannot open."""
+    """Return the error for a file that Spark cannot open."""
     message = f"table `{table.name}`: `{shown}` has a `:` in its name, and Spark cannot open such files"
     return trouble("bad-file-name", message, dict(table.option_spans).get("path"), "rename it")
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder of that name is no part of a table: unfinished, a marker, a checksum."""
+    """Return whether a file or folder does not belong to a table, by its name.
+
+    Such files are unfinished files, markers and checksums.
+    """
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def files(place: Path) -> Iterator[Path]:
-    """The files of a table, oldest first (Spark's order too)."""
-    if place.is_file():
-        yield place
+def files(root: Path) -> Iterator[Path]:
+    """Yield the files of a table, oldest first, as Spark does."""
+    if root.is_file():
+        yield root
         return
     found: list[tuple[int, Path]] = []
-    for folder, folders, names in os.walk(place, followlinks=True):
+    for folder, folders, names in os.walk(root, followlinks=True):
         folders[:] = sorted(each for each in folders if not is_hidden(each))
         for path in (Path(folder, name) for name in names if not is_hidden(name)):
-            with suppress(FileNotFoundError):  # it has just gone, or is a link to nothing
+            with suppress(FileNotFoundError):  # it was just deleted, or is a broken link
                 found.append((path.stat().st_mtime_ns // 1_000_000, path))
     for _, path in sorted(found):
         yield path
 
 
 def shown_path(path: Path, base_folder: Path) -> str:
-    """A path for people: relative to the script's folder where it lies in it. Whoever writes data names files: no name commands a terminal."""
+    """Return a path for messages: relative to the script's folder if it is inside.
+
+    The path is safe on a terminal: a writer of data can choose any file name.
+    """
     home = os.path.realpath(base_folder)
-    return excerpt(path.relative_to(home) if path.is_relative_to(home) else path, _SHOWN)
+    return excerpt(path.relative_to(home) if path.is_relative_to(home) else path, _MAX_PATH_CHARACTERS)
 
 
-# --- partitions -------------------------------------------------------------------------------------------------------
+# --- partitions -----------------------------------------------------------------------------------
 
 
 def escape(value: str) -> str:
-    """A partition's value as the name of a folder: `%XX` for what a name cannot hold, so that no value leaves its folder."""
+    """Return a partition's value as a folder name.
+
+    Characters not allowed in a name become `%XX`, so that no value leads out of its folder.
+    """
     name = "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in value)
     return name.replace(".", "%2E") if name.strip(".") == "" else name
 
 
 def escape_key(name: str) -> str:
-    """Return a partition key as the name of a folder begins with it. No key makes a folder a hidden one."""
-    made = escape(name)
-    return f"%2E{made[1:]}" if made.startswith(".") else made
+    """Return a partition key as a prefix of a folder name. The folder is never a hidden one."""
+    escaped = escape(name)
+    return f"%2E{escaped[1:]}" if escaped.startswith(".") else escaped
 
 
 def escape_anyway(name: str) -> str:
-    """Return the name of a folder with one more character escaped, so that it stands for the same value and is another name."""
+    """Return a different folder name for the same value, with one more character escaped."""
     return re.sub(r"[\x20-\x7e]", lambda found: f"%{ord(found[0]):02X}", name, count=1)
 
 
 def unescape(name: str) -> str:
-    """The value that `escape` made the name from."""
+    """Return the value of a folder name, the inverse of `escape`."""
     return re.sub(rf"%({_HEX})", lambda found: chr(int(found.group(1), 16)), name)
 
 
 def unescape_in_spark(name: str) -> str:
-    """Return the same as Spark SQL."""
+    """Return Spark SQL that does the same as `unescape`."""
     coded = "concat(char(CAST(conv(substring(piece, 2, 2), 16, 10) AS INT)), substring(piece, 4))"
     pieces = f"transform(split({name}, '(?=%{_HEX})'), piece -> IF(rlike(piece, '^%{_HEX}'), {coded}, piece))"
     return f"IF(instr({name}, '%') = 0, {name}, array_join({pieces}, ''))"
 
 
-def partition_values(path: Path, place: Path, keys: tuple[str, ...], null_name: str) -> list[str | None] | None:
-    """The values of the partition keys of a file, as texts, by the folders it lies in; None if a key is missing."""
+def partition_values(path: Path, root: Path, keys: tuple[str, ...], null_name: str) -> list[str | None] | None:
+    """Return the values of a file's partition keys as strings, from its folders.
+
+    None if a key is missing.
+    """
     try:
-        folders = path.relative_to(place).parts[:-1]
+        folders = path.relative_to(root).parts[:-1]
     except ValueError:
         return None
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     for folder in folders:
         name, equals, value = folder.partition("=")
         if equals:
-            said[unescape(name)] = value
-    if any(key not in said for key in keys):
+            values[unescape(name)] = value
+    if any(key not in values for key in keys):
         return None
-    return [None if said[key] == null_name else unescape(said[key]) for key in keys]
+    return [None if values[key] == null_name else unescape(values[key]) for key in keys]

@@ -1,20 +1,24 @@
-"""Writes files, each row once, for every reader, whenever the job is killed.
+"""Write files exactly once, for every reader, even if the job is killed at any time.
 
-A batch goes in four steps, each of which can be the last before a crash:
+A batch is written in five steps; a crash can follow each of them:
 
 1. tasks write hidden files (`parts`) and report them;
-2. the driver writes the commit record `<records>/<epoch>-<batch>.json`: one atomic write, from here on the batch is decided;
+2. the driver writes the commit record `<records>/<epoch>-<batch>.json` atomically, which commits
+   the batch;
 3. the mark `.everfold-<job and sink>` in the table's folder names the batch;
 4. the files get their visible names;
 5. the record is marked done.
 
-A batch that comes again without a record is written anew, with whatever tasks; one with a record is run without writing, after
-step 4 has been brought to its end. Hidden files that no record names are removed.
+A replayed batch without a record is written from scratch, possibly by other tasks. A replayed batch
+with a record is run without writing, after step 4 was completed. Hidden files that no record names
+are removed.
 
-The records lie in the job's folder and go back in time with it when it is restored from an older copy; the mark stays with the files.
+The records are in the job's folder, so restoring an older copy of that folder restores older
+records; the mark stays with the files.
 
-When a job goes back in its input, the files of the batches that do not count any more are withdrawn: renamed, so that no reader sees them. Should
-their batches count again, as the job goes back to where it came from, they get their names back.
+When a job is rewound, the files of batches outside its lineage are withdrawn: renamed, so that no
+reader sees them. They get their names back if a later rewind makes their batches part of the
+lineage again.
 """
 
 from __future__ import annotations
@@ -55,16 +59,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_KEPT_RECORDS = 50
+_MAX_RECORDS = 50
 _WITHDRAWN = ".withdrawn"
 _MARK = ".everfold-"
 _MARK_FIELDS = {"job": str, "sink": str, "epoch": int, "batch": int, "digest": str, "query": str, "folder": str}
 _EXTENSIONS = {"csv": "csv", "parquet": "parquet", "raw": "txt"}
-"""Of files by format; all others are JSON."""
+"""File name extensions by format; all others are JSON."""
 
 
 class FileSink(ClusterSink):
-    """The files of a table."""
+    """A sink that writes the files of a table."""
 
     def __init__(self, context: SinkContext, options: OptionValues) -> None:
         super().__init__(context, options)
@@ -73,54 +77,59 @@ class FileSink(ClusterSink):
         self._swept: set[str] = set()
         self._columns = record_columns(context.table, Role.SINK)
 
-    # -- the batch -----------------------------------------------------------------------------------------------------
+    # -- the batch ---------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Makes the folder, and gives their names to the files of a batch that was decided before a crash."""
-        said = self.options.text("path")
+        """Create the folder, and publish the files of a batch committed before a crash."""
+        path_option = self.options.text("path")
         job = self.context.job_folder
         if job is not None and (self.root == job.resolve() or job.resolve() in self.root.parents):
             raise trouble(
                 "target-in-job",
-                f"table `{self.table.name}`: `{said}` lies in the job's own folder",
-                help="give it another path",
+                f"table `{self.table.name}`: `{path_option}` is in the job's own folder",
+                help="use another path",
             )
         if self.root.is_dir() and all((self.root / name).exists() for name in ("metadata", "offsets", "commits")):
-            raise trouble("target-in-checkpoint", f"table `{self.table.name}`: `{said}` is a checkpoint of Spark")
+            message = f"table `{self.table.name}`: `{path_option}` is a Spark checkpoint"
+            raise trouble("target-in-checkpoint", message)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.records.mkdir(parents=True, exist_ok=True)
             for path in sorted(self.records.glob("*.json")):
-                record = _record(path)
+                record = _load_record(path)
                 if not record["done"]:
                     self._publish(path, record)
         except OSError as wrong:
-            raise self._failed(wrong) from wrong
+            raise self._write_error(wrong) from wrong
         if not os.access(self.root, os.W_OK | os.X_OK):
-            raise self._failed(PermissionError(errno.EACCES, "Permission denied"))
+            raise self._write_error(PermissionError(errno.EACCES, "Permission denied"))
 
     def last_applied(self, job: str, sink: str) -> Applied | None:
-        """Return what the mark says, and what the names of visible files say: earlier versions wrote no mark, and a mark can be removed by mistake."""
+        """Return the last applied batch, by the mark and the names of visible files.
+
+        The names matter because earlier versions wrote no mark, and a mark can be removed by
+        mistake.
+        """
         identity = _identity(job, sink)
         try:
-            marked, newest = self._marked(identity), max(self._visible(identity), default=None)
+            marked, newest = self._read_mark(identity), max(self._visible_batches(identity), default=None)
         except OSError as wrong:
-            raise self._failed(wrong) from wrong
+            raise self._write_error(wrong) from wrong
         if newest is None or (marked is not None and newest <= (marked.epoch, marked.batch)):
             return marked
         return Applied(*newest)
 
     def written_by_others(self, job: str) -> str | None:
-        """Return the folder of another job by its mark, as long as files of that job are visible."""
+        """Return the folder of another job by its mark, if files of that job are visible."""
         for path in sorted(self.root.glob(f"{_MARK}*")):
-            mark = _mark(path)
+            mark = _load_mark(path)
             is_other = mark["job"] != job and self.context.query != "" and mark["query"] == self.context.query
-            if is_other and any(self._visible(path.name.removeprefix(_MARK))):
+            if is_other and any(self._visible_batches(path.name.removeprefix(_MARK))):
                 return str(mark["folder"])
         return None
 
-    def _visible(self, identity: str) -> Iterator[tuple[int, int]]:
-        """The epochs and batches of the visible files of a job's sink."""
+    def _visible_batches(self, identity: str) -> Iterator[tuple[int, int]]:
+        """Yield the epochs and batches of the visible files of a job's sink."""
         own = re.compile(rf"part-{identity}-(\d+)-(\d+)-\d+\.\w+")
         for _, _, names in os.walk(self.root):
             for name in names:
@@ -128,15 +137,18 @@ class FileSink(ClusterSink):
                 if found is not None:
                     yield int(found[1]), int(found[2])
 
-    def _marked(self, identity: str) -> Applied | None:
+    def _read_mark(self, identity: str) -> Applied | None:
         path = self.root / f"{_MARK}{identity}"
         if not path.exists():
             return None
-        mark = _mark(path)
+        mark = _load_mark(path)
         return Applied(mark["epoch"], mark["batch"], mark["digest"])
 
     def look_back(self, past: Past) -> None:
-        """Withdraws the visible files of the job's batches that do not count, and gives withdrawn ones of others their names back."""
+        """Withdraw the visible files of batches outside the job's lineage.
+
+        Withdrawn files of batches in the lineage get their names back.
+        """
         if past.back is None:
             return
         sinks = past.sinks.get(self.table.name, frozenset()) | {self.context.name}
@@ -145,22 +157,22 @@ class FileSink(ClusterSink):
         try:
             for folder, _, names in os.walk(self.root):
                 found = [each for name in names if (each := own.fullmatch(name)) is not None]
-                moves = dict(filter(None, (_moved(each, past) for each in found)))
+                moves = dict(filter(None, (_rename(each, past) for each in found)))
                 for name, to in moves.items():
                     os.replace(os.path.join(folder, name), os.path.join(folder, to))
                 if moves:
                     _sync_folder(Path(folder))
         except OSError as wrong:
-            raise self._failed(wrong) from wrong
+            raise self._write_error(wrong) from wrong
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
-        """Writes the batch, or finishes it and runs the frame for nothing."""
+        """Write the batch. An applied batch is completed, and the frame is run without writing."""
         path = self.records / f"{batch.epoch}-{batch.batch}.json"
         try:
             identity = _identity(batch.job, batch.sink)
-            applied = is_applied(self.table.name, batch, self._marked(identity))
+            applied = is_applied(self.table.name, batch, self._read_mark(identity))
             if path.exists():
-                record = _record(path)
+                record = _load_record(path)
                 if record["job"] == batch.job:
                     if not record["done"]:
                         self._publish(path, record)
@@ -178,7 +190,7 @@ class FileSink(ClusterSink):
                 "rows": sum(rows for _, _, rows in files),
                 "files": [each[:2] for each in files],
             }
-            if batch.digest:  # a batch job's only batch never comes again
+            if batch.digest:  # the only batch of a batch job is never replayed
                 record["mark"] = {
                     "job": batch.job,
                     "sink": batch.sink,
@@ -194,10 +206,10 @@ class FileSink(ClusterSink):
                 self._prune()
             return int(record["rows"])
         except OSError as wrong:
-            raise self._failed(wrong) from wrong
+            raise self._write_error(wrong) from wrong
 
     def _run(self, frame: DataFrame, stem: str) -> list[tuple[str, str, int]]:
-        """The tasks: what they have written."""
+        """Run the tasks and return temporary path, final path and rows of each written file."""
         name = self.options.text("format")
         schema: bytes | None = None
         if name == "parquet":
@@ -210,7 +222,7 @@ class FileSink(ClusterSink):
             columns.append(f"{self._folder()} AS {FOLDER}")
         frame = frame.selectExpr(*columns)
         if self.table.partition_keys:
-            # One open file a task: a folder's rows come together.
+            # One open file per task: the rows of a folder are adjacent.
             if self.options.flag("sink.shuffle-by-partition.enable"):
                 frame = frame.repartition(FOLDER)
             frame = frame.sortWithinPartitions(FOLDER)
@@ -226,7 +238,7 @@ class FileSink(ClusterSink):
         return [(row["temporary"], row["final"], row["rows"]) for row in written]
 
     def _folder(self) -> str:
-        """Spark SQL: the folder of a row, as `dt=2020-04-15/kind=a%2Fb`."""
+        """Return Spark SQL: the folder of a row, such as `dt=2020-04-15/kind=a%2Fb`."""
         parts: list[str] = []
         positions = {column.name: (at, column.type) for at, column in enumerate(columns_of(self.table, Role.SINK))}
         for key in self.table.partition_keys:
@@ -244,12 +256,12 @@ class FileSink(ClusterSink):
     def _parquet_schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        return pa.schema([pa.field(column.name, _stored(column.type)) for column in self._columns])
+        return pa.schema([pa.field(column.name, _file_type(column.type)) for column in self._columns])
 
-    # -- the record ----------------------------------------------------------------------------------------------------
+    # -- the record --------------------------------------------------------------------------------
 
     def _publish(self, path: Path, record: dict[str, Any]) -> None:
-        """Gives the files of a record their names; then the record is done."""
+        """Rename the files of a record to their visible names, and mark the record done."""
         self._write_mark(record.get("mark"))
         folders: set[Path] = set()
         for temporary, final in record["files"]:
@@ -268,26 +280,37 @@ class FileSink(ClusterSink):
         _write_atomically(path, {**record, "done": True, "files": []})
 
     def _check_published(self, identity: str, batch: BatchId) -> None:
-        """Refuse a batch that is marked as written, whose record is gone, and whose files are not all visible. StateError `lost-record`."""
+        """Refuse a batch that is marked as written but has no record and still has hidden files.
+
+        Raises StateError `lost-record`.
+        """
         for _, _, names in os.walk(self.root):
             if any(name.startswith(f".part-{identity}-{batch.epoch}-{batch.batch}-") for name in names):
                 raise StateError.of(
                     "lost-record",
-                    f"table `{self.table.name}`: batch {batch.batch} was being made visible, and its record in `{self.records}` is gone",
-                    help="restore the newest copy of the job folder, or resume from the batch before: everfold rollback FOLDER --restored",
+                    f"table `{self.table.name}`: batch {batch.batch} was being made visible,"
+                    f" and its record in `{self.records}` is gone",
+                    help="restore the newest copy of the job folder, or resume from the previous batch:"
+                    " everfold rollback FOLDER --restored",
                 )
 
     def _write_mark(self, mark: dict[str, Any] | None) -> None:
-        """Name the batch in the table's folder. A mark of a later batch stays. mark: None in a record of an earlier version."""
+        """Write the mark of a batch to the table's folder, unless it has one of a later batch.
+
+        mark: None in a record of an earlier version.
+        """
         if mark is None:
             return
         identity = _identity(mark["job"], mark["sink"])
-        last = self._marked(identity)
+        last = self._read_mark(identity)
         if last is None or (last.epoch, last.batch) < (mark["epoch"], mark["batch"]):
             _write_atomically(self.root / f"{_MARK}{identity}", mark)
 
     def _sweep(self, identity: str) -> None:
-        """Removes hidden files that an earlier attempt left: once in a run, as later ones clean up after themselves."""
+        """Remove hidden files that an earlier attempt left.
+
+        Done once per run, as later attempts clean up after themselves.
+        """
         if identity in self._swept:
             return
         for folder, _, names in os.walk(self.root):
@@ -297,40 +320,40 @@ class FileSink(ClusterSink):
         self._swept.add(identity)
 
     def _prune(self) -> None:
-        """Removes old records: only the newest batch can come again."""
+        """Remove old records: only the newest batch can be replayed."""
         found = [(path.stat().st_mtime_ns, path) for path in self.records.glob("*.json")]
-        for _, path in sorted(found)[:-_KEPT_RECORDS]:
+        for _, path in sorted(found)[:-_MAX_RECORDS]:
             path.unlink(missing_ok=True)
 
-    # -- failures ------------------------------------------------------------------------------------------------------
+    # -- failures ----------------------------------------------------------------------------------
 
     def failure(self, error_text: str) -> ConnectorError | None:
-        """What the text of Spark's error means, if it is this sink's."""
+        """Return this sink's error from the text of Spark's error, None without one."""
         self._swept.clear()
         at = error_text.find(FAILED)
         if at >= 0:
-            said, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
-            number = getattr(errno, said["errno"] or "EIO", errno.EIO)
-            return self._failed(OSError(number, said["text"]))
+            reason, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
+            number = getattr(errno, reason["errno"] or "EIO", errno.EIO)
+            return self._write_error(OSError(number, reason["text"]))
         at = error_text.find(MARK_WRITE)
         if at >= 0:
             return needs_quotes(error_text[at + len(MARK_WRITE) :].split("\n")[0])
         return None
 
-    def _failed(self, wrong: OSError) -> ConnectorError:
+    def _write_error(self, wrong: OSError) -> ConnectorError:
         self._swept.clear()
         where = f"table `{self.table.name}`: cannot write to `{self.options.text('path')}`"
         if wrong.errno == errno.ENAMETOOLONG:
-            long = "a value of PARTITIONED BY is too long for the name of a folder"
+            long = "a value of PARTITIONED BY is too long for a folder name"
             return trouble(
                 "file-system-error", f"{where}: {long}", self.table.span, "shorten the value: SUBSTRING, or MD5"
             )
-        nothing = "nothing of the batch is visible; start again and it is written"
+        nothing = "nothing of the batch is visible; run the same command again to write it"
         return os_trouble(wrong, where, f"make room: {nothing}" if wrong.errno == errno.ENOSPC else nothing)
 
 
 def _task(writer: PartWriter) -> Any:
-    """A plain function for Spark, which looks at its name and signature."""
+    """Return a plain function, as Spark inspects its name and signature."""
 
     def write_parts(batches: Any) -> Any:
         return writer(batches)
@@ -338,26 +361,26 @@ def _task(writer: PartWriter) -> Any:
     return write_parts
 
 
-def _stored(of: DataType) -> pa.DataType:
-    """The Arrow type that a column has in a Parquet file."""
+def _file_type(of: DataType) -> pa.DataType:
+    """Return the Arrow type of a column in a Parquet file."""
     import pyarrow as pa
 
     return pa.time32("ms") if isinstance(of, TimeType) else of.arrow
 
 
 def _escaped_characters() -> list[str]:
-    """What is escaped in a folder's name, `%` first."""
+    """Return the characters that are escaped in a folder name, `%` first."""
     found = [chr(code) for code in range(128) if escape(chr(code)) != chr(code) and chr(code) not in ".%"]
     return ["%", *found]
 
 
 def _identity(job: str, sink: str) -> str:
-    """Names the job and sink in the names of files."""
+    """Return the identifier of job and sink that is used in file names."""
     return hashlib.sha256(f"{job}\0{sink}".encode()).hexdigest()[:8]
 
 
-def _moved(found: re.Match[str], past: Past) -> tuple[str, str] | None:
-    """The name of a file of the job's, and the one that it gets; None if it has the right one."""
+def _rename(found: re.Match[str], past: Past) -> tuple[str, str] | None:
+    """Return the current and the new name of a file of the job, None if it keeps its name."""
     name, counts = found[0], past.counts(int(found[2]), int(found[3]))
     match (bool(found[1]), bool(found[4])):
         case (False, False) if not counts:
@@ -367,8 +390,8 @@ def _moved(found: re.Match[str], past: Past) -> tuple[str, str] | None:
     return None
 
 
-def _record(path: Path) -> dict[str, Any]:
-    """A commit record. Raises StateError `damaged-record`."""
+def _load_record(path: Path) -> dict[str, Any]:
+    """Read a commit record. Raises StateError `damaged-record`."""
     try:
         record = json.loads(path.read_bytes())
         if record.keys() >= {"job", "done", "rows", "files"}:
@@ -377,13 +400,13 @@ def _record(path: Path) -> dict[str, Any]:
         pass
     raise StateError.of(
         "damaged-record",
-        f"`{path}` is no record of a written batch",
-        help="restore the job's folder from a backup, or begin anew: another --state folder, another `path`",
+        f"`{path}` is not a record of a written batch",
+        help="restore the job's folder from a backup, or start from scratch with another --state folder and `path`",
     )
 
 
-def _mark(path: Path) -> dict[str, Any]:
-    """A mark. Raises StateError `damaged-record`."""
+def _load_mark(path: Path) -> dict[str, Any]:
+    """Read a mark. Raises StateError `damaged-record`."""
     try:
         mark = json.loads(path.read_bytes())
         if mark.keys() == _MARK_FIELDS.keys() and all(type(mark[name]) is of for name, of in _MARK_FIELDS.items()):
@@ -398,7 +421,7 @@ def _mark(path: Path) -> dict[str, Any]:
 
 
 def _write_atomically(path: Path, record: dict[str, Any]) -> None:
-    """Either the old content or the new one, whatever happens, and it stays."""
+    """Replace a file atomically and durably."""
     write_atomically(path, json.dumps(record))
     _sync_folder(path.parent)
 

@@ -1,7 +1,8 @@
-"""Reads the files of a table: through Spark, a batch or a stream, and without it for the memory engine.
+"""Read the files of a table: with Spark as a batch or stream, without it for the memory engine.
 
-A stream takes whole files, oldest first, as many as `scan.max-bytes-per-batch` allows; a file counts once, by its path. A file must be
-complete when it gets its name: write it elsewhere, or under a name with a leading dot, and rename it.
+A stream reads whole files, oldest first, as many per batch as `scan.max-bytes-per-batch` allows. A
+file is read once, by its path. A file must be complete when it gets its name: write it elsewhere,
+or under a name with a leading dot, and rename it.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _CHUNK_ROWS = 50_000
-_MOST_NAMED = 5
-_SHOWN_BYTES = 4_000
+_MAX_NAMES = 5
+_MAX_RECORD_BYTES = 4_000
 _NEVER = "36500d"
-"""Spark forgets files older than this beside the newest one, and would then leave them out."""
+"""Spark forgets files that are older than the newest one by this, and would skip them."""
 _PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
 _GLOB = re.compile(r"([\\*?\[\]{}])")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
 
 class FileSource(Source):
-    """The rows of a folder's files."""
+    """A source that reads the files of a folder."""
 
     reads_files = True
 
@@ -80,25 +81,25 @@ class FileSource(Source):
 
     @property
     def format_name(self) -> str:
-        """The format of the files."""
+        """The name of the files' format."""
         return self.options.text("format")
 
     @property
     def format(self) -> Format:
-        """The format of the files, which is one of text records."""
+        """The format of the files, if it is a text format."""
         return format_of(self.format_name, self.table, self.options, f"{self.format_name}.")
 
     @property
     def poll_ms(self) -> int | None:
-        """How often a watched folder is looked at."""
+        """The interval at which the folder is checked for new files, None without watching."""
         return self.options.number_or_none("source.monitor-interval")
 
     def bounded(self) -> bool:
-        """Unless the folder is watched."""
+        """Return whether the folder is not watched."""
         return self.poll_ms is None
 
     def size(self, base_folder: Path, enough: int) -> int | None:
-        """The sizes of the files that are there now."""
+        """Return the total size of the current files."""
         if not self.bounded():
             return None
         total = 0
@@ -107,103 +108,114 @@ class FileSource(Source):
                 total += file.stat().st_size
                 if total >= enough:
                     break
-        except OSError:  # what cannot be read is said when it is
+        except OSError:  # reported when the file is read
             return None
         return total
 
     def location(self, base_folder: Path) -> str:
-        """The real path of the folder or file."""
+        """Return the real path of the folder or file."""
         return str(resolve(self.options.text("path"), base_folder))
 
     def move(self, checkpoint: Path, name: str, old: str, new: str) -> None:
-        """Rewrite the paths in the source's log: a file counts once, by its path."""
+        """Rewrite the paths in the source's log, as a file is read once, by its path."""
         move_files(checkpoint / "sources" / name, Path(old), Path(new))
 
     def find_changes(self, context: SourceContext, log: Path) -> list[str]:
-        """Files that have changed since they were read, and files that were read under another name."""
+        """Report files that have changed or were renamed since they were read."""
         if context.kept is None or not log.is_dir():
             return []
-        place = resolve(self.options.text("path"), context.base_folder)
-        with suppress(OSError, ValueError, KeyError, TypeError):  # what is damaged is reported when it is used
-            found = find_changed_files(log, context.kept / f"{context.name}.files.json", place)
-            moved = [f"{self._shown(new)} ({self._shown(old)} before)" for new, old in found.moved]
-            said = [
+        root = resolve(self.options.text("path"), context.base_folder)
+        with suppress(OSError, ValueError, KeyError, TypeError):  # damage is reported on use
+            found = find_changed_files(log, context.kept / f"{context.name}.files.json", root)
+            moved = [f"{self._display_path(new)} ({self._display_path(old)} before)" for new, old in found.moved]
+            changes = [
                 (
                     "changed since they were read; what was added to them is not read",
-                    list(map(self._shown, found.changed)),
+                    list(map(self._display_path, found.changed)),
                 ),
                 ("were read under another name and are read again", moved),
             ]
-            return [f"table `{self.table.name}`: files that {what}: {_first(names)}" for what, names in said if names]
+            return [
+                f"table `{self.table.name}`: files that {what}: {_join_names(names)}"
+                for what, names in changes
+                if names
+            ]
         return []
 
     def place(self, base_folder: Path, *, for_spark: bool = False) -> Path:
-        """Where the files lie. for_spark: whether Spark has to open them. Raises ConnectorError `no-such-path`, `bad-file-name`."""
-        said = self.options.text("path")
-        place = resolve(said, base_folder)
-        require(self.table, place, said)
-        check_names(self.table, place, base_folder, for_spark=for_spark, listed=self._listed)
-        return place
+        """Return the path of the files. for_spark: whether Spark has to open them.
+
+        Raises ConnectorError `no-such-path`, `bad-file-name`.
+        """
+        path = self.options.text("path")
+        root = resolve(path, base_folder)
+        require(self.table, root, path)
+        check_names(self.table, root, base_folder, for_spark=for_spark, listed=self._listed)
+        return root
 
     def check_arrivals(self, base_folder: Path) -> None:
-        """Refuse files that have come since and that Spark does not see. Raises ConnectorError `bad-file-name`."""
-        place = resolve(self.options.text("path"), base_folder)
-        check_names(self.table, place, base_folder, for_spark=True, listed=self._listed)
+        """Refuse new files that Spark does not see. Raises ConnectorError `bad-file-name`."""
+        root = resolve(self.options.text("path"), base_folder)
+        check_names(self.table, root, base_folder, for_spark=True, listed=self._listed)
 
     def has_passed(self, now: Position, then: Position) -> bool:
-        """When all files of then have been read, in whatever batches."""
+        """Return whether all files read up to `then` are read, in any batches."""
         return set(files_read(then)) <= set(files_read(now))
 
     def lost(self, then: Position) -> str | None:
-        """Files that are not there any more."""
+        """Return how many files no longer exist."""
         read = files_read(then)
         gone = [each for each in read if not each.exists()]
         return f"{len(gone):,} of the {len(read):,} files that were read" if gone else None
 
-    def _place_apart(self, context: SourceContext) -> Path:
-        """The same, when the job does not keep its own files there. Raises ConnectorError `job-in-source`."""
-        place = self.place(context.base_folder, for_spark=True)
+    def _path_outside_job(self, context: SourceContext) -> Path:
+        """Return the path of the files, which must not contain the job's folder.
+
+        Raises ConnectorError `job-in-source`, and those of `place`.
+        """
+        root = self.place(context.base_folder, for_spark=True)
         job = None if context.job_folder is None else context.job_folder.resolve()
-        if job is not None and job.is_relative_to(place) and not any(map(is_hidden, job.relative_to(place).parts)):
+        if job is not None and job.is_relative_to(root) and not any(map(is_hidden, job.relative_to(root).parts)):
             raise trouble(
                 "job-in-source",
-                f"table `{self.table.name}`: the job's folder `{job}` lies in `{self.options.text('path')}`, which the table reads",
+                f"table `{self.table.name}`: the job's folder `{job}` lies in `{self.options.text('path')}`,"
+                " which the table reads",
                 dict(self.table.option_spans).get("path"),
-                "remove it, and name another one with --state",
+                "remove it, and use another one: --state FOLDER",
             )
-        return place
+        return root
 
-    # -- Spark ---------------------------------------------------------------------------------------------------------
+    # -- Spark -------------------------------------------------------------------------------------
 
     def stream(self, context: SourceContext) -> DataFrame:
-        """The files as a stream."""
+        """Return the rows of the files as a stream."""
         self._base_folder = context.base_folder
-        place = self._place_apart(context)
+        root = self._path_outside_job(context)
         reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
         count = self.options.number_or_none("scan.max-files-per-batch")
         if count is not None:
             reader = reader.option("maxFilesPerTrigger", str(count))
         else:
             reader = reader.option("maxBytesPerTrigger", str(self.options.number("scan.max-bytes-per-batch")))
-        return self._frame(reader, context, place)
+        return self._frame(reader, context, root)
 
     def batch(self, context: SourceContext) -> DataFrame:
-        """The files as they are now."""
+        """Return the rows of the current files."""
         self._base_folder = context.base_folder
-        place = self._place_apart(context)
-        if next(files(place), None) is None:
+        root = self._path_outside_job(context)
+        if next(files(root), None) is None:
             return self._empty(context)
-        return self._frame(context.spark.read, context, place)
+        return self._frame(context.spark.read, context, root)
 
     def history(self, context: SourceContext, position: Position | None) -> History:
-        """The files that the job has read, in that order, without those that went away since."""
+        """Return the rows of the files that the job has read, without files deleted since."""
         self._base_folder = context.base_folder
-        place = self._place_apart(context)
-        there = [] if position is None else [each for each in files_read(position) if each.is_file()]
-        if not there:
+        root = self._path_outside_job(context)
+        found = [] if position is None else [each for each in files_read(position) if each.is_file()]
+        if not found:
             return History(self._empty(context))
-        frame = self._frame(context.spark.read, context, place, there)
-        return History(frame, {str(path): at for at, path in enumerate(there)})
+        frame = self._frame(context.spark.read, context, root, found)
+        return History(frame, {str(path): at for at, path in enumerate(found)})
 
     def _empty(self, context: SourceContext) -> DataFrame:
         fields = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
@@ -211,23 +223,23 @@ class FileSource(Source):
         return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{PLACE} STRING"]))
 
     def _frame(
-        self, reader: Any, context: SourceContext, place: Path, chosen: Sequence[Path] | None = None
+        self, reader: Any, context: SourceContext, root: Path, chosen: Sequence[Path] | None = None
     ) -> DataFrame:
-        """The rows of the files at a place, or of some of them."""
+        """Return the rows of the files at a path. chosen: of these files only."""
         reader = reader.option("recursiveFileLookup", "true")
-        path: str | list[str] = _GLOB.sub(r"\\\1", str(place))
+        path: str | list[str] = _GLOB.sub(r"\\\1", str(root))
         if chosen is not None:
             path = [_GLOB.sub(r"\\\1", str(each)) for each in chosen]
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import read_parquet
 
             context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-            found = files(place) if chosen is None else iter(chosen)
+            found = files(root) if chosen is None else iter(chosen)
             frame, values = read_parquet(reader, path, found, self.table, self.columns)
         else:
             frame, values = self._text_frame(reader, context, path)
         out = [
-            f"{self._column(at, column, values, place)} AS {physical(at)}"
+            f"{self._column(at, column, values, root)} AS {physical(at)}"
             for at, column in enumerate(self.table.columns)
         ]
         pattern = self.options.text_or_none("source.path.regex-pattern")
@@ -239,7 +251,10 @@ class FileSource(Source):
     def _text_frame(
         self, reader: Any, context: SourceContext, path: str | list[str]
     ) -> tuple[DataFrame, dict[int, str]]:
-        """The checked frame with the fields and the file of each record, and Spark SQL for the values of the record's columns."""
+        """Return a checked frame of the records, and Spark SQL for the values of their columns.
+
+        The frame has the fields and the file of each record.
+        """
         form = self.format
         for key, value in {"spark.sql.json.filterPushdown.enabled": "false", **JSON_SESSION}.items():
             context.spark.conf.set(key, value)
@@ -251,26 +266,28 @@ class FileSource(Source):
             reader = reader.format("text").option("lineSep", "\n")
         frame = reader.load(path).selectExpr(
             "*",
-            f"{_plain('_metadata.file_path')} AS __path",
+            f"{_file_system_path('_metadata.file_path')} AS __path",
             "_metadata.file_size AS __size",
             "_metadata.file_modification_time AS __changed",
         )
         if form.reader is None:
             frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
             frame = form.from_text(frame, self.columns, "__raw")
-        place = Place(self.table.name, (("path", "__path"),))
+        location = Place(self.table.name, (("path", "__path"),))
         fields = {column.position: identifier(column.name) for column in self.columns}
         first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
         if form.ignore_errors:
-            frame = self._counted(frame, form, fields, context.name)
+            frame = self._skip_bad_records(frame, form, fields, context.name)
         else:
-            # The first field is named so that Spark never reads the record alone, which it refuses.
+            # Reading the first field too avoids a query of the record alone, which Spark refuses.
             text = f"coalesce({BAD}, CAST({first} AS STRING))"
-            frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(place, None, text)} END")
-        return frame, {column.position: form.value(column, fields[column.position], place) for column in self.columns}
+            frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(location, None, text)} END")
+        return frame, {
+            column.position: form.value(column, fields[column.position], location) for column in self.columns
+        }
 
-    def _counted(self, frame: DataFrame, form: Format, fields: dict[int, str], name: str) -> DataFrame:
-        """The readable records; how many are not, or not in full, is observed."""
+    def _skip_bad_records(self, frame: DataFrame, form: Format, fields: dict[int, str], name: str) -> DataFrame:
+        """Keep the readable records, and count those that are not readable in full."""
         from pyspark.sql.functions import expr
 
         partly = [sql for column in self.columns if (sql := form.is_bad(column, fields[column.position]))]
@@ -279,11 +296,11 @@ class FileSource(Source):
         frame = count_bad(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), name)
         return frame.where("NOT __lost").drop("__lost")
 
-    def _column(self, at: int, column: TableColumn, values: dict[int, str], place: Path) -> str:
+    def _column(self, at: int, column: TableColumn, values: dict[int, str], root: Path) -> str:
         if at in values:
             return values[at]
         if column.metadata_key is None:
-            return self._partition(column, place)
+            return self._partition(column, root)
         plain = {
             "file.path": "__path",
             "file.name": "substring_index(__path, '/', -1)",
@@ -292,10 +309,10 @@ class FileSource(Source):
         }[column.metadata_key]
         return f"CAST({plain} AS {column.type.spark})"
 
-    def _partition(self, column: TableColumn, place: Path) -> str:
+    def _partition(self, column: TableColumn, root: Path) -> str:
         keys = "|".join(map(re.escape, dict.fromkeys((escape_key(column.name), column.name))))
         folder = f"(?s).*/(?:{keys})=([^/]*)/"
-        within = f"substring(__path, {len(str(place)) + 1})"
+        within = f"substring(__path, {len(str(root)) + 1})"
         name = f"regexp_extract({within}, {quoted(folder)}, 1)"
         text = unescape_in_spark(name)
         value = catalyst(text, column.type, _PARTITION_RULES)
@@ -306,13 +323,13 @@ class FileSource(Source):
             f" ELSE coalesce({value}, {raise_bad(where, column.name, text)}) END"
         )
 
-    # -- failures ------------------------------------------------------------------------------------------------------
+    # -- failures ----------------------------------------------------------------------------------
 
     def failure(self, error_text: str) -> ConnectorError | None:
-        """A bad record, found again in its file; a file that went away or cannot be read."""
-        said = find_bad(error_text, self.table.name)
-        if said is not None:
-            return self._bad_record(said)
+        """Return the error for a bad record, or for a file that was deleted or is unreadable."""
+        report = find_bad(error_text, self.table.name)
+        if report is not None:
+            return self._bad_record(report)
         timeless = find_timeless(error_text)
         if timeless is not None and timeless.table == self.table.name:
             return timeless.error(self._timeless_line(timeless))
@@ -320,43 +337,45 @@ class FileSource(Source):
         if gone is not None:
             return trouble(
                 "file-gone",
-                f"table `{self.table.name}`: the file `{self._shown(gone)}` went away before it was read",
+                f"table `{self.table.name}`: the file `{self._display_path(gone)}` went away before it was read",
                 help="put it back and start again: nothing is lost",
             )
         denied = self._own_file(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)
         if denied is not None:
-            return trouble("no-permission", f"table `{self.table.name}`: no permission to read `{self._shown(denied)}`")
+            return trouble(
+                "no-permission", f"table `{self.table.name}`: no permission to read `{self._display_path(denied)}`"
+            )
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import parquet_failure
 
             return parquet_failure(self.table, error_text)
         unread = self._own_file(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(file:[^\s,]+)", error_text)
         if unread is not None and ":" in unread.name:
-            return colon_in_name(self.table, self._shown(unread))
+            return colon_in_name(self.table, self._display_path(unread))
         if unread is not None:
             causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", error_text)
-            return _bad_file(self._shown(unread), excerpt(causes[-1], 160) if causes else "it cannot be read")
+            return _bad_file(self._display_path(unread), excerpt(causes[-1], 160) if causes else "it cannot be read")
         return None
 
     def _own_file(self, pattern: str, error_text: str) -> Path | None:
-        """The file that the pattern's first group names, a path or a URI, if it is one of the table's."""
-        place = resolve(self.options.text("path"), self._base_folder)
+        """Return the file of this table that the pattern's first group (a path or URI) names."""
+        root = resolve(self.options.text("path"), self._base_folder)
         for found in re.finditer(pattern, error_text):
-            named = found.group(1)
-            path = Path((unquote(urlsplit(named).path) if named.startswith("file:") else named).rstrip("."))
-            if path.is_relative_to(place):
+            name = found.group(1)
+            path = Path((unquote(urlsplit(name).path) if name.startswith("file:") else name).rstrip("."))
+            if path.is_relative_to(root):
                 return path
         return None
 
-    def _bad_record(self, said: dict[str, object]) -> ConnectorError:
-        path = Path(str(said.get("path")))
-        column, text = said.get("column"), str(said.get("text", ""))
+    def _bad_record(self, report: dict[str, object]) -> ConnectorError:
+        path = Path(str(report.get("path")))
+        column, text = report.get("column"), str(report.get("text", ""))
         found = _find_in_file(path, self.format, self.columns) if path.is_file() else None
         if found is not None:
             line, reason, record = found
-            where = f"`{self._shown(path)}` line {line}"
+            where = f"`{self._display_path(path)}` line {line}"
         else:
-            where = f"`{self._shown(path)}`"
+            where = f"`{self._display_path(path)}`"
             reason, record = "it cannot be read", text
             if column is not None:
                 of = next(
@@ -368,7 +387,10 @@ class FileSource(Source):
         return bad_record(where, reason, record, self.format)
 
     def _timeless_line(self, timeless: Timeless) -> str | None:
-        """File and line of the first record whose time is NULL; the file alone where the time is computed, or is not in lines of text."""
+        """Return file and line of the first record whose time is NULL.
+
+        Only the file if the time is computed, or the format is not a text format.
+        """
         path = Path(timeless.place or "")
         if not path.is_file():
             return None
@@ -376,54 +398,54 @@ class FileSource(Source):
         line = None
         if at is not None and self.format_name != "parquet":
             line = _first_line_where(path, self.format, self.columns, lambda row: row[at] is None)
-        return f"`{self._shown(path)}`" + (f" line {line}" if line is not None else "")
+        return f"`{self._display_path(path)}`" + (f" line {line}" if line is not None else "")
 
-    def _shown(self, path: Path) -> str:
+    def _display_path(self, path: Path) -> str:
         return shown_path(path, self._base_folder)
 
-    # -- without Spark -------------------------------------------------------------------------------------------------
+    # -- without Spark -----------------------------------------------------------------------------
 
     def local(self, base_folder: Path) -> Iterator[pa.Table]:
-        """The rows in pieces of some ten thousand, file by file."""
+        """Yield the rows file by file, in pieces of some ten thousand."""
         self._base_folder = base_folder
-        place = self.place(base_folder)
+        root = self.place(base_folder)
         pattern = self.options.text_or_none("source.path.regex-pattern")
-        for path in files(place):
+        for path in files(root):
             if pattern is not None and re.fullmatch(pattern, str(path)) is None:
                 continue
-            yield from self._local_file(path, place, base_folder)
+            yield from self._local_file(path, root, base_folder)
 
-    def _local_file(self, path: Path, place: Path, base_folder: Path) -> Iterator[pa.Table]:
+    def _local_file(self, path: Path, root: Path, base_folder: Path) -> Iterator[pa.Table]:
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import local_parquet
 
             for piece in local_parquet(path, self.table, self.columns):
-                yield self._assembled(piece, piece[0].__len__() if piece else 0, path, place)
+                yield self._build_table(piece, piece[0].__len__() if piece else 0, path, root)
             return
         form = self.format
-        for rows in _decoded(path, form, self.columns, base_folder):
+        for rows in _decode_file(path, form, self.columns, base_folder):
             columns = list(zip(*rows, strict=True)) if self.columns else []
             kinds = columns.pop() if form.changes else None
-            piece = self._assembled(
+            piece = self._build_table(
                 [_arrow(list(values), column.type) for values, column in zip(columns, self.columns, strict=True)],
                 len(rows),
                 path,
-                place,
+                root,
             )
             yield piece if kinds is None else piece.append_column(KIND, _arrow(list(kinds), TINYINT))
 
-    def _assembled(self, columns: Sequence[Any], count: int, path: Path, place: Path) -> pa.Table:
-        """A table of the record's columns, and what the file's name and state add."""
+    def _build_table(self, columns: Sequence[Any], count: int, path: Path, root: Path) -> pa.Table:
+        """Add the columns that come from the file's name and state to those of the records."""
         import pyarrow as pa
 
-        made: dict[int, Any] = {column.position: values for column, values in zip(self.columns, columns, strict=True)}
+        found: dict[int, Any] = {column.position: values for column, values in zip(self.columns, columns, strict=True)}
         keys = self.table.partition_keys
-        said = partition_values(path, place, keys, self.options.text("partition.default-name")) if keys else []
-        if said is None:
-            raise bad_record(f"`{self._shown(path)}`", f"it is in no folder `{keys[0]}=…`", "", self.format)
+        folder_values = partition_values(path, root, keys, self.options.text("partition.default-name")) if keys else []
+        if folder_values is None:
+            raise bad_record(f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`", "", self.format)
         state = path.stat()
         for at, column in enumerate(self.table.columns):
-            if at in made:
+            if at in found:
                 continue
             value: object
             match column.metadata_key:
@@ -436,32 +458,35 @@ class FileSource(Source):
                 case "file.modification-time":
                     value = datetime.fromtimestamp(state.st_mtime_ns // 1_000_000 / 1000, UTC)
                 case _:
-                    text = said[keys.index(column.name)]
+                    text = folder_values[keys.index(column.name)]
                     value = None if text is None else converter(column.type, _PARTITION_RULES)(text)
-            made[at] = _arrow([value] * count, column.type)
+            found[at] = _arrow([value] * count, column.type)
         return pa.table(
-            [made[at] for at in range(len(self.table.columns))],
+            [found[at] for at in range(len(self.table.columns))],
             names=[physical(at) for at in range(len(self.table.columns))],
         )
 
 
 def bad_record(where: str, reason: str, record: str, form: Format, *, lasting: bool = False) -> ConnectorError:
-    """The error of a record that cannot be read: `where` says which it is. `lasting`: nobody can mend it where it lies."""
+    """Return the error for a record that cannot be read.
+
+    where: the location of the record. lasting: the stored record cannot be fixed.
+    """
     message = f"{where}: {reason}" + (f"\n  | {excerpt(record, 160)}" if record else "")
-    ways = [] if lasting else ["mend the record"]
+    options = [] if lasting else ["fix the record"]
     if form.ignore_option:
-        ways.append(f"set '{form.ignore_option}' = 'true' to go on and count such records")
-    return trouble("bad-record", message, help=", or ".join(ways) or None)
+        options.append(f"set '{form.ignore_option}' = 'true' to skip and count such records")
+    return trouble("bad-record", message, help=", or ".join(options) or None)
 
 
-def _first(names: Sequence[str]) -> str:
-    """Some of the names."""
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+def _join_names(names: Sequence[str]) -> str:
+    """Join the first few names."""
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _plain(file_path: str) -> str:
-    """Spark SQL: the path of a file as the file system knows it, from the URI that Spark gives."""
+def _file_system_path(file_path: str) -> str:
+    """Return Spark SQL: the file system path of a file from Spark's URI."""
     return f"regexp_replace(url_decode(replace({file_path}, '+', '%2B')), '^file:/+', '/')"
 
 
@@ -472,13 +497,16 @@ def _arrow(values: list[Any], of: DataType) -> Any:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, which may be compressed as its name says, with their numbers; `\\n` or `\\r\\n` ends a line."""
-    with _opened(path) as file:
+    """Yield the lines of a file with their numbers; `\\n` or `\\r\\n` ends a line.
+
+    The file may be compressed, by its extension.
+    """
+    with _open(path) as file:
         for number, line in enumerate(file, 1):
             yield number, line.rstrip(b"\r\n")
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _open(path: Path) -> IO[bytes]:
     if path.suffix not in _COMPRESSED:
         return open(path, "rb")
     import pyarrow as pa
@@ -486,10 +514,10 @@ def _opened(path: Path) -> IO[bytes]:
     return io.BufferedReader(cast(io.RawIOBase, pa.input_stream(str(path), compression="detect")))
 
 
-def _decoded(
+def _decode_file(
     path: Path, form: Format, columns: Sequence[RecordColumn], base_folder: Path
 ) -> Iterator[list[list[object]]]:
-    """The rows of a file, in pieces. Raises ConnectorError `bad-record` with the line."""
+    """Yield the rows of a file in pieces. Raises ConnectorError `bad-record` with the line."""
     decode = form.decoder(columns)
     rows: list[list[object]] = []
     for number, line in _readable_lines(path, base_folder):
@@ -498,7 +526,7 @@ def _decoded(
         except BadValue as wrong:
             if form.ignore_errors:
                 continue
-            text = line[:_SHOWN_BYTES].decode("utf-8", "replace")
+            text = line[:_MAX_RECORD_BYTES].decode("utf-8", "replace")
             raise bad_record(f"`{shown_path(path, base_folder)}` line {number}", wrong.reason, text, form) from None
         if len(rows) >= _CHUNK_ROWS:
             yield rows
@@ -508,7 +536,7 @@ def _decoded(
 
 
 def _readable_lines(path: Path, base_folder: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines. Raises ConnectorError `bad-file`."""
+    """Yield the lines of a file. Raises ConnectorError `bad-file`."""
     try:
         yield from _lines(path)
     except OSError as wrong:
@@ -518,7 +546,7 @@ def _readable_lines(path: Path, base_folder: Path) -> Iterator[tuple[int, bytes]
 def _first_line_where(
     path: Path, form: Format, columns: Sequence[RecordColumn], holds: Callable[[list[object]], bool]
 ) -> int | None:
-    """The first line with a row for which `holds`."""
+    """Return the number of the first line with a row for which `holds` is true."""
     decode = form.decoder(columns)
     for number, line in _lines(path):
         try:
@@ -530,7 +558,7 @@ def _first_line_where(
 
 
 def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> tuple[int, str, str] | None:
-    """The first record of a file that cannot be read: its line, why, and its text."""
+    """Return line, reason and text of the first record of a file that cannot be read."""
     decode = form.decoder(columns)
     try:
         for number, line in _lines(path):
@@ -538,12 +566,12 @@ def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> 
                 for _ in decode(line):
                     pass
             except BadValue as wrong:
-                return number, wrong.reason, line[:_SHOWN_BYTES].decode("utf-8", "replace")
+                return number, wrong.reason, line[:_MAX_RECORD_BYTES].decode("utf-8", "replace")
     except OSError:
         return None
     return None
 
 
 def _bad_file(shown: str, reason: str) -> ConnectorError:
-    """The error of a file that cannot be read as what its name says it is."""
-    return trouble("bad-file", f"`{shown}`: {reason}", help="mend the file, or take it away, and start again")
+    """Return the error for a file that cannot be decoded."""
+    return trouble("bad-file", f"`{shown}`: {reason}", help="fix or remove the file, and run the same command again")

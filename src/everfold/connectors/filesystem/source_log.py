@@ -1,4 +1,7 @@
-"""What Spark's file source has read, by its log in a checkpoint: one file of it a batch, and now and then one that holds all before it."""
+"""Read the log of Spark's file source in a checkpoint: the files that the source has read.
+
+The log has one file per batch, and from time to time a compacted file with all earlier entries.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ from urllib.parse import quote, unquote, urlsplit
 from everfold.connectors.contract import Position
 from everfold.files import write_atomically
 
-_UNQUOTED = "/-_.!~*'(),;:$&+=@"
-"""What Java leaves as it is in the path of a URI, apart from letters and digits."""
+_UNESCAPED = "/-_.!~*'(),;:$&+=@"
+"""Characters besides letters and digits that Java does not escape in the path of a URI."""
 
 
 def files_read(position: Position) -> list[Path]:
-    """The files that a job has read when it stands there, in that order. ValueError, KeyError if the log is no log."""
+    """Return the files that a job has read up to a position, in the order of reading.
+
+    Raises ValueError, KeyError if the log is invalid.
+    """
     reached = int(json.loads(position.line)["logOffset"])
     found: dict[str, tuple[int, int]] = {}
     for entry in _entries(position.log):
@@ -27,13 +33,16 @@ def files_read(position: Position) -> list[Path]:
 
 
 def files_logged(log: Path) -> dict[Path, int]:
-    """Return all files in a log, also those of a batch that is planned, with their modification times in milliseconds. ValueError, KeyError if the log is no log."""
+    """Return all files in a log with their modification times in milliseconds.
+
+    Includes files of a planned batch. Raises ValueError, KeyError if the log is invalid.
+    """
     return {_path(entry["path"]): int(entry["timestamp"]) for entry in _entries(log)}
 
 
 def move_files(log: Path, old: Path, new: Path) -> None:
-    """Rewrite a log after the folder of its files was moved. Files elsewhere stay as they are."""
-    for file in _logs(log):
+    """Rewrite a log after the folder of its files was moved. Other paths are unchanged."""
+    for file in _log_files(log):
         version, *lines = file.read_text(encoding="utf-8").split("\n")
         moved = [_move(line, old, new) for line in lines]
         if moved != lines:
@@ -50,12 +59,12 @@ def _move(line: str, old: Path, new: Path) -> str:
 
 
 def uri(path: Path) -> str:
-    """Return the URI of a file as Spark writes it."""
-    return "file://" + "".join(each if _is_other(each) else quote(each, _UNQUOTED) for each in str(path))
+    """Return the URI of a file in Spark's spelling."""
+    return "file://" + "".join(each if _is_unescaped_unicode(each) else quote(each, _UNESCAPED) for each in str(path))
 
 
-def _is_other(char: str) -> bool:
-    """Whether a character is one that Java's URIs hold as it is though it is not ASCII."""
+def _is_unescaped_unicode(char: str) -> bool:
+    """Return whether a character is not ASCII and is not escaped in Java's URIs."""
     return char > "\x7f" and unicodedata.category(char) not in ("Cc", "Zs", "Zl", "Zp")
 
 
@@ -63,11 +72,11 @@ def _path(of: str) -> Path:
     return Path(unquote(urlsplit(of).path))
 
 
-def _logs(log: Path) -> list[Path]:
+def _log_files(log: Path) -> list[Path]:
     return [each for each in log.iterdir() if not each.name.startswith(".")] if log.is_dir() else []
 
 
 def _entries(log: Path) -> Iterator[dict[str, Any]]:
-    for file in _logs(log):
+    for file in _log_files(log):
         for line in file.read_text(encoding="utf-8").split("\n")[1:]:
             yield json.loads(line)

@@ -1,7 +1,9 @@
-"""Format `avro`: one bare record of Avro's binary encoding, without a schema beside it: the table's columns are the schema.
+"""Format `avro`: one record in Avro's binary encoding, without a schema.
 
-The schema is Flink's: a column that may be NULL is a union of `null` and its type, in that order; DATE, TIME, TIMESTAMP and DECIMAL have the bytes of Avro's
-logical types, a ROW is a record, a MAP has STRING keys. TIMESTAMP of up to three digits counts milliseconds, of up to six microseconds; both since 1970.
+The table's columns are the schema, as in Flink: a nullable column is a union of `null` and its
+type, in this order; DATE, TIME, TIMESTAMP and DECIMAL have the encoding of Avro's logical types; a
+ROW is a record; a MAP has STRING keys. A TIMESTAMP of up to three digits is in milliseconds, of up
+to six digits in microseconds, both since 1970.
 """
 
 from __future__ import annotations
@@ -51,15 +53,15 @@ _DAY_MICROS = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = ((each - _EPOCH.date()).days for each in (date.min, date.max))
 
 Conversion = Callable[[Any], Any]
-"""From a value as Avro has it to one that Arrow takes, or back; never called for NULL."""
+"""Converts an Avro value to one that Arrow accepts, or back. Never called for NULL."""
 
 
 @dataclass(frozen=True, slots=True)
 class AvroFormat(Format):
-    """Avro by the columns of a table."""
+    """Avro with the columns of a table as the schema."""
 
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
-        """Names that Avro has, and types."""
+        """Check that Avro supports the names and types of the columns."""
         for column in columns:
             what = _unsupported(column.name, column.type)
             if what is not None:
@@ -71,59 +73,59 @@ class AvroFormat(Format):
 
     @property
     def reader(self) -> str | None:
-        """None: there are no files of bare records."""
+        """None: records without a schema are not stored in files."""
         return None
 
     def reader_options(self) -> dict[str, str]:
-        """None: there is no reader."""
-        raise AssertionError("bare records are no files")
+        """Never called, as there is no reader."""
+        raise AssertionError("records without a schema are not read from files")
 
     def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """None: there is no reader."""
-        raise AssertionError("bare records are no files")
+        """Never called, as there is no reader."""
+        raise AssertionError("records without a schema are not read from files")
 
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
-        """The fields with their types."""
+        """Decode the records into fields of the columns' types."""
         from pyspark.sql import functions as F  # noqa: N812
         from pyspark.sql.pandas.functions import arrow_udf
 
         fields = [f"{identifier(column.name)}: {column.type.spark}" for column in columns]
         make: Any = arrow_udf
-        made = make(_iterating(_Records(tuple(columns))), f"STRUCT<{', '.join([*fields, f'{BAD}: STRING'])}>")
-        kept = [identifier(name) for name in frame.columns]
+        decode = make(_as_plain_function(_Records(tuple(columns))), f"STRUCT<{', '.join([*fields, f'{BAD}: STRING'])}>")
+        own = [identifier(name) for name in frame.columns]
         names = [*(identifier(column.name) for column in columns), BAD]
         if not keep_empty:
             frame = frame.where(f"{raw} IS NOT NULL")
-        # What is not deterministic is computed once, and not in every filter above.
-        frame = frame.withColumn("__record", made.asNondeterministic()(F.col(raw)))
-        return frame.selectExpr(*kept, *(f"__record.{name} AS {name}" for name in names))
+        # A nondeterministic function is evaluated once, not again in every filter above.
+        frame = frame.withColumn("__record", decode.asNondeterministic()(F.col(raw)))
+        return frame.selectExpr(*own, *(f"__record.{name} AS {name}" for name in names))
 
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
-        """The field is the value."""
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+        """Return the field, which is the value already."""
         return field
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Never: only a record as a whole can be wrong."""
+        """Return None: only a record as a whole can be bad."""
         return None
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
-        """Other bytes than those of a record."""
+        """Return Spark SQL: whether the bytes are not a record."""
         return f"{BAD} IS NOT NULL"
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: there are no lines."""
-        raise AssertionError("bare records are no lines")
+        """Never called, as records are binary."""
+        raise AssertionError("Avro records are not lines")
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """From the values of a row to its record."""
+        """Return a function from the values of a row to its record."""
         from fastavro import parse_schema, schemaless_writer
 
-        of = _whole(columns)
+        of = _record_type(columns)
         schema = parse_schema(_schema(of, _RECORD))
         names = [column.name for column in columns]
-        convert = _writing(of)
+        convert = _to_avro(of)
 
         def encode(values: Sequence[object]) -> bytes:
             record = io.BytesIO()
@@ -133,7 +135,7 @@ class AvroFormat(Format):
         return encode
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """From a record to its row."""
+        """Return a function from a record to its row."""
         read = _reader(columns)
 
         def decode(record: bytes) -> Iterator[list[object]]:
@@ -143,19 +145,19 @@ class AvroFormat(Format):
         return decode
 
 
-# --- records in Spark -------------------------------------------------------------------------------------------------
+# --- records in Spark -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Reads batches of records into structures of the columns, with what is wrong in the last field."""
+    """Decodes batches of records into structs of the columns; the last field is the error."""
 
     columns: tuple[RecordColumn, ...]
 
     def __call__(self, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         import pyarrow as pa
 
-        of = pa.struct([*_whole(self.columns).arrow, pa.field(BAD, pa.string())])
+        of = pa.struct([*_record_type(self.columns).arrow, pa.field(BAD, pa.string())])
         read = _reader(self.columns)
         for records in batches:
             yield pa.array([_row(read, record) for record in records.to_pylist()], of)
@@ -170,8 +172,8 @@ def _row(read: Callable[[bytes], dict[str, Any]], record: bytes | None) -> dict[
         return {BAD: wrong.reason}
 
 
-def _iterating(records: _Records) -> Any:
-    """The function as PySpark wants it: a plain one, whose annotations say what it takes."""
+def _as_plain_function(records: _Records) -> Any:
+    """Return the plain, annotated function that PySpark requires."""
     import pyarrow as pa
 
     def evaluate(batches):  # type: ignore[no-untyped-def]
@@ -182,39 +184,43 @@ def _iterating(records: _Records) -> Any:
 
 
 def _reader(columns: Sequence[RecordColumn]) -> Callable[[bytes], dict[str, Any]]:
-    """From a record to its fields, as Arrow takes them. Raises BadValue."""
+    """Return a function from a record to its fields for Arrow, which raises BadValue."""
     from fastavro import parse_schema, schemaless_reader
 
-    of = _whole(columns)
+    of = _record_type(columns)
     schema = parse_schema(_schema(of, _RECORD))
-    convert = _reading(of)
+    convert = _from_avro(of)
 
     def read(record: bytes) -> dict[str, Any]:
         rest = io.BytesIO(record)
         try:
             found = convert(schemaless_reader(rest, schema, None))
         except (EOFError, ValueError, IndexError, TypeError, OverflowError) as wrong:
-            raise BadValue(f"it is no Avro record of these columns: {wrong or type(wrong).__name__}") from None
+            raise BadValue(f"it is not an Avro record of these columns: {wrong or type(wrong).__name__}") from None
         if rest.tell() < len(record):
-            raise BadValue(f"it is no Avro record of these columns: {len(record) - rest.tell()} bytes are left over")
+            left = len(record) - rest.tell()
+            raise BadValue(f"it is not an Avro record of these columns: {left} bytes are left over")
         assert isinstance(found, dict)
         return found
 
     return read
 
 
-# --- types ------------------------------------------------------------------------------------------------------------
+# --- types ----------------------------------------------------------------------------------------
 
 
-def _whole(columns: Sequence[RecordColumn]) -> RowType:
-    """The record as a type."""
+def _record_type(columns: Sequence[RecordColumn]) -> RowType:
+    """Return the type of the record."""
     from everfold.types import RowField
 
     return RowType(fields=tuple(RowField(name=each.name, type=each.type) for each in columns), nullable=False)
 
 
 def _unsupported(name: str, of: DataType) -> str | None:
-    """What Avro has not of a field, as the end of a sentence; None if it has all."""
+    """Return the part of a field that Avro does not support, as a noun phrase.
+
+    None if it supports the field.
+    """
     if _NAME.fullmatch(name) is None:
         return f"a field named `{name}`, as its names are letters, digits and `_`"
     match of:
@@ -236,7 +242,7 @@ def _unsupported(name: str, of: DataType) -> str | None:
 
 
 def _schema(of: DataType, name: str) -> Any:
-    """The schema of a type in Avro's words. name: of a record."""
+    """Return the Avro schema of a type. name: the name of its record."""
     plain = _plain_schema(of, name)
     return ["null", plain] if of.nullable else plain
 
@@ -267,17 +273,17 @@ def _plain_schema(of: DataType, name: str) -> Any:
             return "bytes"
 
 
-def _reading(of: DataType) -> Conversion:
-    """From what Avro holds to what Arrow takes."""
+def _from_avro(of: DataType) -> Conversion:
+    """Return the conversion from Avro values to those that Arrow accepts."""
     match of:
         case RowType():
-            fields = [(each.name, _if_any(_reading(each.type))) for each in of.fields]
+            fields = [(each.name, _skip_null(_from_avro(each.type))) for each in of.fields]
             return lambda value: {name: read(value[name]) for name, read in fields}
         case ArrayType():
-            element = _if_any(_reading(of.element))
+            element = _skip_null(_from_avro(of.element))
             return lambda value: [element(each) for each in value]
         case MapType():
-            entry = _if_any(_reading(of.value))
+            entry = _skip_null(_from_avro(of.value))
             return lambda value: [(key, entry(each)) for key, each in value.items()]
         case TimestampType():
             within = _within(of, _FIRST_DAY * _DAY_MICROS, (_LAST_DAY + 1) * _DAY_MICROS)
@@ -297,7 +303,7 @@ def _reading(of: DataType) -> Conversion:
 
 
 def _within(of: DataType, first: int, end: int) -> Conversion:
-    """Refuse a number that the type does not have."""
+    """Return a check that raises ValueError for a number outside the range of the type."""
 
     def check(value: int) -> int:
         if not first <= value < end:
@@ -307,17 +313,17 @@ def _within(of: DataType, first: int, end: int) -> Conversion:
     return check
 
 
-def _writing(of: DataType) -> Conversion:
-    """From what Arrow gives to Python to what Avro holds."""
+def _to_avro(of: DataType) -> Conversion:
+    """Return the conversion from Arrow's Python values to Avro values."""
     match of:
         case RowType():
-            fields = [(each.name, _if_any(_writing(each.type))) for each in of.fields]
+            fields = [(each.name, _skip_null(_to_avro(each.type))) for each in of.fields]
             return lambda value: {name: write(value[name]) for name, write in fields}
         case ArrayType():
-            element = _if_any(_writing(of.element))
+            element = _skip_null(_to_avro(of.element))
             return lambda value: [element(each) for each in value]
         case MapType():
-            entry = _if_any(_writing(of.value))
+            entry = _skip_null(_to_avro(of.value))
             return lambda value: {key: entry(each) for key, each in value}
         case TimestampType():
             return lambda value: _since_epoch(value) // _micros(of)
@@ -329,21 +335,21 @@ def _writing(of: DataType) -> Conversion:
             return lambda value: value
 
 
-def _if_any(convert: Conversion) -> Conversion:
+def _skip_null(convert: Conversion) -> Conversion:
     return lambda value: None if value is None else convert(value)
 
 
 def _micros(of: TimestampType) -> int:
-    """How many microseconds a unit of a timestamp has."""
+    """Return the number of microseconds in a unit of a timestamp."""
     return 1000 if of.precision <= 3 else 1
 
 
 def _since_epoch(value: datetime) -> int:
-    """Microseconds."""
+    """Return the microseconds since 1970."""
     wall = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
     return (wall - _EPOCH) // _MICROSECOND
 
 
 def _number_bytes(value: int) -> bytes:
-    """As few bytes as hold a number and its sign."""
+    """Encode a signed number in as few bytes as possible."""
     return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)

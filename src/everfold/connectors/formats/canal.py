@@ -1,8 +1,10 @@
-"""Format `canal-json`: what Canal writes of MySQL: a list of rows, the `type` of the change, and for updates what was there before.
+"""Format `canal-json`: changes of MySQL tables as Canal writes them.
 
-INSERT is +I, UPDATE is -U and +U, DELETE is -D for each row of `data`; CREATE says nothing about rows. `old` holds only the columns that
-changed: the others were as they are. (Flink looks for a column in all of `old`, not in that of the row: where rows of one record changed
-in different columns, it makes some of them NULL.) Written are INSERT for what comes and DELETE for what is taken back.
+A record has a list of rows, the `type` of the change, and for updates the old values. For each row
+of `data`, INSERT is +I, UPDATE is -U and +U, DELETE is -D; CREATE has no rows. `old` contains only
+the columns that changed; the others are the same as in `data`. (Flink looks for a column in `old`
+of all rows, not of the row itself: if rows of one record changed in different columns, it sets
+some of them to NULL.) Added rows are written as INSERT, retracted rows as DELETE.
 Source: Flink 2.3 (asked of it, 2026-11).
 """
 
@@ -23,8 +25,8 @@ from everfold.types import BIGINT, INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataT
 
 OPTIONS = OptionSet(
     (
-        Option("database.include", meaning="a regular expression of the databases whose changes are taken"),
-        Option("table.include", meaning="a regular expression of the tables whose changes are taken"),
+        Option("database.include", meaning="regular expression for the databases whose changes are read"),
+        Option("table.include", meaning="regular expression for the tables whose changes are read"),
         *COMMON.options,
     )
 )
@@ -43,26 +45,29 @@ _MEMBERS: dict[str, tuple[str, DataType]] = {
     "ingestion-timestamp": ("ts", BIGINT),
 }
 _START, _END = r"\A", r"\z"
-_BACK = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
+_IS_RETRACTION = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
 
 
 @dataclass(frozen=True, slots=True)
 class CanalFormat(Envelope):
-    """Canal's JSON with a table's options. `databases`, `tables`: what is taken, None for all."""
+    """Canal's JSON with a table's options.
+
+    databases, tables: regular expressions for what is read, None for all.
+    """
 
     databases: str | None = None
     tables: str | None = None
 
     @classmethod
     def of(cls, table: Table, options: OptionValues, prefix: str) -> CanalFormat:
-        """The format as the table's options `<prefix>…` say."""
+        """Return the format configured by the table's options `<prefix>…`."""
         values = json_of(options, prefix)
         for name in ("database.include", "table.include"):
             try:
                 re.compile(options.text_or_none(prefix + name) or "")
             except re.error as wrong:
                 raise wrong_option(
-                    table, prefix + name, f"option `{prefix}{name}` is no regular expression: {wrong}"
+                    table, prefix + name, f"option `{prefix}{name}` is not a regular expression: {wrong}"
                 ) from None
         return cls(
             ignore_errors=values.ignore_errors,
@@ -73,17 +78,17 @@ class CanalFormat(Envelope):
             tables=options.text_or_none(f"{prefix}table.include"),
         )
 
-    # -- decoding ------------------------------------------------------------------------------------------------------
+    # -- decoding ----------------------------------------------------------------------------------
 
     def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
-        """`data`, `old`, `type`, and what filters and metadata need."""
+        """Return `data`, `old`, `type`, and the members that filters and metadata need."""
         found: dict[str, DataType] = {"data": ArrayType(element=row), "old": ArrayType(element=row), "type": STRING}
         found |= {name: STRING for name, wanted in (("database", self.databases), ("table", self.tables)) if wanted}
         found |= dict(_MEMBERS[key] for key in self.wanted)
         return list(found.items())
 
     def member_metadata(self, key: str) -> str:
-        """Where Canal says it."""
+        """Return Spark SQL for a metadata key."""
         match key:
             case "ingestion-timestamp":
                 return "timestamp_millis(try_cast(ts AS BIGINT))"
@@ -93,7 +98,7 @@ class CanalFormat(Envelope):
                 return identifier(_MEMBERS[key][0])
 
     def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
-        """By `type`; nothing of a database or table that is not taken."""
+        """Return the rows by `type`; none of a database or table that is filtered out."""
         now = self.struct("d", columns)
         update = f"array({change(RowKind.UPDATE_BEFORE, self._old(columns))}, {change(RowKind.UPDATE_AFTER, now)})"
         filters = [
@@ -115,37 +120,40 @@ class CanalFormat(Envelope):
         return f"CASE {' '.join(cases)} END"
 
     def _old(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: a row as it was: a column that `old` has, also as null, is that; others are as they are."""
-        said = f"get(from_json(get_json_object({TEXT}, '$.old'), 'ARRAY<MAP<STRING, STRING>>'), i)"
+        """Return Spark SQL: a row before its update.
+
+        The columns in `old`, including those that are null there, replace those in `data`.
+        """
+        changed = f"get(from_json(get_json_object({TEXT}, '$.old'), 'ARRAY<MAP<STRING, STRING>>'), i)"
         fields = (
-            f"'f{at}', IF(map_contains_key({said}, {quoted(column.name)}),"
+            f"'f{at}', IF(map_contains_key({changed}, {quoted(column.name)}),"
             f" get(old, i).{identifier(column.name)}, d.{identifier(column.name)})"
             for at, column in enumerate(columns)
         )
         return f"named_struct({', '.join(fields)})"
 
     def is_skipped(self, texts: Mapping[str, str | None]) -> bool:
-        """Of a database or table that is not taken, or a CREATE."""
+        """Return whether the object is filtered out by database or table, or is a CREATE."""
         for name, pattern in (("database", self.databases), ("table", self.tables)):
             if pattern:
-                said = texts[name]
-                if said is None:
+                found = texts[name]
+                if found is None:
                     raise BadValue(f"it has no `{name}`")
-                if re.fullmatch(pattern, said) is None:
+                if re.fullmatch(pattern, found) is None:
                     return True
         return texts["type"] == "CREATE"
 
     def rows_of(self, members: Mapping[str, Any]) -> Rows:
-        """By `type`."""
+        """Return the rows by `type`."""
         data, old, kind = members["data"], members["old"], members["type"]
         match kind:
             case "INSERT" | "UPDATE" | "DELETE":
                 if data is None or None in data:
-                    raise BadValue("`data` is no list of rows")
+                    raise BadValue("`data` is not a list of rows")
                 if kind != "UPDATE":
                     return [(RowKind.INSERT if kind == "INSERT" else RowKind.DELETE, "data[].", row) for row in data]
                 if old is None or len(old) != len(data) or None in old:
-                    raise BadValue("`old` of an update has not a row for each of `data`")
+                    raise BadValue("`old` of an update does not have a row for each row of `data`")
                 pairs = zip(data, old, strict=True)
                 return [
                     each
@@ -157,19 +165,21 @@ class CanalFormat(Envelope):
             case _:
                 raise BadValue(f"`type` is `{kind}`: it must be INSERT, UPDATE, DELETE or CREATE")
 
-    # -- encoding ------------------------------------------------------------------------------------------------------
+    # -- encoding ----------------------------------------------------------------------------------
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: the change as an object."""
+        """Return Spark SQL: the change as a JSON object."""
         row = self.json.struct(columns)
-        return self.json.written(f"named_struct('data', array({row}), 'type', IF({_BACK}, 'DELETE', 'INSERT'))")
+        return self.json.written(
+            f"named_struct('data', array({row}), 'type', IF({_IS_RETRACTION}, 'DELETE', 'INSERT'))"
+        )
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """From the values of a row, its kind behind them, to the object."""
+        """Return a function from the values of a row, followed by its kind, to the object."""
         write = self.json.writer(columns)
 
         def encode(values: Sequence[object]) -> bytes:
-            back = values[-1] in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
-            return f'{{"data":[{write(values[:-1])}],"type":"{"DELETE" if back else "INSERT"}"}}'.encode()
+            is_retraction = values[-1] in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+            return f'{{"data":[{write(values[:-1])}],"type":"{"DELETE" if is_retraction else "INSERT"}"}}'.encode()
 
         return encode

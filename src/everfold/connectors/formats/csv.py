@@ -1,9 +1,11 @@
-"""Format `csv`: one line a record, fields by position, no header.
+"""Format `csv`: one record per line, fields by position, no header.
 
-Decoding follows Flink 2.3: a record with too few or too many fields is wrong (one empty field too many is not); a quote within an
-unquoted field is a plain character; the null literal is NULL also in quotes; an empty field is the empty text, and no number. With
-`ignore-parse-errors` a field that cannot be read and one that is not there are NULL, and a record with too many is left out.
-An empty line is no record where the table has more than one field. A quoted field cannot go over a line break in a file.
+Decoding follows Flink 2.3: a record with too few or too many fields is an error, except for one
+additional empty field; a quote within an unquoted field is a plain character; the null literal is
+NULL even in quotes; an empty field is the empty string, and an error for other types. With
+`ignore-parse-errors`, unreadable and missing fields are NULL, and a record with too many fields is
+skipped. An empty line is not a record if the table has more than one field. A quoted field cannot
+contain a line break in a file.
 """
 
 from __future__ import annotations
@@ -49,16 +51,14 @@ if TYPE_CHECKING:
 
 OPTIONS = OptionSet(
     (
-        Option("field-delimiter", "char", ",", meaning="what stands between fields"),
-        Option("disable-quote-character", "bool", "false", meaning="whether quotes are plain characters"),
-        Option("quote-character", "char", '"', meaning="what encloses a field"),
-        Option("allow-comments", "bool", "false", meaning="whether lines that begin with # are left out"),
-        Option(
-            "ignore-parse-errors", "bool", "false", meaning="whether to go on, and count, when a record cannot be read"
-        ),
-        Option("array-element-delimiter", "string", ";", meaning="what stands between the elements of an ARRAY or ROW"),
-        Option("escape-character", "char", None, meaning="what makes the next character plain"),
-        Option("null-literal", "string", None, meaning="the text that is NULL"),
+        Option("field-delimiter", "char", ",", meaning="separator of fields"),
+        Option("disable-quote-character", "bool", "false", meaning="treat quotes as plain characters"),
+        Option("quote-character", "char", '"', meaning="character that encloses a field"),
+        Option("allow-comments", "bool", "false", meaning="ignore lines that start with #"),
+        Option("ignore-parse-errors", "bool", "false", meaning="skip and count unreadable records instead of failing"),
+        Option("array-element-delimiter", "string", ";", meaning="separator of the elements of an ARRAY or ROW"),
+        Option("escape-character", "char", None, meaning="character that escapes the next one"),
+        Option("null-literal", "string", None, meaning="string that is read and written as NULL"),
         Option(
             "write-bigdecimal-in-scientific-notation",
             "bool",
@@ -70,15 +70,15 @@ OPTIONS = OptionSet(
 
 RULES = TextRules(time_minutes=True, loose_dates=True)
 MARK_WRITE = "everfold[csv-needs-quotes]: "
-_LONG = 24
-"""Longer texts are written in quotes."""
-_ASIDE = "\U0010ffff"
+_LONG_STRING = 24
+"""Longer strings are written in quotes."""
+_STAND_IN = "\U0010ffff"
 _ESCAPES = (("n", "\n"), ("r", "\r"), ("t", "\t"))
 
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat(Format):
-    """CSV with a table's options; `quote` and `escape` are None where there is none."""
+    """CSV with a table's options. quote, escape: None if disabled."""
 
     delimiter: str = ","
     quote: str | None = '"'
@@ -89,12 +89,12 @@ class CsvFormat(Format):
 
     @classmethod
     def of(cls, table: Table, options: OptionValues, prefix: str) -> CsvFormat:
-        """The format as the table's options `<prefix>…` say."""
+        """Return the format configured by the table's options `<prefix>…`."""
         no_quotes = options.flag(f"{prefix}disable-quote-character")
         if no_quotes and f"{prefix}quote-character" in options.given:
             message = f"`{prefix}quote-character` has no meaning when `{prefix}disable-quote-character` is true"
             raise wrong_option(table, f"{prefix}quote-character", message)
-        made = cls(
+        found = cls(
             ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
             ignore_option=f"{prefix}ignore-parse-errors",
             delimiter=options.text(f"{prefix}field-delimiter"),
@@ -104,17 +104,17 @@ class CsvFormat(Format):
             element_delimiter=options.text(f"{prefix}array-element-delimiter"),
             comments=options.flag(f"{prefix}allow-comments"),
         )
-        special = [each for each in (made.delimiter, made.quote, made.escape) if each is not None]
+        special = [each for each in (found.delimiter, found.quote, found.escape) if each is not None]
         if len(set(special)) < len(special):
             raise wrong_option(
                 table, f"{prefix}field-delimiter", "delimiter, quote and escape character of a CSV must differ"
             )
-        if not made.element_delimiter:
+        if not found.element_delimiter:
             raise wrong_option(table, f"{prefix}array-element-delimiter", "the delimiter of array elements is empty")
-        return made
+        return found
 
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
-        """Refuses MAP, and collections within collections: CSV has no way to write them."""
+        """Refuse MAP and nested collections, which CSV cannot represent."""
         for column in columns:
             inner: tuple[DataType, ...] = ()
             if isinstance(column.type, ArrayType):
@@ -125,18 +125,20 @@ class CsvFormat(Format):
                 if isinstance(part, MapType) or (part is not column.type and isinstance(part, ArrayType | RowType)):
                     raise UnsupportedFeature.of(
                         "csv-type",
-                        f"table `{table.name}`: CSV cannot hold column `{column.name}`, which is {article(column.type)}",
+                        f"table `{table.name}`: CSV cannot hold column `{column.name}`,"
+                        f" which is {article(column.type)}",
                         table.place_of(column.name),
-                        "take json or parquet",
+                        "use json or parquet",
                     )
 
-    # -- tokens --------------------------------------------------------------------------------------------------------
+    # -- tokens ------------------------------------------------------------------------------------
 
     def token_pattern(self) -> str:
-        """A regular expression (of Java and of Python) for a delimiter and the field after it.
+        """Return a regular expression (for Java and Python) for a delimiter and the field after it.
 
-        The fields of a line that begins with a delimiter, joined by the delimiter, are the line without that if it is well formed. (Java goes on one character
-        after an empty match, so each match has to hold something.)
+        In a well-formed line with a delimiter prepended, the fields joined by the delimiter are the
+        line again. (Java continues one character after an empty match, so a match must not be
+        empty.)
         """
         delimiter = _literal(self.delimiter)
         ends = f"(?={delimiter}|\\z)"
@@ -152,7 +154,7 @@ class CsvFormat(Format):
         return f"{delimiter}({quoted_field}{ends}|(?!{quote}){plain}{ends})"
 
     def _tokens(self, text: str) -> str:
-        """Spark SQL: the fields of a line as they are written, NULL when it is not well formed."""
+        """Return Spark SQL: the raw fields of a line, NULL if it is not well formed."""
         special = [each for each in (self.quote, self.escape) if each is not None]
         split = f"split({text}, {quoted(_literal(self.delimiter))}, -1)"
         if not special:
@@ -163,25 +165,31 @@ class CsvFormat(Format):
         none = " AND ".join(f"NOT contains({text}, {quoted(each)})" for each in special)
         return f"CASE WHEN {none} THEN {split} ELSE {checked} END"
 
-    def _plain(self, token: str) -> str:
-        """Spark SQL: the text that a token means."""
+    def _unquote_sql(self, token: str) -> str:
+        """Return Spark SQL: the string value of a raw field, without quotes and escapes."""
         text = token
         if self.quote is not None:
             inner = f"substring({token}, 2, length({token}) - 2)"
-            text = f"IF(startswith({token}, {quoted(self.quote)}), {self._unescaped(inner, in_quotes=True)}, {self._unescaped(token)})"
+            text = (
+                f"IF(startswith({token}, {quoted(self.quote)}),"
+                f" {self._unescape_sql(inner, in_quotes=True)}, {self._unescape_sql(token)})"
+            )
         elif self.escape is not None:
-            text = self._unescaped(token)
+            text = self._unescape_sql(token)
         return text if self.null_literal is None else f"nullif({text}, {quoted(self.null_literal)})"
 
-    def _unescaped(self, body: str, *, in_quotes: bool = False) -> str:
-        """Spark SQL: a field's text without its escapes. Pairs are first set aside as a character that text cannot hold."""
+    def _unescape_sql(self, body: str, *, in_quotes: bool = False) -> str:
+        """Return Spark SQL: a field without its escapes.
+
+        Escaped escape characters are first replaced by a character that no string contains.
+        """
         pairs: list[tuple[str, str]] = []
         if self.escape is not None:
             pairs += [
-                (self.escape * 2, _ASIDE),
+                (self.escape * 2, _STAND_IN),
                 *((self.escape + letter, means) for letter, means in _ESCAPES),
                 (self.escape, ""),
-                (_ASIDE, self.escape),
+                (_STAND_IN, self.escape),
             ]
         if in_quotes and self.quote is not None:
             pairs.append((self.quote * 2, self.quote))
@@ -189,36 +197,36 @@ class CsvFormat(Format):
             body = f"replace({body}, {quoted(written)}, {quoted(means)})"
         return body
 
-    # -- decoding in Catalyst ------------------------------------------------------------------------------------------
+    # -- decoding in Catalyst ----------------------------------------------------------------------
 
     @property
     def reader(self) -> str | None:
-        """Lines of text."""
+        """None: files are read as lines of text."""
         return None
 
     def reader_options(self) -> dict[str, str]:
-        """None: there is no reader."""
+        """Never called, as there is no reader."""
         raise AssertionError("CSV is read as lines")
 
     def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """None: there is no reader."""
+        """Never called, as there is no reader."""
         raise AssertionError("CSV is read as lines")
 
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
-        """The fields of a line by position."""
-        kept = list(frame.columns)
+        """Split a line into its fields by position."""
+        own = list(frame.columns)
         text = f"CAST({raw} AS STRING)"
         frame = frame.selectExpr(
-            *(identifier(name) for name in kept),
+            *(identifier(name) for name in own),
             f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text}) AS __line",
         )
         if not keep_empty:
             frame = frame.where("__line <> ''" if len(columns) > 1 else "__line IS NOT NULL")
         if self.comments:
             frame = frame.where("NOT coalesce(startswith(__line, '#'), false)")
-        # The barrier keeps Catalyst from splitting the line once more for every filter above.
+        # The barrier keeps Catalyst from splitting the line again for every filter above.
         frame = frame.selectExpr("*", f"{self._tokens('__line')} AS __tokens", "spark_partition_id() AS __barrier")
         count = len(columns)
         fits = f"(size(__tokens) = {count} OR (size(__tokens) = {count + 1} AND element_at(__tokens, -1) = ''))"
@@ -226,51 +234,53 @@ class CsvFormat(Format):
         if keep_empty:
             bad = f"IF(coalesce(__line, '') = '', NULL, {bad})"
         fields = [
-            f"{self._plain(f'get(__tokens, {at})')} AS {identifier(column.name)}" for at, column in enumerate(columns)
+            f"{self._unquote_sql(f'get(__tokens, {at})')} AS {identifier(column.name)}"
+            for at, column in enumerate(columns)
         ]
-        return frame.where("__barrier >= 0").selectExpr(
-            *(identifier(name) for name in kept), *fields, f"{bad} AS {BAD}"
-        )
+        return frame.where("__barrier >= 0").selectExpr(*(identifier(name) for name in own), *fields, f"{bad} AS {BAD}")
 
     def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
-        """Nothing at all, where that is not the one field."""
+        """Return Spark SQL: whether a line is empty and the table has several fields."""
         return f"CAST({raw} AS STRING) = ''" if len(columns) > 1 else "false"
 
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
-        """Spark SQL for the value of a column from its text."""
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+        """Return Spark SQL for the value of a column from its string."""
         match column.type:
             case ArrayType(element=element):
                 parts = f"IF({field} = '', array(), {self._elements(field)})"
-                inner = self._one("x", element, f"{column.name}[]", place)
+                inner = self._scalar_sql("x", element, f"{column.name}[]", location)
                 return f"IF({field} IS NULL, NULL, transform(CAST({parts} AS ARRAY<STRING>), x -> {inner}))"
             case RowType(fields=fields):
                 parts = ", ".join(
-                    f"{quoted(part.name)}, {self._one(f'get({self._elements(field)}, {at})', part.type, f'{column.name}.{part.name}', place)}"
+                    f"{quoted(part.name)}, "
+                    + self._scalar_sql(
+                        f"get({self._elements(field)}, {at})", part.type, f"{column.name}.{part.name}", location
+                    )
                     for at, part in enumerate(fields)
                 )
-                made = f"named_struct({parts})"
+                struct = f"named_struct({parts})"
                 if not self.ignore_errors:
-                    wrong = raise_bad(place, column.name, field)
-                    made = f"IF(size({self._elements(field)}) = {len(fields)}, {made}, {wrong})"
-                return f"IF({field} IS NULL, NULL, {made})"
+                    wrong = raise_bad(location, column.name, field)
+                    struct = f"IF(size({self._elements(field)}) = {len(fields)}, {struct}, {wrong})"
+                return f"IF({field} IS NULL, NULL, {struct})"
             case of:
-                return self._one(field, of, column.name, place)
+                return self._scalar_sql(field, of, column.name, location)
 
     def _elements(self, field: str) -> str:
         return f"split({field}, {quoted(_literal(self.element_delimiter))}, -1)"
 
-    def _one(self, text: str, of: DataType, path: str, place: Place) -> str:
+    def _scalar_sql(self, text: str, of: DataType, path: str, location: Place) -> str:
         if isinstance(of, StringType):
             return text
         value = catalyst(text, of, RULES)
         return (
             value
             if self.ignore_errors
-            else f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(place, path, text)}))"
+            else f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(location, path, text)}))"
         )
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Spark SQL: whether a field holds something that is no value of its type."""
+        """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
         match column.type:
             case StringType():
                 return None
@@ -294,14 +304,20 @@ class CsvFormat(Format):
                 return f"({field} IS NOT NULL AND ({catalyst(field, of, RULES)}) IS NULL)"
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
-        """Not well formed, or too many fields. With too few, the others are NULL."""
+        """Return Spark SQL: whether a line is not well formed or has too many fields.
+
+        With too few fields the others are NULL.
+        """
         few = f"is_valid_utf8({BAD}) AND size({self._tokens(BAD)}) BETWEEN 0 AND {len(columns)}"
         return f"({BAD} IS NOT NULL AND NOT coalesce({few}, false))"
 
-    # -- encoding ------------------------------------------------------------------------------------------------------
+    # -- encoding ----------------------------------------------------------------------------------
 
     def _must_quote(self) -> str:
-        """A regular expression for texts that are written in quotes: those that hold what could be special, and long ones (as Jackson)."""
+        """Return a regular expression for strings that are written in quotes, as in Jackson.
+
+        These are strings with characters that may be special. Long strings are quoted too.
+        """
         special = [self.delimiter, self.quote or "", self.escape or "", "\r", "\n"]
         highest = max(ord(each) for each in special if each)
         return (
@@ -311,7 +327,7 @@ class CsvFormat(Format):
         )
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: the line of a row."""
+        """Return Spark SQL: the line of a row."""
         return f"concat_ws({quoted(self.delimiter)}, {', '.join(self._field(column) for column in columns)})"
 
     def _field(self, column: RecordColumn) -> str:
@@ -328,17 +344,19 @@ class CsvFormat(Format):
             case of:
                 text = sql_plain(of, value)
         if isinstance(column.type, StringType | TimestampType | ArrayType | RowType | BytesType | DateType | TimeType):
-            text = self._quoted(text)
+            text = self._quote_sql(text)
         return f"coalesce({text}, {quoted(self.null_literal or '')})"
 
-    def _quoted(self, text: str) -> str:
+    def _quote_sql(self, text: str) -> str:
         if self.quote is not None:
             body = text
             if self.escape is not None:
                 body = f"replace({body}, {quoted(self.escape)}, {quoted(self.escape * 2)})"
             body = f"replace({body}, {quoted(self.quote)}, {quoted(self.quote * 2)})"
             inside = f"concat({quoted(self.quote)}, {body}, {quoted(self.quote)})"
-            return f"IF(length({text}) > {_LONG} OR rlike({text}, {quoted(self._must_quote())}), {inside}, {text})"
+            return (
+                f"IF(length({text}) > {_LONG_STRING} OR rlike({text}, {quoted(self._must_quote())}), {inside}, {text})"
+            )
         body = text
         if self.escape is not None:
             for special in (self.escape, self.delimiter):
@@ -347,10 +365,11 @@ class CsvFormat(Format):
                 body = f"replace({body}, {quoted(means)}, {quoted(self.escape + letter)})"
             return body
         stop = f"raise_error(concat({quoted(MARK_WRITE)}, {text}))"
-        return f"IF(rlike({text}, {quoted('[' + _literal(self.delimiter) + chr(92) + 'r' + chr(92) + 'n]')}), {stop}, {text})"
+        special = "[" + _literal(self.delimiter) + "\\r\\n]"
+        return f"IF(rlike({text}, {quoted(special)}), {stop}, {text})"
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """From the values of a row to its line."""
+        """Return a function from the values of a row to its line."""
         writers = [self._writer(column) for column in columns]
         return lambda values: self.delimiter.join(
             write(value) for write, value in zip(writers, values, strict=True)
@@ -359,7 +378,7 @@ class CsvFormat(Format):
     def _writer(self, column: RecordColumn) -> Callable[[object], str]:
         must_quote = re.compile(self._must_quote())
         always_bare = isinstance(column.type, BooleanType | NumericType)
-        text = self._plain_text(column.type)
+        text = self._text_writer(column.type)
 
         def write(value: object) -> str:
             if value is None:
@@ -368,7 +387,7 @@ class CsvFormat(Format):
             if always_bare:
                 return written
             if self.quote is not None:
-                if len(written) <= _LONG and must_quote.search(written) is None:
+                if len(written) <= _LONG_STRING and must_quote.search(written) is None:
                     return written
                 body = written if self.escape is None else written.replace(self.escape, self.escape * 2)
                 return self.quote + body.replace(self.quote, self.quote * 2) + self.quote
@@ -382,7 +401,7 @@ class CsvFormat(Format):
 
         return write
 
-    def _plain_text(self, of: DataType) -> Callable[[object], str]:
+    def _text_writer(self, of: DataType) -> Callable[[object], str]:
         match of:
             case ArrayType(element=element):
                 each = text_of(element)
@@ -398,10 +417,10 @@ class CsvFormat(Format):
             case _:
                 return text_of(of)
 
-    # -- decoding in Python --------------------------------------------------------------------------------------------
+    # -- decoding in Python ------------------------------------------------------------------------
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """From one line to its row."""
+        """Return a function from a line to its row."""
         pattern = re.compile(self.token_pattern().replace("\\z", "\\Z"))
         readers = [self._reader(column) for column in columns]
 
@@ -416,18 +435,18 @@ class CsvFormat(Format):
                 return
             tokens = pattern.findall(self.delimiter + line)
             if self.delimiter.join(tokens) != line:
-                raise BadValue("a quote is not closed, or something follows it")
+                raise BadValue("a quote is not closed, or characters follow it")
             if len(tokens) == len(columns) + 1 and not tokens[-1]:
                 tokens.pop()
             if len(tokens) > len(columns) or (len(tokens) < len(columns) and not self.ignore_errors):
                 raise BadValue(f"it has {_fields(len(tokens))}, the table has {len(columns)}")
-            texts: list[str | None] = [self._meaning(token) for token in tokens]
+            texts: list[str | None] = [self._field_value(token) for token in tokens]
             texts += [None] * (len(columns) - len(texts))
             yield [None if text is None else read(text) for text, read in zip(texts, readers, strict=True)]
 
         return decode
 
-    def _meaning(self, token: str) -> str | None:
+    def _field_value(self, token: str) -> str | None:
         text = self._unescape(token)
         return None if text == self.null_literal else text
 
@@ -485,10 +504,11 @@ class CsvFormat(Format):
 
 
 def needs_quotes(text: str) -> ConnectorError:
-    """The error of a text that a CSV without quotes and escapes cannot hold."""
+    """Return the error for a string that a CSV without quotes and escapes cannot hold."""
     return trouble(
         "csv-needs-quotes",
-        f"a text holds the field delimiter or a line break, and the table has no quote character: `{excerpt(text)}`",
+        "a string contains the field delimiter or a line break, and the table has no quote character:"
+        f" `{excerpt(text)}`",
         help="set 'csv.escape-character', or leave out 'csv.disable-quote-character'",
     )
 
@@ -498,7 +518,7 @@ def _fields(count: int) -> str:
 
 
 def _literal(text: str) -> str:
-    """A text as a regular expression that Java and Python read alike."""
+    """Return a string as a literal in regular expressions of both Java and Python."""
     return "".join(
         each if each.isalnum() or each in " _" else f"\\x{ord(each):02x}" if ord(each) < 256 else each for each in text
     )

@@ -1,7 +1,9 @@
-"""Format `debezium-json`: what Debezium writes: the row `before`, the row `after`, and the `op` that made one of the other.
+"""Format `debezium-json`: changes as Debezium writes them.
 
-`c` and `r` (a row of the first snapshot) are +I, `u` is -U and +U, `d` is -D. An update or delete without `before` is a bad record:
-PostgreSQL leaves it out unless the table's REPLICA IDENTITY is FULL. Written are `d` for what is taken back and `c` for what comes.
+A record has the row `before`, the row `after`, and the operation `op`. `c` and `r` (a row of the
+first snapshot) are +I, `u` is -U and +U, `d` is -D. An update or delete without `before` is a bad
+record: PostgreSQL leaves it out unless the table's REPLICA IDENTITY is FULL. Added rows are written
+as `c`, retracted rows as `d`.
 Source: Flink 2.3 (asked of it, 2026-11).
 """
 
@@ -21,10 +23,15 @@ from everfold.types import BIGINT, STRING, TIMESTAMP_LTZ3, DataType, MapType, Ro
 
 OPTIONS = OptionSet(
     (
-        Option("schema-include", "bool", "false", meaning="whether a record holds its schema too, and the change under `payload`"),
+        Option(
+            "schema-include",
+            "bool",
+            "false",
+            meaning="whether a record contains its schema, and the change in `payload`",
+        ),
         *COMMON.options,
     )
-)  # fmt: skip
+)
 _SOURCE = MapType(key=STRING, value=STRING)
 METADATA: dict[str, DataType] = {
     "schema": STRING,
@@ -35,7 +42,7 @@ METADATA: dict[str, DataType] = {
     "source.table": STRING,
     "source.properties": _SOURCE,
 }
-_BACK = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
+_IS_RETRACTION = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class DebeziumFormat(Envelope):
 
     @classmethod
     def of(cls, table: Table, options: OptionValues, prefix: str) -> DebeziumFormat:
-        """The format as the table's options `<prefix>…` say."""
+        """Return the format configured by the table's options `<prefix>…`."""
         json = json_of(options, prefix)
         return cls(
             ignore_errors=json.ignore_errors,
@@ -56,10 +63,10 @@ class DebeziumFormat(Envelope):
             schema_include=options.flag(f"{prefix}schema-include"),
         )
 
-    # -- decoding ------------------------------------------------------------------------------------------------------
+    # -- decoding ----------------------------------------------------------------------------------
 
     def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
-        """`before`, `after`, `op`, and where metadata is wanted its time and source."""
+        """Return `before`, `after`, `op`, and the members that metadata needs."""
         change: list[tuple[str, DataType]] = [("before", row), ("after", row), ("op", STRING)]
         if self.wanted:
             change += [("ts_ms", BIGINT), ("source", _SOURCE)]
@@ -73,7 +80,7 @@ class DebeziumFormat(Envelope):
         return "payload." if self.schema_include else ""
 
     def member_metadata(self, key: str) -> str:
-        """Where Debezium says it."""
+        """Return Spark SQL for a metadata key."""
         match key:
             case "schema":
                 return "`schema`" if self.schema_include else "CAST(NULL AS STRING)"
@@ -88,7 +95,7 @@ class DebeziumFormat(Envelope):
                 return f"{self._under}source['{name}']"
 
     def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
-        """By `op`."""
+        """Return the rows by `op`."""
         op, before, after = (f"{self._under}{name}" for name in ("op", "before", "after"))
         was, now = self.struct(before, columns), self.struct(after, columns)
         return (
@@ -99,11 +106,11 @@ class DebeziumFormat(Envelope):
         )
 
     def rows_of(self, members: Mapping[str, Any]) -> Rows:
-        """By `op`."""
+        """Return the rows by `op`."""
         change = members
         if self.schema_include:
             if members["payload"] is None:
-                raise BadValue("it has no `payload`, which 'schema-include' = 'true' asks for")
+                raise BadValue("it has no `payload`, which 'schema-include' = 'true' requires")
             change = members["payload"]
         before, after, op = (change.get(name) for name in ("before", "after", "op"))
         match op:
@@ -125,17 +132,18 @@ class DebeziumFormat(Envelope):
             case _:
                 raise BadValue(f"`op` is `{op}`: it must be c, r, u or d")
 
-    # -- encoding ------------------------------------------------------------------------------------------------------
+    # -- encoding ----------------------------------------------------------------------------------
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: the change as an object."""
+        """Return Spark SQL: the change as a JSON object."""
         row = self.json.struct(columns)
         return self.json.written(
-            f"named_struct('before', IF({_BACK}, {row}, NULL), 'after', IF({_BACK}, NULL, {row}), 'op', IF({_BACK}, 'd', 'c'))"
+            f"named_struct('before', IF({_IS_RETRACTION}, {row}, NULL), 'after', IF({_IS_RETRACTION}, NULL, {row}),"
+            f" 'op', IF({_IS_RETRACTION}, 'd', 'c'))"
         )
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """From the values of a row, its kind behind them, to the object."""
+        """Return a function from the values of a row, followed by its kind, to the object."""
         write = self.json.writer(columns)
         before, after = ('"before":null,', '"after":null,') if not self.json.ignore_nulls else ("", "")
 

@@ -1,8 +1,9 @@
-"""Formats of changes: each record is a JSON object that says what became of rows, as capture tools write them.
+"""Change data capture formats: each record is a JSON object that describes changes of rows.
 
-What is shared by Debezium and Canal: the object is parsed as JSON is, a subclass says which rows it stands for. A record that stands
-for none, although it should, is a bad record: it stops the job, or is left out and counted with `ignore-parse-errors`. Values are
-converted in the rows that it stands for, not in the others that it has.
+The common part of Debezium and Canal. The object is parsed like JSON; a subclass maps it to rows. A
+record that should have rows but has none is a bad record: it fails the job, or is skipped and
+counted with `ignore-parse-errors`. Values are converted only in the rows that the record maps to,
+not in others that it contains.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from everfold.types import DataType, RowField, RowType, StringType
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_NOT_OURS = ("fail-on-missing-field", "decode.json-parser.enabled")
-COMMON = OptionSet(tuple(option for option in JSON_OPTIONS.options if option.name not in _NOT_OURS))
-"""The options of JSON that hold for the values in an envelope too."""
+_EXCLUDED = ("fail-on-missing-field", "decode.json-parser.enabled")
+COMMON = OptionSet(tuple(option for option in JSON_OPTIONS.options if option.name not in _EXCLUDED))
+"""The options of JSON that apply to the values in an envelope too."""
 VALUE = "value."
-"""What the METADATA keys of a value's format begin with in a table of Kafka."""
+"""Prefix of the METADATA keys of a value's format in a Kafka table."""
 
 TEXT = "__text"
-"""Column of a frame that is being parsed: the object as text."""
+"""Column of a frame during parsing: the object as a string."""
 Rows = Iterable[tuple[RowKind, str, dict[str, Any]]]
-"""Kinds, where rows are (as `after.`), and rows as they are in JSON."""
+"""Row kinds, paths of rows (such as `after.`), and rows as in JSON."""
 
 
 def json_of(options: OptionValues, prefix: str) -> JsonFormat:
-    """How the values in an envelope are written, as the table's options `<prefix>…` say."""
+    """Return the format of the values in an envelope, by the table's options `<prefix>…`."""
     return JsonFormat(
         ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
         ignore_option=f"{prefix}ignore-parse-errors",
@@ -51,86 +52,98 @@ def json_of(options: OptionValues, prefix: str) -> JsonFormat:
 
 
 def wanted_metadata(table: Table) -> tuple[str, ...]:
-    """What the table wants to know of its records beside their rows."""
+    """Return the metadata keys of the value's format that the table declares."""
     keys = [column.metadata_key for column in table.columns if column.metadata_key is not None]
     return tuple(dict.fromkeys(key.removeprefix(VALUE) for key in keys if key.startswith(VALUE)))
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope(Format):
-    """JSON objects around rows. `json`: how values are written; `wanted`: the metadata that is asked for."""
+    """JSON objects that contain rows.
+
+    json: the format of values. wanted: the metadata keys that the table declares.
+    """
 
     json: JsonFormat = field(default_factory=JsonFormat)
     wanted: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
-        """Yes."""
+        """Always True."""
         return True
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The kind, and what is wanted of the metadata."""
-        return (KIND, *(_said(at) for at in range(len(self.wanted))))
+        """The row kind, and the declared metadata."""
+        return (KIND, *(_metadata_column(at) for at in range(len(self.wanted))))
 
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
-        """As JSON."""
+        """Check the columns as JSON does."""
         self.json.check(table, columns)
 
-    # -- what a subclass knows -----------------------------------------------------------------------------------------
+    # -- defined by subclasses ---------------------------------------------------------------------
 
     @abstractmethod
     def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
-        """The members of the object that are looked at, `row` being the type of a row."""
+        """Return the members of the object to parse. row: the type of a row."""
 
     @abstractmethod
     def member_metadata(self, key: str) -> str:
-        """Spark SQL over the members for a metadata key."""
+        """Return Spark SQL over the members for a metadata key."""
 
     @abstractmethod
     def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL over the members and `TEXT`: an array of `change`s; NULL for an object that makes no sense."""
+        """Return Spark SQL over the members and `TEXT`: an array of changes (see `change`).
+
+        NULL for an invalid object.
+        """
 
     def is_skipped(self, texts: Mapping[str, str | None]) -> bool:
-        """Whether an object stands for no rows, by its members of type STRING. Raises BadValue."""
+        """Return whether an object has no rows, by its STRING members. Raises BadValue."""
         return False
 
     @abstractmethod
     def rows_of(self, members: Mapping[str, Any]) -> Rows:
-        """The same in Python, from the members as they are in JSON; None for what is no ARRAY, MAP or ROW and should be. Raises BadValue."""
+        """Return the rows in Python, from the members as in JSON. Raises BadValue.
+
+        A member that should be an ARRAY, MAP or ROW and is not is None.
+        """
 
     def struct(self, value: str, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: the fields of a row, by position, of the object `value`."""
+        """Return Spark SQL: the fields of a row, by position, from the object `value`."""
         fields = (f"'f{at}', {value}.{identifier(column.name)}" for at, column in enumerate(columns))
         return f"named_struct({', '.join(fields)})"
 
-    # -- decoding in Catalyst ------------------------------------------------------------------------------------------
+    # -- decoding in Catalyst ----------------------------------------------------------------------
 
     @property
     def reader(self) -> str | None:
-        """Lines of text."""
+        """None: files are read as lines of text."""
         return None
 
     def reader_options(self) -> dict[str, str]:
-        """None: there is no reader."""
+        """Never called, as there is no reader."""
         raise AssertionError("changes are read as lines")
 
     def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """None: there is no reader."""
+        """Never called, as there is no reader."""
         raise AssertionError("changes are read as lines")
 
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
-        """Parses the objects: a row of the frame becomes as many as the object has; `__kind` is NULL where it makes no sense."""
-        assert not keep_empty, "keys are no changes"
+        """Parse the objects: emit one row for each row of an object.
+
+        `__kind` is NULL for an invalid object.
+        """
+        assert not keep_empty, "keys are not changes"
         own = [identifier(name) for name in frame.columns]
         frame = frame.selectExpr("*", f"{without_mark(f'CAST({raw} AS STRING)')} AS {TEXT}")
         frame = self.json.object_from_text(frame, self._envelope(columns), TEXT)
-        said = [f"{self.member_metadata(key)} AS {_said(at)}" for at, key in enumerate(self.wanted)]
+        metadata = [f"{self.member_metadata(key)} AS {_metadata_column(at)}" for at, key in enumerate(self.wanted)]
         rows = f"IF({self.json.lost(self._envelope(columns))}, NULL, {self.rows_sql(columns)})"
-        frame = frame.selectExpr(*own, *said, TEXT, f"{rows} AS __rows", BAD)
-        own += [_said(at) for at in range(len(self.wanted))]
+        frame = frame.selectExpr(*own, *metadata, TEXT, f"{rows} AS __rows", BAD)
+        own += [_metadata_column(at) for at in range(len(self.wanted))]
         bad = f"IF(__rows IS NULL, {TEXT}, {BAD}) AS {BAD}"
         frame = frame.where("__rows IS NULL OR size(__rows) > 0")
         frame = frame.selectExpr(*own, bad, f"inline_outer(__rows) AS ({KIND}, __row)")
@@ -142,26 +155,26 @@ class Envelope(Format):
         return tuple(RecordColumn(name, at, of) for at, (name, of) in enumerate(self.members(row)))
 
     def metadata(self, key: str) -> str | None:
-        """The column that `from_text` made for it."""
+        """Return the column that `from_text` added for the key."""
         name = key.removeprefix(VALUE)
-        return _said(self.wanted.index(name)) if key.startswith(VALUE) and name in self.wanted else None
+        return _metadata_column(self.wanted.index(name)) if key.startswith(VALUE) and name in self.wanted else None
 
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
-        """As JSON."""
-        return self.json.value(column, field, place)
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+        """Convert the field as JSON does."""
+        return self.json.value(column, field, location)
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """As JSON."""
+        """Check the field as JSON does."""
         return self.json.is_bad(column, field)
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
-        """An object that makes no sense."""
+        """Return Spark SQL: whether the object is invalid."""
         return f"{KIND} IS NULL"
 
-    # -- decoding in Python --------------------------------------------------------------------------------------------
+    # -- decoding in Python ------------------------------------------------------------------------
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """From one record to its rows, each with its kind behind it."""
+        """Return a function from a record to its rows, each followed by its kind."""
         envelope = self._envelope(columns)
         plain = [column for column in envelope if isinstance(column.type, StringType)]
         texts_of = self.json.object_reader(plain)
@@ -177,26 +190,29 @@ class Envelope(Format):
                 if self.is_skipped(members):
                     return
                 for column, shape in zip(envelope, shapes_of(written, text), strict=True):
-                    members.setdefault(column.name, _without_wrong_shapes(written.get(column.name), shape))
+                    members.setdefault(column.name, _drop_wrong_shapes(written.get(column.name), shape))
                 for kind, path, row in self.rows_of(members):
                     yield [*values_of(path)(row), kind.value]
 
         return refuse_deep_nesting(decode)
 
 
-def _without_wrong_shapes(written: Any, shape: object) -> Any:
-    """A value of JSON with None for what is None in `shape`, as it should be an ARRAY, MAP or ROW and is not."""
+def _drop_wrong_shapes(written: Any, shape: object) -> Any:
+    """Replace parts of a JSON value by None where `shape` is None.
+
+    Those parts should be an ARRAY, MAP or ROW and are not.
+    """
     if isinstance(written, list) and isinstance(shape, list):
-        return [_without_wrong_shapes(*pair) for pair in zip(written, shape, strict=True)]
+        return [_drop_wrong_shapes(*pair) for pair in zip(written, shape, strict=True)]
     if isinstance(written, dict) and isinstance(shape, dict):
-        return {name: _without_wrong_shapes(value, shape[name]) for name, value in written.items() if name in shape}
+        return {name: _drop_wrong_shapes(value, shape[name]) for name, value in written.items() if name in shape}
     return None if shape is None else written
 
 
 def change(kind: RowKind, row: str) -> str:
-    """Spark SQL: a change to a row, which is a struct of its fields."""
+    """Return Spark SQL for a change of a row. row: a struct of its fields."""
     return f"named_struct('kind', CAST({kind.value} AS TINYINT), 'row', {row})"
 
 
-def _said(at: int) -> str:
-    return f"__said_{at}"
+def _metadata_column(at: int) -> str:
+    return f"__metadata_{at}"

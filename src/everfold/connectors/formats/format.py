@@ -1,9 +1,10 @@
-"""What a format is to a connector.
+"""The interface between formats and connectors.
 
-Decoding goes the same way in every format: Spark's reader, or `from_text`, gives every field as its text, and the record itself in
-`__bad` when it cannot be parsed; `value` turns a field's text into the column's value. Both raise, with the place of the record in the
-text of the error, unless the format ignores errors. `decoder` is the same in Python: for the memory engine, and to say after a failure
-which line it was and what is wrong with it.
+Decoding follows the same steps in every format: Spark's reader, or `from_text`, returns every field
+as a string, and the record itself in `__bad` if it cannot be parsed; `value` converts a field's
+string to the column's value. Both raise, with the location of the record in the error message,
+unless the format ignores errors. `decoder` does the same in Python: for the memory engine, and to
+report after a failure which line was bad and why.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BAD = "__bad"
-"""Column with the record itself where it cannot be parsed, else NULL."""
+"""Column with the record itself if it cannot be parsed, otherwise NULL."""
 MARK = "everfold[bad-record]: "
-"""What the text of an error about a record begins with; JSON follows."""
-_SHOWN = 300
+"""Prefix of the error message about a record; JSON follows."""
+_MAX_EXCERPT = 300
 
 
 @dataclass(frozen=True, slots=True)
 class RecordColumn:
-    """A column that lies in a record: its name there, its position in the table, its type."""
+    """A column stored in a record: its name there, its position in the table, its type."""
 
     name: str
     position: int
@@ -39,40 +40,55 @@ class RecordColumn:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record lies: Spark SQL for named values that go into an error, as `("path", "__path")`."""
+    """The location of a record.
+
+    parts: names and Spark SQL of the values that the error contains, for example
+    `("path", "__path")`.
+    """
 
     table: str
     parts: tuple[tuple[str, str], ...]
 
 
-def raise_bad(place: Place, column: str | None, text: str) -> str:
-    """Spark SQL that stops the job: what is wrong is said with the place, the column (None: the whole record) and the text."""
-    parts = [("table", quoted(place.table)), ("column", "CAST(NULL AS STRING)" if column is None else quoted(column))]
-    parts += [*place.parts, ("text", f"left(CAST({text} AS STRING), {_SHOWN})")]
+def raise_bad(location: Place, column: str | None, text: str) -> str:
+    """Return Spark SQL that fails the job at a bad record.
+
+    The error contains the location, the column (None for the whole record) and the string that
+    could not be read.
+    """
+    parts = [
+        ("table", quoted(location.table)),
+        ("column", "CAST(NULL AS STRING)" if column is None else quoted(column)),
+    ]
+    parts += [*location.parts, ("text", f"left(CAST({text} AS STRING), {_MAX_EXCERPT})")]
     struct = ", ".join(f"{quoted(name)}, {sql}" for name, sql in parts)
     return f"raise_error(concat({quoted(MARK)}, to_json(named_struct({struct}))))"
 
 
 def find_bad(error_text: str, table: str) -> dict[str, object] | None:
-    """What `raise_bad` has said, found in the text of Spark's error; None if there is nothing of this table."""
+    """Find the report of `raise_bad` in the text of Spark's error.
+
+    None if the text has no report about this table.
+    """
     at = 0
     while (at := error_text.find(MARK, at)) >= 0:
         at += len(MARK)
         try:
-            said, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at)
+            report, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at)
         except ValueError:
             continue
-        if isinstance(said, dict) and said.get("table") == table:
-            return said
+        if isinstance(report, dict) and report.get("table") == table:
+            return report
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Format(ABC):
-    """A format with a table's options. `ignore_option` is the option that lets a job go on over bad records.
+    """A format with a table's options.
 
-    Where records are `changes`, `from_text` adds the column `__kind`, `line` reads it, and it is the last value of the rows that
-    `decoder` gives and `encoder` takes.
+    ignore_option: the option that lets a job continue after bad records. If records are `changes`,
+    `from_text` adds the column `__kind`, `line` reads it, and it is the last value of the rows that
+    `decoder` returns and `encoder` accepts.
     """
 
     ignore_errors: bool = False
@@ -80,68 +96,74 @@ class Format(ABC):
 
     @property
     def changes(self) -> bool:
-        """Whether a record says what became of rows, and is not a row itself."""
+        """Whether a record describes changes of rows instead of being a row."""
         return False
 
     @abstractmethod
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
-        """Whether the format has all the columns' types; raises SqlError."""
+        """Check that the format supports the types of all columns. Raises SqlError."""
 
     @property
     @abstractmethod
     def reader(self) -> str | None:
-        """Spark's source that reads files of this format; None: lines of text, parsed by `from_text`."""
+        """The Spark data source that reads files of this format.
+
+        None if files are read as lines of text, which `from_text` parses.
+        """
 
     @abstractmethod
     def reader_options(self) -> dict[str, str]:
-        """Options for Spark's reader."""
+        """Return the options for Spark's reader."""
 
     @abstractmethod
     def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Schema for Spark's reader: the fields as texts, and `__bad`."""
+        """Return the schema for Spark's reader: the fields as strings, and `__bad`."""
 
     @abstractmethod
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
-        """Parses the column `raw` (STRING or BINARY): afterwards the frame has the columns of `reader_schema` beside its own.
+        """Parse the column `raw` (STRING or BINARY) and add the columns of `reader_schema`.
 
-        An empty record gives no row, or with `keep_empty` one of NULLs (a key that is not there).
+        An empty record yields no row, or with `keep_empty` a row of NULLs (a missing key).
         """
 
     def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
-        """Spark SQL: whether the record `raw`, which is there, holds no row, as a line that is empty."""
+        """Return Spark SQL: whether the non-NULL record `raw` has no row, as an empty line."""
         return "false"
 
     @abstractmethod
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
-        """Spark SQL for a column's value from its field."""
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+        """Return Spark SQL for a column's value from its field."""
 
     @abstractmethod
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Spark SQL: whether a field holds no value of its type; None where that cannot be."""
+        """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
 
     @abstractmethod
     def lost(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL over a parsed frame: whether a record cannot be read at all, not even in part."""
+        """Return Spark SQL over a parsed frame: whether no part of a record can be read."""
 
     @abstractmethod
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """From one record to its rows. Raises BadValue."""
+        """Return a function from a record to its rows, which raises BadValue."""
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The columns that `from_text` adds beside the fields and `__bad`."""
+        """The columns that `from_text` adds besides the fields and `__bad`."""
         return ()
 
     def metadata(self, key: str) -> str | None:
-        """Spark SQL over a parsed frame: what a record says beside its rows, None if it says no such thing."""
+        """Return Spark SQL over a parsed frame for a metadata key, None for an unknown key."""
         return None
 
     @abstractmethod
     def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: a row (`c0…`) as a record of text."""
+        """Return Spark SQL: a row (`c0…`) as a text record."""
 
     @abstractmethod
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """From the values of a row, as Arrow gives them to Python, to a record."""
+        """Return a function from the values of a row to a record.
+
+        The values are those to which Arrow converts its own in Python.
+        """

@@ -1,14 +1,19 @@
-"""Format `json`: one JSON object a record.
+"""Format `json`: one JSON object per record.
 
-Decoding follows Flink 2.3's parser: a missing field is NULL unless `fail-on-missing-field`; numbers may be written as texts; what
-cannot be read stops the job, or, with `ignore-parse-errors`, a field is NULL and a record that is no JSON is left out. A record that is
-an array gives one row an element; if one of them is no object, the record as a whole cannot be read (with `ignore-parse-errors` Flink
-gives some of the others, which ones hangs on its parser). Text behind the object is not looked at. Of a repeated field the last value counts (Flink loses
-other fields then). An object or array in a STRING column keeps its text. A string of more than 20,000,000 characters makes a record unreadable.
+Decoding follows Flink 2.3's parser. A missing field is NULL unless `fail-on-missing-field` is set.
+Numbers may be written as strings. Unreadable data fails the job; with `ignore-parse-errors` an
+unreadable field is NULL, and a record that is not JSON is skipped. A record that is an array has a
+row per element; if an element is not an object, the entire record is unreadable. (With
+`ignore-parse-errors` Flink emits some of the other elements, depending on its parser.) Characters
+after the object are ignored. Of a repeated field the last value is used. (Flink loses other fields
+in this case.) An object or array in a STRING column is kept as written. A string of more than
+20,000,000 characters makes a record unreadable.
 
-Spark decodes differently from `decoder` in two rare cases. From topics, in records of changes and with `ignore-parse-errors`, an object or array in a STRING column is written
-without spaces. From files, without `ignore-parse-errors`, a character that is longer in UTF-8 than it must be (`C0 80`), or is beyond U+10FFFF, is read as another one: Spark's own
-JSON source does not see that, and to read lines of text instead takes twice the time.
+Spark decodes differently from `decoder` in two rare cases. In records from topics, records of
+changes and with `ignore-parse-errors`, an object or array in a STRING column loses its spaces. In
+files without `ignore-parse-errors`, an overlong UTF-8 sequence (`C0 80`) or one beyond U+10FFFF is
+read as another character: Spark's JSON source does not detect it, and reading lines of text instead
+takes twice the time.
 """
 
 from __future__ import annotations
@@ -53,41 +58,42 @@ from everfold.types import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_MOST_CHARACTERS = 20_000_000
-"""A longer string makes a record unreadable: Spark's parser would need several times its size of memory."""
-_PARSER = {
-    "maxStringLen": str(_MOST_CHARACTERS),
+_MAX_CHARACTERS = 20_000_000
+"""A longer string makes a record unreadable.
+
+Spark's parser would need several times its size in memory.
+"""
+_PARSER_OPTIONS = {
+    "maxStringLen": str(_MAX_CHARACTERS),
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": BAD,
     "allowUnquotedControlChars": "true",
     "allowNonNumericNumbers": "false",
     "allowSingleQuotes": "false",
 }
-_OPTIONS = f"map({', '.join(f'{quoted(key)}, {quoted(value)}' for key, value in _PARSER.items())})"
+_OPTIONS = f"map({', '.join(f'{quoted(key)}, {quoted(value)}' for key, value in _PARSER_OPTIONS.items())})"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = quoted(" \t\r\n")
 SESSION = {"spark.sql.variant.allowDuplicateKeys": "true", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
-"""What decoding relies on: of a repeated member the last one counts."""
+"""Spark settings required for decoding: of a repeated member the last one is used."""
 _OBJECT = "__object"
-"""Column of a frame that is being parsed: the text of an object."""
+"""Column of a frame during parsing: an object as a string."""
 ObjectReader = Callable[[Mapping[str, object], str], list[object]]
 
 OPTIONS = OptionSet(
     (
-        Option("fail-on-missing-field", "bool", "false", meaning="whether a record without one of the fields is wrong"),
-        Option(
-            "ignore-parse-errors", "bool", "false", meaning="whether to go on, and count, when a record cannot be read"
-        ),
-        Option("timestamp-format.standard", ("SQL", "ISO-8601"), "SQL", meaning="how times are written"),
-        Option("map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL", meaning="what becomes of a NULL key of a MAP"),
-        Option("map-null-key.literal", "string", "null", meaning="the key that stands for NULL in mode LITERAL"),
+        Option("fail-on-missing-field", "bool", "false", meaning="fail if a record lacks a field"),
+        Option("ignore-parse-errors", "bool", "false", meaning="skip and count unreadable records instead of failing"),
+        Option("timestamp-format.standard", ("SQL", "ISO-8601"), "SQL", meaning="format of timestamps"),
+        Option("map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL", meaning="what to do with a NULL key of a MAP"),
+        Option("map-null-key.literal", "string", "null", meaning="the key written for NULL in mode LITERAL"),
         Option(
             "encode.decimal-as-plain-number",
             "bool",
             "false",
-            meaning="whether decimals are never written with an exponent",
+            meaning="write decimals without an exponent",
         ),
-        Option("encode.ignore-null-fields", "bool", "false", meaning="whether fields that are NULL are not written"),
+        Option("encode.ignore-null-fields", "bool", "false", meaning="do not write fields that are NULL"),
         Option("decode.json-parser.enabled", "bool", "true", note="has no meaning here: there is one parser"),
     )
 )
@@ -106,8 +112,8 @@ class JsonFormat(Format):
 
     @classmethod
     def of(cls, table: Table, options: OptionValues, prefix: str) -> JsonFormat:
-        """The format as the table's options `<prefix>…` say."""
-        made = cls(
+        """Return the format configured by the table's options `<prefix>…`."""
+        found = cls(
             ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
             ignore_option=f"{prefix}ignore-parse-errors",
             fail_on_missing=options.flag(f"{prefix}fail-on-missing-field"),
@@ -117,64 +123,69 @@ class JsonFormat(Format):
             plain_decimals=options.flag(f"{prefix}encode.decimal-as-plain-number"),
             ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
         )
-        if made.ignore_errors and made.fail_on_missing:
+        if found.ignore_errors and found.fail_on_missing:
             message = f"`{prefix}fail-on-missing-field` and `{prefix}ignore-parse-errors` cannot both be true"
             raise wrong_option(table, f"{prefix}fail-on-missing-field", message)
-        return made
+        return found
 
     @property
     def rules(self) -> TextRules:
-        """How values are written."""
+        """The syntax of values."""
         return TextRules(separator="T" if self.iso else " ", minutes=self.iso, fractions=True)
 
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
-        """Refuses a MAP whose keys are not texts: JSON has no other."""
+        """Refuse a MAP whose keys are not STRING: JSON has no other keys."""
         for column in columns:
             for part in _walk(column.type):
                 if isinstance(part, MapType) and not isinstance(part.key, StringType):
                     raise UnsupportedFeature.of(
                         "json-map-key",
-                        f"table `{table.name}`: column `{column.name}` is {article(part)}: the keys of a JSON object are STRING",
+                        f"table `{table.name}`: column `{column.name}` is {article(part)}:"
+                        " the keys of a JSON object are STRING",
                         table.place_of(column.name),
                     )
 
-    # -- decoding in Catalyst ------------------------------------------------------------------------------------------
+    # -- decoding in Catalyst ----------------------------------------------------------------------
 
     @property
     def reader(self) -> str | None:
-        """Spark's own JSON source reads files, except where it does not say enough: whether a field is missing, and what is in a record that it cannot read in full."""
+        """Spark's JSON source, unless options need more than it reports.
+
+        It does not report whether a field is missing, nor the content of a record that it cannot
+        read in full.
+        """
         return None if self.fail_on_missing or self.ignore_errors else "json"
 
     def reader_options(self) -> dict[str, str]:
-        """Options for Spark's reader."""
-        return dict(_PARSER)
+        """Return the options for Spark's reader."""
+        return dict(_PARSER_OPTIONS)
 
     def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """What Spark's reader is to give: every value as its text."""
-        fields = [f"{identifier(column.name)} {_texts(column.type)}" for column in columns] or ["`__none` STRING"]
+        """Return the schema for Spark's reader: every value as a string."""
+        fields = [f"{identifier(column.name)} {_string_type(column.type)}" for column in columns] or ["`__none` STRING"]
         return ", ".join([*fields, f"{BAD} STRING"])
 
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
-        """Parses the column: an object, or an array of them."""
-        kept = [identifier(name) for name in frame.columns]
+        """Parse a column of objects or arrays of objects."""
+        own = [identifier(name) for name in frame.columns]
         text = without_mark(f"CAST({raw} AS STRING)")
-        frame = frame.selectExpr(*kept, f"explode({_objects(text)}) AS {_OBJECT}")
+        frame = frame.selectExpr(*own, f"explode({_objects(text)}) AS {_OBJECT}")
         return self.object_from_text(frame, columns, _OBJECT, keep_empty=keep_empty).drop(_OBJECT)
 
     def object_from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
-        """Parses the column, which holds an object; a mark of the byte order is left out."""
+        """Parse a column of objects, ignoring a byte order mark."""
         text = f"CAST({raw} AS STRING)"
         clean = without_mark(text)
         whole = [f"is_valid_utf8({text})", f"startswith(ltrim({_SPACE}, {clean}), '{{')"]
-        kept = [identifier(name) for name in frame.columns]
-        # The barriers keep Catalyst from parsing once more for every column and filter above.
+        own = [identifier(name) for name in frame.columns]
+        # The barriers keep Catalyst from parsing again for every column and filter above.
         frame = frame.selectExpr("*", f"{self._parse(clean, columns)} AS __record", "spark_partition_id() AS __barrier")
         frame = frame.where("__barrier >= 0").selectExpr(
-            *kept, "__record", f"{self._parse_exactly(clean, columns)} AS __exact", "spark_partition_id() AS __barrier"
+            *own, "__record", f"{self._parse_exactly(clean, columns)} AS __exact", "spark_partition_id() AS __barrier"
         )
         missing = ""
         if self.fail_on_missing:
@@ -186,52 +197,59 @@ class JsonFormat(Format):
         if keep_empty:
             bad = f"IF({some}, {bad}, NULL)"
         frame = frame.where("__barrier >= 0" if keep_empty else f"__barrier >= 0 AND {some}").selectExpr(
-            *kept, *(fields or ["__record.__none"]), f"{bad} AS {BAD}", "spark_partition_id() AS __barrier"
+            *own, *(fields or ["__record.__none"]), f"{bad} AS {BAD}", "spark_partition_id() AS __barrier"
         )
         return frame.where("__barrier >= 0").drop("__barrier")
 
     def _parse(self, text: str, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: the fields of an object, all as texts."""
+        """Return Spark SQL: the fields of an object, all as strings."""
         return f"from_json({text}, {quoted(self.reader_schema(columns))}, {_OPTIONS})"
 
     def _parse_exactly(self, text: str, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: the same with quoted numbers, where that may make a difference, else NULL."""
+        """Return Spark SQL: as `_parse`, with quoted numbers, NULL if that makes no difference."""
         fields = ((f"__record.{identifier(column.name)}", column.type) for column in columns)
         tests = [test for field, of in fields if (test := may_differ(field, of, text))]
         some = " OR ".join([f"contains({text}, {quoted(MARK)})", *tests])
         return f"IF({some}, {self._parse(quote_numbers(text), columns)}, NULL)"
 
     def _field(self, column: RecordColumn, record: str) -> str:
-        """Spark SQL: a field of a parsed record, as it is written; with `ignore-parse-errors` the sound elements of a collection, too."""
+        """Return Spark SQL: a field of a parsed record, as written.
+
+        With `ignore-parse-errors` the readable elements of a collection are kept.
+        """
         name = identifier(column.name)
         field = f"IF(__exact IS NULL, __record.{name}, {unmark(f'__exact.{name}', column.type)})"
-        if not self.ignore_errors or _texts(column.type) == "STRING":
+        if not self.ignore_errors or _string_type(column.type) == "STRING":
             return field
         path = quoted("$" + member(column.name))
         variant = f"try_variant_get(try_parse_json({protect(quote_numbers(record))}), {path}, 'variant')"
         return f"IF(__record.{BAD} IS NULL, {field}, {_text_of_variant(variant, column.type)})"
 
     def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
-        """Nothing but spaces."""
+        """Return Spark SQL: whether the record is blank."""
         return f"trim(CAST({raw} AS STRING)) = ''"
 
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
-        """Spark SQL for the value of a column from its text(s) `field`."""
-        return self._value(field, column.type, column.name, place)
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+        """Return Spark SQL for the value of a column from its string(s) `field`."""
+        return self._value(field, column.type, column.name, location)
 
-    def _value(self, text: str, of: DataType, path: str, place: Place, depth: int = 0) -> str:
+    def _value(self, text: str, of: DataType, path: str, location: Place, depth: int = 0) -> str:
         item = f"x{depth}"
         match of:
             case StringType():
                 return text
             case ArrayType():
-                return f"transform({text}, {item} -> {self._value(item, of.element, path + '[]', place, depth + 1)})"
+                return f"transform({text}, {item} -> {self._value(item, of.element, path + '[]', location, depth + 1)})"
             case MapType():
-                single = f"map_from_entries(map_entries({text}))"  # the last entry of a key counts
-                return f"transform_values({single}, (k{depth}, {item}) -> {self._value(item, of.value, path + '{}', place, depth + 1)})"
+                single = f"map_from_entries(map_entries({text}))"  # keeps the last entry of a key
+                inner = self._value(item, of.value, path + "{}", location, depth + 1)
+                return f"transform_values({single}, (k{depth}, {item}) -> {inner})"
             case RowType():
                 parts = ", ".join(
-                    f"{quoted(part.name)}, {self._value(f'{text}.{identifier(part.name)}', part.type, f'{path}.{part.name}', place, depth + 1)}"
+                    f"{quoted(part.name)}, "
+                    + self._value(
+                        f"{text}.{identifier(part.name)}", part.type, f"{path}.{part.name}", location, depth + 1
+                    )
                     for part in of.fields
                 )
                 return f"IF({text} IS NULL, NULL, named_struct({parts}))"
@@ -239,52 +257,58 @@ class JsonFormat(Format):
                 value = catalyst(text, of, self.rules)
                 if self.ignore_errors:
                     return value
-                return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(place, path, text)}))"
+                return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(location, path, text)}))"
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Spark SQL: whether a field holds something that is no value of its type; None where every text is one."""
-        return _bad(field, column.type, self.rules)
+        """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
+        return _invalid_sql(field, column.type, self.rules)
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
-        """No JSON object, or other bytes than those of UTF-8. One whose ARRAY, MAP or ROW is something else is read without that field."""
-        texts = [column for column in columns if _texts(column.type) == "STRING"]
+        """Return Spark SQL: whether a record is not a JSON object or not UTF-8.
+
+        A record whose ARRAY, MAP or ROW has another shape is read without that field.
+        """
+        texts = [column for column in columns if _string_type(column.type) == "STRING"]
         if len(texts) == len(columns):
             return f"{BAD} IS NOT NULL"
         flat = ", ".join(f"{identifier(column.name)} STRING" for column in texts) or "`__none` STRING"
-        again = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
+        parsed = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
         object_ = f"is_valid_utf8({BAD}) AND startswith(ltrim({_SPACE}, {BAD}), '{{')"
-        return f"({BAD} IS NOT NULL AND ({again} IS NOT NULL OR NOT ({object_})))"
+        return f"({BAD} IS NOT NULL AND ({parsed} IS NOT NULL OR NOT ({object_})))"
 
-    # -- encoding ------------------------------------------------------------------------------------------------------
+    # -- encoding ----------------------------------------------------------------------------------
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: the object of a row."""
+        """Return Spark SQL: the object of a row, as a string."""
         return self.written(self.struct(columns))
 
     def written(self, value: str) -> str:
-        """Spark SQL: an object as text."""
+        """Return Spark SQL: a struct as a JSON string."""
         return f"to_json({value}, map('ignoreNullFields', '{'true' if self.ignore_nulls else 'false'}'))"
 
     def struct(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: the object of a row, not yet a text."""
+        """Return Spark SQL: the object of a row, as a struct."""
         parts = ", ".join(
             f"{quoted(column.name)}, {_sql(column.type, physical(column.position), self.iso)}" for column in columns
         )
         return f"named_struct({parts})"
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """From the values of a row to its object."""
+        """Return a function from the values of a row to the bytes of its object."""
         write = self.writer(columns)
         return lambda values: write(values).encode()
 
     def writer(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], str]:
-        """From the values of a row to the text of its object."""
+        """Return a function from the values of a row to its object as a string."""
         names = [column.name for column in columns]
         write = _object_writer([(column.name, column.type) for column in columns], self)
         return lambda values: write(dict(zip(names, values, strict=True)))
 
     def key(self, key: object) -> str | None:
-        """A key of a MAP; None if its entry is to be left out. Raises ConnectorError `null-map-key`."""
+        """Return the string of a MAP key, None if its entry is not written.
+
+        Raises ConnectorError `null-map-key`.
+        """
         if key is not None:
             return str(key)
         if self.null_key == "FAIL":
@@ -295,10 +319,10 @@ class JsonFormat(Format):
             )
         return self.null_key_literal if self.null_key == "LITERAL" else None
 
-    # -- decoding in Python --------------------------------------------------------------------------------------------
+    # -- decoding in Python ------------------------------------------------------------------------
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """From one record to its rows: one, unless it is an array."""
+        """Return a function from a record to its rows: one, unless the record is an array."""
         read = self.object_reader(columns)
 
         def decode(record: bytes) -> Iterator[list[object]]:
@@ -308,12 +332,16 @@ class JsonFormat(Format):
         return refuse_deep_nesting(decode)
 
     def object_reader(self, columns: Sequence[RecordColumn], *, shape: bool = False) -> ObjectReader:
-        """From an object, parsed and as it is written, to the values of its row. Raises BadValue. shape: with texts in place of all that is no ARRAY, MAP or ROW."""
+        """Return a function from an object, parsed and as written, to the values of its row.
+
+        The function raises BadValue. shape: return strings for everything that is not an ARRAY, MAP
+        or ROW.
+        """
         readers, others = _readers(((column.name, column.type) for column in columns), self.rules, "", self, shape)
         plain = [column.name for column in columns if isinstance(column.type, StringType)]
 
         def read_object(row: Mapping[str, object], written: str) -> list[object]:
-            _check_others(row, others)
+            _check_overridden(row, others)
             if self.fail_on_missing:
                 for name in readers:
                     if name not in row:
@@ -321,7 +349,7 @@ class JsonFormat(Format):
             if any(isinstance(row.get(name), list | dict) for name in plain):
                 row = {**row, **_members_as_written(written, plain)}
             values = [row.get(name) for name in readers]
-            if len(written) > _MOST_CHARACTERS:
+            if len(written) > _MAX_CHARACTERS:
                 _refuse_long_strings(values)
             return [read(value) for value, read in zip(values, readers.values(), strict=True)]
 
@@ -330,18 +358,18 @@ class JsonFormat(Format):
     def reader_of_row(
         self, columns: Sequence[RecordColumn], path: str
     ) -> Callable[[Mapping[str, object]], list[object]]:
-        """From a parsed object, to which the path leads, to the values of a row. Raises BadValue."""
+        """Return a function from a parsed object at `path` to a row, which raises BadValue."""
         fields = [(column.name, _reader(column.type, self.rules, path + column.name, self)) for column in columns]
         return lambda row: [read(row.get(name)) for name, read in fields]
 
 
 def without_mark(text: str) -> str:
-    """Spark SQL: a text without a mark of the byte order."""
+    """Return Spark SQL: a string without a byte order mark."""
     return f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text})"
 
 
 def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
-    """Spark SQL: a VARIANT in the type of `_texts`, NULL for what is no value of the type."""
+    """Return Spark SQL: a VARIANT as the type of `_string_type`, NULL where its shape differs."""
     item = f"v{depth}"
     match of:
         case ArrayType():
@@ -357,14 +385,17 @@ def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
             parts = ", ".join(
                 f"{quoted(part.name)}, {_text_of_variant(found, part.type, depth + 1)}" for part, found in members
             )
-            made = f"IF(try_cast({item} AS MAP<STRING, VARIANT>) IS NULL, NULL, named_struct({parts}))"
-            return f"get(transform(array({value}), {item} -> {made}), 0)"  # so that the value is written once
+            struct = f"IF(try_cast({item} AS MAP<STRING, VARIANT>) IS NULL, NULL, named_struct({parts}))"
+            return f"get(transform(array({value}), {item} -> {struct}), 0)"  # evaluates `value` once
         case _:
             return unmark(restore(f"try_cast({value} AS STRING)"), of)
 
 
 def _objects(text: str) -> str:
-    """Spark SQL: the objects of a record, as an array of texts; a record that is no array of objects is its only one. Numbers in an array are quoted."""
+    """Return Spark SQL: the objects of a record, as an array of strings.
+
+    A record that is not an array of objects is the only element. Numbers in an array are quoted.
+    """
     parsed = f"try_parse_json({protect(quote_numbers(text))})"
     elements = f"transform(try_cast({parsed} AS ARRAY<VARIANT>), x -> to_json(x))"
     objects = f"IF(forall({elements}, x -> startswith(x, '{{')), transform({elements}, x -> {restore('x')}), NULL)"
@@ -373,24 +404,24 @@ def _objects(text: str) -> str:
 
 
 def member(name: str) -> str:
-    """The step of a path of JSON that leads to a member of an object."""
+    """Return the JSON path step for a member of an object."""
     return '["' + name.replace('"', '\\"') + '"]'
 
 
 @cache
 def _scanner() -> json.JSONDecoder:
-    """Reads JSON, numbers as they are written."""
+    """Return a decoder that keeps numbers as written."""
     return json.JSONDecoder(
-        object_pairs_hook=_object_of,
+        object_pairs_hook=_build_object,
         parse_float=_Number,
         parse_int=_Number,
-        parse_constant=_no_constant,
+        parse_constant=_refuse_constant,
         strict=False,
     )
 
 
 def objects_of(record: bytes) -> Iterator[tuple[dict[str, object], str]]:
-    """Return the objects of a record, parsed and as they are written. Raises BadValue."""
+    """Yield the objects of a record, parsed and as written. Raises BadValue."""
     try:
         text = record.decode("utf-8")
     except UnicodeDecodeError as wrong:
@@ -401,7 +432,7 @@ def objects_of(record: bytes) -> Iterator[tuple[dict[str, object], str]]:
     try:
         value, _ = _scanner().raw_decode(text)
     except ValueError as wrong:
-        raise BadValue(f"it is not JSON: {_sentence(wrong)}") from None
+        raise BadValue(f"it is not JSON: {_describe_error(wrong)}") from None
     for row, written in _elements(text) if isinstance(value, list) else [(value, text)]:
         if not isinstance(row, dict):
             raise BadValue(f"it is {_kind(row)}, not an object")
@@ -411,22 +442,22 @@ def objects_of(record: bytes) -> Iterator[tuple[dict[str, object], str]]:
 def refuse_deep_nesting(
     decode: Callable[[bytes], Iterator[list[object]]],
 ) -> Callable[[bytes], Iterator[list[object]]]:
-    """Return the function with BadValue for a record that is nested deeper than Python's stack."""
+    """Wrap `decode` to raise BadValue for a record nested deeper than Python's stack allows."""
 
-    def decode_what_is_flat_enough(record: bytes) -> Iterator[list[object]]:
+    def decode_checked(record: bytes) -> Iterator[list[object]]:
         try:
             yield from decode(record)
         except RecursionError:
             raise BadValue("it is nested too deeply") from None
 
-    return decode_what_is_flat_enough
+    return decode_checked
 
 
 def _refuse_long_strings(value: object) -> None:
-    """Raise BadValue for a string that Spark's parser would not read."""
+    """Raise BadValue for a string that Spark's parser would refuse."""
     match value:
-        case str() if len(value) > _MOST_CHARACTERS:
-            raise BadValue(f"it has a string of {len(value):,} characters: {_MOST_CHARACTERS:,} are the most")
+        case str() if len(value) > _MAX_CHARACTERS:
+            raise BadValue(f"it has a string of {len(value):,} characters: at most {_MAX_CHARACTERS:,} are allowed")
         case list():
             for each in value:
                 _refuse_long_strings(each)
@@ -436,51 +467,51 @@ def _refuse_long_strings(value: object) -> None:
 
 
 def _elements(text: str) -> Iterator[tuple[object, str]]:
-    """The elements of the array `text`, parsed and as they are written; the text is known to be JSON."""
+    """Yield the elements of the valid JSON array `text`, parsed and as written."""
     scan = _scanner()
-    at = _after(r"\[\s*", text, 0)
+    at = _match_end(r"\[\s*", text, 0)
     while text[at] != "]":
         value, end = scan.raw_decode(text, at)
         yield value, text[at:end]
-        at = _after(r"[\s,]*", text, end)
+        at = _match_end(r"[\s,]*", text, end)
 
 
 def _members_as_written(text: str, names: Sequence[str]) -> dict[str, str]:
-    """The objects and arrays that are members of the object `text`, as they are written; the text is known to be JSON."""
+    """Return the objects and arrays in the valid JSON object `text`, as written."""
     scan = _scanner()
     found: dict[str, str] = {}
     at = 1
     while True:
         start = text.index('"', at)
         name, at = json.decoder.scanstring(text, start + 1, False)  # type: ignore[attr-defined]
-        start = at = _after(r"[\s:]*", text, at)
+        start = at = _match_end(r"[\s:]*", text, at)
         value, at = scan.raw_decode(text, start)
         if name in names:
             found.pop(name, None)
             if isinstance(value, list | dict):
                 found[name] = text[start:at]
-        if text[_after(r"\s*", text, at)] == "}":
+        if text[_match_end(r"\s*", text, at)] == "}":
             return found
         at += 1
 
 
-def _after(pattern: str, text: str, at: int) -> int:
-    """Where what matches the pattern, maybe nothing, ends."""
+def _match_end(pattern: str, text: str, at: int) -> int:
+    """Return the end of the match of a pattern, which may be empty."""
     found = re.compile(pattern).match(text, at)
     assert found is not None, pattern
     return found.end()
 
 
-# --- encoding ---------------------------------------------------------------------------------------------------------
+# --- encoding -------------------------------------------------------------------------------------
 
 
 def _sql(of: DataType, value: str, iso: bool) -> str:
-    """Spark SQL: a value as something that `to_json` writes as Flink does."""
+    """Return Spark SQL: a value in a form that `to_json` writes as Flink does."""
     return rewrite_scalars(value, of, lambda scalar, of: sql_text(of, scalar, iso=iso) or scalar)
 
 
 def _writer(of: DataType, form: JsonFormat) -> Callable[[object], str]:
-    """The function from a value of Arrow to JSON."""
+    """Return a function from an Arrow value to JSON."""
     match of:
         case ArrayType():
             element = _writer(of.element, form)
@@ -529,40 +560,47 @@ def _object_writer(fields: Sequence[tuple[str, DataType]], form: JsonFormat) -> 
 
 
 class _Number(str):
-    """A number as it is written."""
+    """A number as written."""
 
     __slots__ = ()
 
 
 class _Repeating(dict[str, object]):
-    """An object with repeated members. `others` are those that do not count."""
+    """An object with repeated members.
+
+    others: the repeated members that are overridden by later ones.
+    """
 
     __slots__ = ("others",)
     others: list[tuple[str, object]]
 
 
-def _object_of(members: list[tuple[str, object]]) -> dict[str, object]:
+def _build_object(members: list[tuple[str, object]]) -> dict[str, object]:
     last = dict(members)
     if len(last) == len(members):
         return last
-    made = _Repeating(last)
-    made.others = [(name, value) for name, value in members if value is not last[name]]
-    return made
+    found = _Repeating(last)
+    found.others = [(name, value) for name, value in members if value is not last[name]]
+    return found
 
 
-def _check_others(value: object, readers: Mapping[str, Callable[[object], object]]) -> None:
-    """Raise BadValue for a repeated member that does not count, but is no ARRAY, MAP or ROW and should be, as Spark does. readers: for shapes, by member."""
+def _check_overridden(value: object, readers: Mapping[str, Callable[[object], object]]) -> None:
+    """Raise BadValue if an overridden repeated member has the wrong shape, as Spark does.
+
+    A wrong shape is a value that should be an ARRAY, MAP or ROW and is not. readers: shape readers,
+    by member.
+    """
     if isinstance(value, _Repeating):
         for name, other in value.others:
             if name in readers:
                 readers[name](other)
 
 
-def _no_constant(text: str) -> object:
-    raise ValueError(f"{text} is no number of JSON")
+def _refuse_constant(text: str) -> object:
+    raise ValueError(f"{text} is not a JSON number")
 
 
-def _sentence(wrong: ValueError) -> str:
+def _describe_error(wrong: ValueError) -> str:
     if isinstance(wrong, json.JSONDecodeError):
         return f"{wrong.msg[:1].lower()}{wrong.msg[1:]} at character {wrong.pos + 1}"
     return str(wrong)
@@ -577,7 +615,7 @@ def _kind(value: object) -> str:
         case _Number():
             return f"the number {excerpt(value)}"
         case str():
-            return "a text"
+            return "a string"
         case list():
             return "an array"
         case _:
@@ -587,8 +625,11 @@ def _kind(value: object) -> str:
 def _reader(
     of: DataType, rules: TextRules, path: str, form: JsonFormat, *, shape: bool = False
 ) -> Callable[[object], object]:
-    """The function from a parsed value to the value that Arrow takes; BadValue when it is none of the type, or None if errors are ignored. shape: look no further than whether what
-    should be is an ARRAY, MAP or ROW, and return texts of the rest."""
+    """Return a function from a parsed value to a value that Arrow accepts.
+
+    For an invalid value it raises BadValue, or returns None if errors are ignored. shape: check
+    only whether values are an ARRAY, MAP or ROW, and return strings for the others.
+    """
     inner = _strict_reader(of, rules, path, form, shape)
 
     def read(value: object) -> object:
@@ -615,7 +656,10 @@ _Readers = dict[str, Callable[[object], object]]
 def _readers(
     fields: Iterable[tuple[str, DataType]], rules: TextRules, path: str, form: JsonFormat, shape: bool
 ) -> tuple[_Readers, _Readers]:
-    """Readers of the members of an object, and of those that do not count, as they are repeated: only the shape of these matters."""
+    """Return the readers of an object's members, and those of its overridden repeated members.
+
+    The latter check only the shape.
+    """
     fields = list(fields)
     readers = {name: _reader(of, rules, path + name, form, shape=shape) for name, of in fields}
     if shape:
@@ -643,7 +687,7 @@ def _strict_reader(
                 if not isinstance(value, dict):
                     raise ValueError
                 if isinstance(value, _Repeating):
-                    _check_others(value, dict.fromkeys(value, others["{}"]))
+                    _check_overridden(value, dict.fromkeys(value, others["{}"]))
                 return [(key, entries["{}"](each)) for key, each in value.items()]
 
             return mapping
@@ -653,14 +697,14 @@ def _strict_reader(
             def row(value: object) -> object:
                 if not isinstance(value, dict):
                     raise ValueError
-                _check_others(value, others)
+                _check_overridden(value, others)
                 return {name: read(value.get(name)) for name, read in parts.items()}
 
             return row
         case _ if shape and not isinstance(of, StringType):
             return _text
         case StringType():
-            return lambda value: _SURROGATE.sub("?", _text(value))  # half a character, as Java writes it
+            return lambda value: _SURROGATE.sub("?", _text(value))  # a lone surrogate, as in Java
         case _:
             convert = converter(of, rules)
 
@@ -681,7 +725,7 @@ def _text(value: object) -> str:
 
 
 def _dump(value: object) -> str:
-    """A parsed value as JSON, its numbers as they were written."""
+    """Return a parsed value as JSON, its numbers as written."""
     match value:
         case None:
             return "null"
@@ -697,18 +741,20 @@ def _dump(value: object) -> str:
             return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04X}", json.dumps(value, ensure_ascii=False))
 
 
-# --- schemas ----------------------------------------------------------------------------------------------------------
+# --- schemas --------------------------------------------------------------------------------------
 
 
-def _texts(of: DataType) -> str:
-    """The Spark type in which every value of the type is still a text."""
+def _string_type(of: DataType) -> str:
+    """Return the Spark type that corresponds to the type, with STRING for all scalars."""
     match of:
         case ArrayType():
-            return f"ARRAY<{_texts(of.element)}>"
+            return f"ARRAY<{_string_type(of.element)}>"
         case MapType():
-            return f"MAP<STRING, {_texts(of.value)}>"
+            return f"MAP<STRING, {_string_type(of.value)}>"
         case RowType():
-            return "STRUCT<" + ", ".join(f"{identifier(part.name)}: {_texts(part.type)}" for part in of.fields) + ">"
+            return (
+                "STRUCT<" + ", ".join(f"{identifier(part.name)}: {_string_type(part.type)}" for part in of.fields) + ">"
+            )
         case _:
             return "STRING"
 
@@ -726,17 +772,17 @@ def _walk(of: DataType) -> Iterator[DataType]:
                 yield from _walk(part.type)
 
 
-def _bad(text: str, of: DataType, rules: TextRules, depth: int = 0) -> str | None:
+def _invalid_sql(text: str, of: DataType, rules: TextRules, depth: int = 0) -> str | None:
     item = f"y{depth}"
     match of:
         case StringType():
             return None
         case ArrayType() | MapType():
-            inner = _bad(item, of.element if isinstance(of, ArrayType) else of.value, rules, depth + 1)
+            inner = _invalid_sql(item, of.element if isinstance(of, ArrayType) else of.value, rules, depth + 1)
             values = text if isinstance(of, ArrayType) else f"map_values(map_from_entries(map_entries({text})))"
             return None if inner is None else f"coalesce(exists({values}, {item} -> {inner}), false)"
         case RowType():
-            parts = [_bad(f"{text}.{identifier(part.name)}", part.type, rules, depth + 1) for part in of.fields]
+            parts = [_invalid_sql(f"{text}.{identifier(part.name)}", part.type, rules, depth + 1) for part in of.fields]
             return " OR ".join(f"({part})" for part in parts if part) or None
         case _:
             return f"({text} IS NOT NULL AND ({catalyst(text, of, rules)}) IS NULL)"

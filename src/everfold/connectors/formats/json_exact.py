@@ -1,8 +1,11 @@
-"""Numbers of JSON as they are written. Spark's `from_json` reads those with a fraction or an exponent as DOUBLE.
+"""Read JSON numbers exactly as written.
 
-A record that may have lost something by that (`may_differ`) is parsed once more after its numbers were made strings (`quote_numbers`);
-`unmark` turns the fields of that record into the strings that they are in JSON. `protect` and `restore` do for `try_parse_json` what it
-has no option for: strings with control characters that are not escaped, and with half of a surrogate pair.
+Spark's `from_json` reads numbers with a fraction or an exponent as DOUBLE.
+
+A record that may have lost precision (`may_differ`) is parsed again after its numbers were
+converted to strings (`quote_numbers`); `unmark` restores the original strings in the fields of that
+record. `protect` and `restore` handle cases for which `try_parse_json` has no option: strings with
+unescaped control characters, and with half of a surrogate pair.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ from everfold.types import (
 )
 
 MARK = "\ufffe"
-"""First character of a number that was made a string: it means nothing in Unicode, so that no text has it."""
+"""First character of a number converted to a string: a noncharacter, which no string contains."""
 _EXACT_DIGITS = 15
-"""A number of so many digits comes unchanged through a double."""
+"""A number of up to this many digits is unchanged by conversion to a double."""
 _SPACE = r"[ \t\r\n]*+"
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
@@ -37,7 +40,7 @@ _HAS_LONG_NUMBER = rf"[0-9.]{{{_EXACT_DIGITS + 1}}}"
 _HAS_FRACTION = rf"[:,\[]{_SPACE}(?:-0|-?[0-9]++[.eE])"
 _CONTROL = "".join(map(chr, range(0x20)))
 _STAND_INS = "".join(map(chr, range(0xFDD0, 0xFDF0)))
-"""32 characters that mean nothing in Unicode, for the 32 control characters."""
+"""32 Unicode noncharacters that replace the 32 control characters."""
 _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = rf"(?<!\\)((?:\\\\)*+)(?:\\u({_HIGH})(?!\\u{_LOW})|(?<!\\u{_HIGH})\\u({_LOW}))"
 _HALF_STAND_IN = "\U0001fffe"
@@ -48,27 +51,33 @@ def _replace(text: str, pattern: str, by: str) -> str:
 
 
 def quote_numbers(record: str) -> str:
-    """Spark SQL: a record with its numbers as strings that begin with `MARK`. What is no JSON does not become JSON by that."""
+    """Return Spark SQL: a record with its numbers as strings that start with `MARK`.
+
+    A record that is not JSON does not become JSON.
+    """
     return _replace(record, _UP_TO_NUMBER, f'$1"{MARK}$2"')
 
 
 def protect(record: str) -> str:
-    """Spark SQL: a record whose strings have stand-ins for control characters and for halves of surrogate pairs."""
+    """Return Spark SQL: a record with control characters and surrogate halves replaced.
+
+    Only those in strings are replaced, by noncharacters.
+    """
     whole = _replace(record, _HALF, f"$1{_HALF_STAND_IN}$2$3")
     spaces = _replace(whole, rf"(?s)({_STRING})|[\t\r\n]", "$1 ")
     return f"translate({spaces}, {quoted(_CONTROL)}, {quoted(_STAND_INS)})"
 
 
 def restore(text: str) -> str:
-    """Spark SQL: a string of a record that was protected, or the text of an object or array in it, as it was."""
+    """Return Spark SQL: a string, object or array of a protected record, as it was before."""
     back = f"translate({text}, {quoted(_STAND_INS[1:])}, {quoted(_CONTROL[1:])})"
-    back = f"replace({back}, {quoted(_STAND_INS[0])}, {quoted(_CONTROL[0])})"  # NUL means another thing to `translate`
+    back = f"replace({back}, {quoted(_STAND_INS[0])}, {quoted(_CONTROL[0])})"  # `translate` treats NUL specially
     half = f"replace({back}, {quoted(_HALF_STAND_IN)}, {quoted(chr(92) + 'u')})"
     return rf"IF(rlike({text}, r'\A[{{\[]'), {half}, {_replace(back, _HALF_STAND_IN + '[0-9a-fA-F]{4}', '?')})"
 
 
 def unmark(field: str, of: DataType) -> str:
-    """Spark SQL: a field of a record whose numbers were quoted."""
+    """Return Spark SQL: a field of a record whose numbers were quoted, without the marks."""
 
     def unmark_scalar(text: str, of: DataType) -> str:
         if isinstance(of, StringType):
@@ -79,24 +88,27 @@ def unmark(field: str, of: DataType) -> str:
 
 
 def may_differ(field: str, of: DataType, record: str) -> str | None:
-    """Spark SQL: whether a field that `from_json` has read from a record may be other than it is written; None if that cannot be."""
+    """Return Spark SQL: whether `from_json` may have read a field other than as written.
+
+    None if it cannot differ.
+    """
     tests = ((_number_may_differ, _HAS_LONG_NUMBER), (_string_may_differ, _HAS_FRACTION))
     found = [
-        f"({sql}) AND rlike({record}, r'{pattern}')" for test, pattern in tests if (sql := _any_text(field, of, test))
+        f"({sql}) AND rlike({record}, r'{pattern}')" for test, pattern in tests if (sql := _any_string(field, of, test))
     ]
-    return " OR ".join(f"({each})" for each in (*found, _any_text(field, of, _is_endless)) if each) or None
+    return " OR ".join(f"({each})" for each in (*found, _any_string(field, of, _is_infinite)) if each) or None
 
 
-def _any_text(field: str, of: DataType, test: Callable[[str, DataType], str | None], depth: int = 0) -> str | None:
-    """Spark SQL: whether one of the texts in a field passes a test; None if none can."""
+def _any_string(field: str, of: DataType, test: Callable[[str, DataType], str | None], depth: int = 0) -> str | None:
+    """Return Spark SQL: whether any string in a field passes a test, None if none can."""
     item = f"t{depth}"
     match of:
         case ArrayType() | MapType():
-            inner = _any_text(item, of.element if isinstance(of, ArrayType) else of.value, test, depth + 1)
+            inner = _any_string(item, of.element if isinstance(of, ArrayType) else of.value, test, depth + 1)
             texts = field if isinstance(of, ArrayType) else f"map_values({field})"
             return None if inner is None else f"coalesce(exists({texts}, {item} -> {inner}), false)"
         case RowType():
-            parts = [_any_text(f"{field}.{identifier(part.name)}", part.type, test, depth) for part in of.fields]
+            parts = [_any_string(f"{field}.{identifier(part.name)}", part.type, test, depth) for part in of.fields]
             return " OR ".join(part for part in parts if part) or None
         case _:
             passed = test(field, of)
@@ -104,17 +116,18 @@ def _any_text(field: str, of: DataType, test: Callable[[str, DataType], str | No
 
 
 def _number_may_differ(text: str, of: DataType) -> str | None:
-    """For a text that comes from a number of more than `_EXACT_DIGITS` digits."""
+    """Test a string read from a number of more than `_EXACT_DIGITS` digits."""
     match of:
         case DecimalType():
-            # Rounded to the scale it is another number only if the double is halfway between two, or is not as fine as the scale.
+            # Rounded to the scale, the number differs only if the double is halfway between two, or
+            # is less precise than the scale.
             dot = f"locate('.', {text})"
             halfway = f"endswith({text}, '5') AND length({text}) - {dot} = {of.scale + 1}"
             return f"contains({text}, 'E') OR ({dot} > 0 AND ({dot} + {of.scale} > {_EXACT_DIGITS} OR ({halfway})))"
         case IntegerType() | IntervalType():
             return f"contains({text}, '.')"
         case FloatType():
-            # Another single only if the double is halfway between two.
+            # The single differs only if the double is halfway between two.
             double, single = f"try_cast({text} AS DOUBLE)", f"CAST(try_cast({text} AS FLOAT) AS DOUBLE)"
             other = f"(2 * {double} - {single})"
             return (
@@ -125,15 +138,15 @@ def _number_may_differ(text: str, of: DataType) -> str | None:
 
 
 def _string_may_differ(text: str, of: DataType) -> str | None:
-    """For the text of a number, or of an object or array that may hold one."""
+    """Test a string read from a number, or from an object or array that may contain one."""
     if isinstance(of, BytesType):
-        return f"contains({text}, '.')"  # `1e2` is base64, and `100.0` is not
+        return f"contains({text}, '.')"  # `1e2` is valid base64, `100.0` is not
     if not isinstance(of, StringType):
         return None
     number = f"{text} < ':' AND rlike({text}, r'\\A(?:0|-?[0-9]+\\.[0-9E-]+)\\z')"
     return f"startswith({text}, '{{') OR startswith({text}, '[') OR ({number})"
 
 
-def _is_endless(text: str, of: DataType) -> str | None:
-    """For a number beyond those of DOUBLE."""
+def _is_infinite(text: str, of: DataType) -> str | None:
+    """Test for a number outside the range of DOUBLE."""
     return f"contains({text}, 'Infinity')" if isinstance(of, StringType | FloatingType) else None

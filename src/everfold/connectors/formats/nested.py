@@ -9,7 +9,10 @@ from everfold.types import ArrayType, DataType, MapType, RowType
 
 
 def rewrite_scalars(value: str, of: DataType, rewrite: Callable[[str, DataType], str], depth: int = 0) -> str:
-    """Spark SQL: a value of any type, each scalar in it replaced by what `rewrite` makes of it. Keys of a MAP stay as they are."""
+    """Return Spark SQL that applies `rewrite` to every scalar of a value of any type.
+
+    Keys of a MAP are unchanged.
+    """
     item = f"x{depth}"
     match of:
         case ArrayType():

@@ -1,9 +1,10 @@
 """Format `parquet`: columns by name.
 
-A file is read in its own types and then brought to the table's, where nothing is lost: a narrower integer or float becomes the wider
-one, a timestamp with or without UTC becomes the one of the table (the wall clock of UTC). What would lose something is refused at the
-start, by the oldest file; a later file of another shape stops the job. TIMESTAMP is written without, TIMESTAMP_LTZ with UTC
-adjustment, both in microseconds; TIME as TIME_MILLIS.
+A file is read in its own types and then converted to the table's types without loss: a narrower
+integer or float becomes the wider one, a timestamp with or without UTC adjustment becomes the
+table's type (the wall clock of UTC). A lossy conversion is refused at the start, according to the
+oldest file; a later file with another schema fails the job. TIMESTAMP is written without UTC
+adjustment, TIMESTAMP_LTZ with it, both in microseconds; TIME as TIME_MILLIS.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ OPTIONS = OptionSet(
             "compression",
             ("SNAPPY", "ZSTD", "GZIP", "LZ4", "UNCOMPRESSED"),
             "SNAPPY",
-            meaning="how pages are compressed",
+            meaning="compression codec",
             role="sink",
         ),
     )
@@ -63,19 +64,19 @@ OPTIONS = OptionSet(
 
 
 def check_columns(table: Table, columns: Sequence[RecordColumn]) -> None:
-    """Parquet has all types."""
+    """Accept all columns: Parquet supports all types."""
 
 
 def read_parquet(
     reader: Any, path: str | list[str], files: Iterable[Path], table: Table, columns: Sequence[RecordColumn]
 ) -> tuple[DataFrame, dict[int, str]]:
-    """Spark's frame of the files, with their place, and Spark SQL for the table's columns."""
+    """Return a frame of the files and their locations, and Spark SQL for the table's columns."""
     first = next(iter(files), None)
     types = (
         {column.name: column.type.spark for column in columns} if first is None else _file_types(first, table, columns)
     )
     schema = ", ".join(f"{identifier(name)} {of}" for name, of in types.items()) or "`__none` STRING"
-    # Spark reads timestamps in nanoseconds only as bare numbers, and only when told to.
+    # Spark reads timestamps in nanoseconds only as integers, and only if a setting allows it.
     frame = (
         reader.format("parquet")
         .schema(schema)
@@ -91,7 +92,7 @@ def read_parquet(
 
 
 def _value(column: RecordColumn, read_as: str) -> str:
-    """Spark SQL for a column's value from what was read."""
+    """Return Spark SQL that converts a column from the Spark type it was read as."""
     name = identifier(column.name)
     if read_as == column.type.spark:
         return name
@@ -101,19 +102,22 @@ def _value(column: RecordColumn, read_as: str) -> str:
 
 
 def _file_types(path: Path, table: Table, columns: Sequence[RecordColumn]) -> dict[str, str]:
-    """The Spark types to read the columns of a file in. Raises ConnectorError `missing-column`, `wrong-column-type`."""
+    """Return the Spark types in which the columns of a file are read.
+
+    Raises ConnectorError `missing-column`, `wrong-column-type`.
+    """
     schema = _schema(path, table)
     int96 = _int96_columns(path)
     types: dict[str, str] = {}
     for column in columns:
-        types[column.name] = _readable(_field(schema, path, table, column), column, path, table)
+        types[column.name] = _require_spark_type(_field(schema, path, table, column), column, path, table)
         if column.name in int96:
             types[column.name] = "TIMESTAMP"
     return types
 
 
 def _int96_columns(path: Path) -> set[str]:
-    """Top-level columns that are timestamps of the old kind, which Spark takes for instants."""
+    """Return the top-level INT96 columns, old timestamps that Spark reads as instants."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
@@ -129,7 +133,7 @@ def _schema(path: Path, table: Table) -> pa.Schema:
         schema: pa.Schema = pq.read_schema(path)
     except (pa.ArrowInvalid, OSError) as wrong:
         raise trouble(
-            "bad-file", f"table `{table.name}`: `{path}` is no Parquet file: {str(wrong).splitlines()[0]}"
+            "bad-file", f"table `{table.name}`: `{path}` is not a Parquet file: {str(wrong).splitlines()[0]}"
         ) from None
     return schema
 
@@ -147,18 +151,22 @@ def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) ->
     return found
 
 
-def _readable(found: pa.DataType, column: RecordColumn, path: Path, table: Table) -> str:
+def _require_spark_type(found: pa.DataType, column: RecordColumn, path: Path, table: Table) -> str:
     spark = _spark_type(found, column.type)
     if spark is None:
         raise trouble(
             "wrong-column-type",
-            f"table `{table.name}`: column `{column.name}` is {article(column.type)}, but in `{path.name}` it is {found}",
+            f"table `{table.name}`: column `{column.name}` is {article(column.type)},"
+            f" but in `{path.name}` it is {found}",
         )
     return spark
 
 
 def _spark_type(found: pa.DataType, of: DataType) -> str | None:
-    """The Spark type that reads a column of a file for a column of the type; None if something could be lost."""
+    """Return the Spark type that reads a column of a file for a column of type `of`.
+
+    None if the conversion could lose data.
+    """
     import pyarrow as pa
 
     kinds = pa.types
@@ -213,19 +221,19 @@ def _spark_type(found: pa.DataType, of: DataType) -> str | None:
 
 
 def _nested(found: pa.DataType, of: DataType) -> str | None:
-    """The same within a collection, where nanoseconds cannot be converted."""
+    """Return `_spark_type` within a collection, where nanoseconds cannot be converted."""
     spark = _spark_type(found, of)
     return None if isinstance(of, TimestampType) and spark == "BIGINT" else spark
 
 
 def local_parquet(path: Path, table: Table, columns: Sequence[RecordColumn]) -> Iterator[list[pa.Array]]:
-    """The columns of a file in pieces, in the table's Arrow types."""
+    """Yield the columns of a file in pieces, in the table's Arrow types."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = _schema(path, table)
     for column in columns:
-        _readable(_field(schema, path, table, column), column, path, table)
+        _require_spark_type(_field(schema, path, table, column), column, path, table)
     with pq.ParquetFile(path) as file:
         for piece in file.iter_batches(batch_size=100_000, columns=[column.name for column in columns] or None):
             rows = pa.Table.from_batches([piece])
@@ -238,7 +246,7 @@ def _cast(values: Any, to: pa.DataType) -> Any:
     if pa.types.is_timestamp(to) and pa.types.is_timestamp(values.type):
         if values.type.unit == "ns":
             values = _floor_to_micros(values)
-        # The wall clock of UTC, whichever way round.
+        # Keep the wall clock of UTC in either direction.
         return values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(to)
     if pa.types.is_date64(values.type):
         return values.cast(pa.date32())
@@ -248,7 +256,7 @@ def _cast(values: Any, to: pa.DataType) -> Any:
 
 
 def _floor_to_micros(values: Any) -> Any:
-    """Arrow would round times before 1970 upwards."""
+    """Truncate nanoseconds downwards. Arrow would round times before 1970 upwards."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -259,7 +267,7 @@ def _floor_to_micros(values: Any) -> Any:
 
 
 def parquet_failure(table: Table, error_text: str) -> ConnectorError | None:
-    """A file of another shape than the first, or none that can be read."""
+    """Return the error for a file with another schema than the first, or an unreadable file."""
     found = re.search(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(file:[^\s,]+)", error_text)
     if found is None or (".parquet" not in found.group(1) and "arquet" not in error_text):
         return None
@@ -268,6 +276,6 @@ def parquet_failure(table: Table, error_text: str) -> ConnectorError | None:
     why = (
         "a column has another type than the table's"
         if wrong and "MISMATCH" in wrong.group()
-        else "it is no Parquet file that can be read"
+        else "it is not a readable Parquet file"
     )
     return trouble("bad-file", f"table `{table.name}`: `{path}`: {why}")

@@ -1,7 +1,8 @@
-"""Format `raw`: the record's bytes are the value of the only column.
+"""Format `raw`: the bytes of a record are the value of the table's single column.
 
-A STRING by `raw.charset` (bytes that it does not know become U+FFFD, as in Flink), BYTES as they are, a BOOLEAN as one byte, integers
-and floating point numbers by their width in `raw.endianness`. A record of another width is wrong.
+A STRING is decoded by `raw.charset` (invalid bytes become U+FFFD, as in Flink), BYTES are
+unchanged, a BOOLEAN is one byte, integers and floating point numbers have the width of their type
+and the order `raw.endianness`. A record of another width is an error.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 OPTIONS = OptionSet(
     (
-        Option("charset", "string", "UTF-8", meaning="how a STRING is written"),
-        Option("endianness", ("big-endian", "little-endian"), "big-endian", meaning="the order of a number's bytes"),
+        Option("charset", "string", "UTF-8", meaning="character encoding of a STRING"),
+        Option("endianness", ("big-endian", "little-endian"), "big-endian", meaning="byte order of numbers"),
     )
 )
 _CHARSETS = {
@@ -36,19 +37,19 @@ _CHARSETS = {
     "utf-16-be": "UTF-16BE",
     "utf-16-le": "UTF-16LE",
 }
-"""Python's names of the character sets that Spark decodes, and Spark's."""
+"""Character sets that Spark decodes: Python's name to Spark's."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawFormat(Format):
-    """Bare bytes."""
+    """Bytes without structure."""
 
     charset: str = "utf-8"
     little: bool = False
 
     @classmethod
     def of(cls, table: Table, options: OptionValues, prefix: str) -> RawFormat:
-        """The format as the table's options `<prefix>…` say."""
+        """Return the format configured by the table's options `<prefix>…`."""
         try:
             charset = codecs.lookup(options.text(f"{prefix}charset")).name
         except LookupError:
@@ -59,48 +60,49 @@ class RawFormat(Format):
         return cls(charset=charset, little=options.text(f"{prefix}endianness") == "little-endian")
 
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
-        """One column, of a type that is bytes."""
+        """Check that there is one column, of a type with a byte representation."""
         if len(columns) != 1:
             raise UnsupportedFeature.of(
                 "raw-columns",
-                f"table `{table.name}`: format raw takes exactly one column, there are {len(columns)}",
+                f"table `{table.name}`: format raw takes exactly one column, not {len(columns)}",
                 table.span,
             )
         of = columns[0].type
         if not isinstance(of, StringType | BytesType | BooleanType | IntegerType | FloatingType):
             raise UnsupportedFeature.of(
-                "raw-type", f"table `{table.name}`: format raw does not read or write {of} (column `{columns[0].name}`)",
+                "raw-type",
+                f"table `{table.name}`: format raw does not read or write {of} (column `{columns[0].name}`)",
                 table.place_of(columns[0].name), "it takes STRING, BYTES, BOOLEAN, integers, FLOAT and DOUBLE",
             )  # fmt: skip
 
     @property
     def reader(self) -> str | None:
-        """Lines of text."""
+        """None: files are read as lines of text."""
         return None
 
     def reader_options(self) -> dict[str, str]:
-        """None: there is no reader."""
-        raise AssertionError("raw records are read as they are")
+        """Never called, as there is no reader."""
+        raise AssertionError("raw records have no reader")
 
     def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """None: there is no reader."""
-        raise AssertionError("raw records are read as they are")
+        """Never called, as there is no reader."""
+        raise AssertionError("raw records have no reader")
 
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
-        """The bytes as the field, and as bad record when their number is wrong."""
-        kept = [identifier(name) for name in frame.columns]
+        """Return the bytes as the field, and as a bad record if their number is wrong."""
+        own = [identifier(name) for name in frame.columns]
         width = self._width(columns[0])
         bad = (
             "CAST(NULL AS STRING)"
             if width is None
             else f"IF({raw} IS NULL OR length(CAST({raw} AS BINARY)) = {width}, NULL, hex(CAST({raw} AS BINARY)))"
         )
-        return frame.selectExpr(*kept, f"CAST({raw} AS BINARY) AS {identifier(columns[0].name)}", f"{bad} AS {BAD}")
+        return frame.selectExpr(*own, f"CAST({raw} AS BINARY) AS {identifier(columns[0].name)}", f"{bad} AS {BAD}")
 
-    def value(self, column: RecordColumn, field: str, place: Place) -> str:
-        """Spark SQL for the value of the bytes."""
+    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+        """Return Spark SQL for the value of the bytes."""
         match column.type:
             case BytesType():
                 return field
@@ -116,7 +118,10 @@ class RawFormat(Format):
                 return f"CAST({self._number(field, _bytes_of(of))} AS {of.spark})"
 
     def _number(self, field: str, count: int) -> str:
-        """Spark SQL: so many bytes as a BIGINT, with their sign: the hexadecimal digits filled up to 64 bits."""
+        """Return Spark SQL: `count` bytes as a signed BIGINT.
+
+        The hexadecimal digits are sign-extended to 64 bits.
+        """
         digits = f"hex({field})"
         if self.little:
             digits = (
@@ -132,19 +137,19 @@ class RawFormat(Format):
         return None if isinstance(column.type, StringType | BytesType) else _bytes_of(column.type)
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Never: only a record as a whole can be wrong."""
+        """Return None: only a record as a whole can be bad."""
         return None
 
     def lost(self, columns: Sequence[RecordColumn]) -> str:
-        """Of another width."""
+        """Return Spark SQL: whether the record has another width."""
         return f"{BAD} IS NOT NULL"
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Spark SQL: the text of a row; only a STRING makes lines."""
+        """Return Spark SQL: the line of a row; only a STRING is written as lines."""
         return f"coalesce({physical(columns[0].position)}, '')"
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """From the value to its bytes; NULL is no bytes at all."""
+        """Return a function from the value to its bytes; NULL has none."""
         of = columns[0].type
 
         def encode(values: Sequence[object]) -> bytes | None:
@@ -158,7 +163,7 @@ class RawFormat(Format):
                 case bool() as flag:
                     return b"\1" if flag else b"\0"
                 case float() as number:
-                    return struct.pack(self._packed(of), number)
+                    return struct.pack(self._struct_format(of), number)
                 case value:
                     assert isinstance(value, int)
                     return value.to_bytes(_bytes_of(of), "little" if self.little else "big", signed=True)
@@ -166,7 +171,7 @@ class RawFormat(Format):
         return encode
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """From bytes to the row."""
+        """Return a function from bytes to the row."""
         of, width = columns[0].type, self._width(columns[0])
 
         def decode(record: bytes) -> Iterator[list[object]]:
@@ -180,18 +185,18 @@ class RawFormat(Format):
                 case BooleanType():
                     yield [record != b"\0"]
                 case FloatingType():
-                    yield list(struct.unpack(self._packed(of), record))
+                    yield list(struct.unpack(self._struct_format(of), record))
                 case _:
                     yield [int.from_bytes(record, "little" if self.little else "big", signed=True)]
 
         return decode
 
-    def _packed(self, of: DataType) -> str:
+    def _struct_format(self, of: DataType) -> str:
         return ("<" if self.little else ">") + ("f" if isinstance(of, FloatType) else "d")
 
 
 def _bytes_of(of: DataType) -> int:
-    """How many bytes a value of a type with a fixed width has."""
+    """Return the number of bytes of a type with a fixed width."""
     match of:
         case BooleanType():
             return 1
@@ -203,12 +208,15 @@ def _bytes_of(of: DataType) -> int:
 
 
 def _floating(bits: str, of: FloatingType) -> str:
-    """Spark SQL: the number whose bits (IEEE 754) a BIGINT has; every step of the arithmetic is exact."""
+    """Return Spark SQL: the number whose bits (IEEE 754) are in a BIGINT.
+
+    Every step of the arithmetic is exact.
+    """
     digits, bias, top = (23, 127, 0xFF) if isinstance(of, FloatType) else (52, 1023, 0x7FF)
     exponent = f"(shiftrightunsigned({bits}, {digits}) & {top})"
     fraction = f"({bits} & {(1 << digits) - 1}L)"
     sign = f"IF(shiftrightunsigned({bits}, {digits + top.bit_length()}) & 1 = 1, -1D, 1D)"
     whole = f"IF({exponent} = 0, {fraction}, {fraction} + {1 << digits}L)"
     value = f"CAST({whole} AS DOUBLE) * power(2D, greatest({exponent}, 1) - {bias + digits})"
-    endless = f"IF({fraction} = 0, double('Infinity'), double('NaN'))"
-    return f"CAST({sign} * IF({exponent} = {top}, {endless}, {value}) AS {of.spark})"
+    special = f"IF({fraction} = 0, double('Infinity'), double('NaN'))"
+    return f"CAST({sign} * IF({exponent} = {top}, {special}, {value}) AS {of.spark})"

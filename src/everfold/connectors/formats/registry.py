@@ -1,4 +1,4 @@
-"""The formats by name."""
+"""Registry of formats."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NAMES = ("json", "csv", "raw", "avro", "parquet", "debezium-json", "canal-json")
 CHANGES = ("debezium-json", "canal-json")
 """The formats whose records are changes."""
 POSITIONAL = ("csv", "raw", "avro")
-"""The formats whose records name no fields."""
+"""The formats whose records do not name their fields."""
 
 
 def options_of(name: str) -> OptionSet:
-    """The options of a format, without its prefix."""
+    """Return the options of a format, without its prefix."""
     match name:
         case "json":
             from everfold.connectors.formats.json import OPTIONS
@@ -39,7 +39,7 @@ def options_of(name: str) -> OptionSet:
 
 
 def metadata_of(name: str) -> dict[str, DataType]:
-    """What records of a format say beside their rows: METADATA keys and types."""
+    """Return the METADATA keys of a format, with their types."""
     match name:
         case "debezium-json":
             from everfold.connectors.formats.debezium import METADATA
@@ -51,24 +51,30 @@ def metadata_of(name: str) -> dict[str, DataType]:
 
 
 def is_positional(name: str | None) -> bool:
-    """Whether the fields of a record have no names: then all columns of a table say together what it holds."""
+    """Return whether the fields of a record have no names.
+
+    Such a record can be decoded only with all columns of the table.
+    """
     return name in POSITIONAL
 
 
 def positions_in(name: str | None, record: str, columns: Iterable[str]) -> dict[str, str]:
-    """Return the positions of the columns of a record, none if its format names them. record: what to call it."""
+    """Return the positions of the columns in a record, none if its format names the fields.
+
+    record: the noun for the record in messages.
+    """
     if not is_positional(name):
         return {}
     return {column: f"field {at} of the {record}" for at, column in enumerate(columns, 1)}
 
 
 def changelog_of(name: str | None) -> ChangelogMode:
-    """Which changes records of a format are, and can hold."""
+    """Return the changelog mode of a format's records."""
     return ChangelogMode.ALL if name in CHANGES else ChangelogMode.INSERT_ONLY
 
 
 def format_of(name: str, table: Table, options: OptionValues, prefix: str) -> Format:
-    """A format of text records with the options `<prefix>…` of a table."""
+    """Return a format of records, configured by the options `<prefix>…` of a table."""
     match name:
         case "json":
             from everfold.connectors.formats.json import JsonFormat
@@ -98,12 +104,16 @@ def format_of(name: str, table: Table, options: OptionValues, prefix: str) -> Fo
 
 
 def refuse_unknown(table: Table, option: str, known: tuple[str, ...]) -> str:
-    """The format that a table's option names; SqlError `missing-option`, `unknown-format`."""
+    """Return the format that a table's option names.
+
+    Raises SqlError `missing-option`, `unknown-format`.
+    """
     name = dict(table.options).get(option)
     span = dict(table.option_spans).get(option)
     if name is None:
         raise SqlError.of(
-            "missing-option", f"table `{table.name}` needs option `{option}`", dict(table.option_spans).get("connector"),
+            "missing-option", f"table `{table.name}` needs option `{option}`",
+            dict(table.option_spans).get("connector"),
             f"add '{option}' = 'json', or one of {', '.join(known)}",
         )  # fmt: skip
     if name not in known:
@@ -111,6 +121,6 @@ def refuse_unknown(table: Table, option: str, known: tuple[str, ...]) -> str:
             "unknown-format",
             f"table `{table.name}`: the connector `{table.connector}` has no format `{name}`",
             span,
-            nearest(name, known) or f"there are {', '.join(known)}",
+            nearest(name, known) or f"available formats: {', '.join(known)}",
         )
     return name

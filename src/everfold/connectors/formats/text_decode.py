@@ -1,8 +1,9 @@
-"""Values written as text: from a text to a value of a Flink type, in Catalyst and in Python alike.
+"""Convert strings to values of Flink types, with the same result in Catalyst and in Python.
 
-The rules are Flink 2.3's (asked of it, 2026-11), stricter in four places where it would change a value silently: a BOOLEAN that is
-neither true nor false, a DECIMAL that does not fit, a day that the month has not (30 February), and text behind the value are errors
-here. TIMESTAMP(p) keeps p digits of the fraction.
+The rules are those of Flink 2.3 (asked of it, 2026-11), but stricter in four cases in which Flink
+changes a value silently. These are errors here: a BOOLEAN that is neither true nor false, a DECIMAL
+that does not fit, a day that does not exist (30 February), and characters after the value.
+TIMESTAMP(p) keeps p digits of the fraction.
 """
 
 from __future__ import annotations
@@ -39,27 +40,28 @@ _SECONDS = r"\d\d:\d\d:\d\d(\.\d{1,9})?"
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _FLOATING = r"[+-]?(?:NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?)"
 _HEXADECIMAL = r"([+-]?0[xX](?=[\da-fA-F.]*[\da-fA-F])[\da-fA-F]*\.?[\da-fA-F]*[pP][+-]?\d+)[dDfF]?"
-_ENDLESS = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "nan")
+_NON_FINITE = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "nan")
 _SPACES = "".join(map(chr, range(0x21)))
-"""What Java trims off a text: spaces and control characters, but no others of Unicode."""
+"""The characters that Java's `trim` removes: spaces and control characters, no other Unicode."""
 _INTEGER_SPACES = _SPACES + "\x7f"
-"""What Spark trims off an integer."""
-_CUT = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"
+"""The characters that Spark trims from an integer."""
+_TRUNCATED = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"
 _BASE64 = r"([A-Za-z0-9+/]+={0,2})?"
 _INTERVAL_BITS = {False: 64, True: 32}
 _MICROS = 6
 _TIE, _TIE_BITS = 1 << 28, (1 << 29) - 1
-"""How the bits of a double end that a single does not have, if it lies halfway between two singles."""
+"""The low bits of a double (those beyond a single) if it is halfway between two singles."""
 _MOST_EXPONENT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """How times are written, and what else a format decides.
+    """The syntax of times, and other rules that differ between formats.
 
-    `separator` stands between date and time of a TIMESTAMP. `minutes` allows a TIMESTAMP, `time_minutes` a TIME without seconds. `zone`
-    is the sign of UTC that a TIMESTAMP_LTZ must end with, "" for none. `fractions` lets an INT or BIGINT be written with a fraction,
-    which is cut off. `loose_dates` allows a DATE with months and days of one digit.
+    separator: between date and time of a TIMESTAMP. minutes: whether a TIMESTAMP may have no
+    seconds. time_minutes: whether a TIME may have no seconds. zone: the suffix for UTC that a
+    TIMESTAMP_LTZ must have, "" for none. fractions: whether an INT or BIGINT may have a fraction,
+    which is truncated. loose_dates: whether months and days of a DATE may have one digit.
     """
 
     separator: str = " "
@@ -70,7 +72,7 @@ class TextRules:
     loose_dates: bool = False
 
     def pattern(self, of: DataType) -> str:
-        """The regular expression that a DATE, TIME or TIMESTAMP matches in whole."""
+        """Return the regular expression that an entire DATE, TIME or TIMESTAMP must match."""
         match of:
             case DateType():
                 return _LOOSE_DATE if self.loose_dates else _DATE
@@ -87,7 +89,10 @@ class TextRules:
 
 
 class BadValue(ValueError):
-    """A record that cannot be read. `column` is the field's path, None when the record as a whole is wrong."""
+    """A record cannot be read.
+
+    column: the path of the field, None if the record as a whole is wrong.
+    """
 
     def __init__(self, reason: str, column: str | None = None) -> None:
         super().__init__(reason)
@@ -96,28 +101,34 @@ class BadValue(ValueError):
 
 
 def quoted(text: str) -> str:
-    """A text as a literal of Spark SQL."""
+    """Return a string as a literal of Spark SQL."""
     text = text.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + "".join(each if each >= " " else f"\\u{ord(each):04x}" for each in text) + "'"
 
 
 def identifier(name: str) -> str:
-    """A name as an identifier of Spark SQL."""
+    """Return a name as an identifier of Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def excerpt(text: object, length: int = 80) -> str:
-    """The beginning of a text, in one line and harmless on a terminal: what cannot be printed is shown by its escape (`\\x1b`)."""
+    """Return the start of a string as one line that is safe on a terminal.
+
+    Characters that cannot be printed are escaped (`\\x1b`).
+    """
     start = str(text)[: length + 1]
     line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in start)
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-# --- Catalyst ---------------------------------------------------------------------------------------------------------
+# --- Catalyst -------------------------------------------------------------------------------------
 
 
 def catalyst(text: str, of: DataType, rules: TextRules) -> str:
-    """Spark SQL for the value that the text expression means; NULL when it means none (and when it is NULL)."""
+    """Return Spark SQL that converts the STRING expression `text`.
+
+    The value is NULL if the string is NULL or invalid.
+    """
     match of:
         case StringType():
             return text
@@ -127,12 +138,12 @@ def catalyst(text: str, of: DataType, rules: TextRules) -> str:
             whole = f"try_cast({text} AS {of.spark})"
             if rules.fractions and of.spark in ("INT", "BIGINT"):
                 cut = f"try_cast(try_cast({text} AS DECIMAL(38,10)) AS {of.spark})"
-                return f"coalesce({whole}, IF(rlike({text}, {_whole(_CUT)}), {cut}, NULL))"
+                return f"coalesce({whole}, IF(rlike({text}, {_whole(_TRUNCATED)}), {cut}, NULL))"
             return whole
         case FloatingType():
             return f"try_cast({text} AS {of.spark})"
         case DecimalType():
-            # Java takes the digits of all scripts.
+            # Java accepts the digits of all scripts.
             return f"IF(octet_length({text}) = char_length({text}), try_cast({text} AS {of.spark}), NULL)"
         case BytesType():
             return f"IF(rlike({text}, {_whole(_BASE64)}), try_to_binary({text}, 'base64'), NULL)"
@@ -150,18 +161,21 @@ def catalyst(text: str, of: DataType, rules: TextRules) -> str:
             value = f"try_cast({body} AS {of.spark})"
             return f"IF(rlike({text}, {_whole(rules.pattern(of))}), {value}, NULL)"
         case _:
-            raise AssertionError(f"{of} is not written as one text")
+            raise AssertionError(f"{of} is not written as one string")
 
 
 def _whole(pattern: str) -> str:
     return "r'\\A(?:" + pattern.replace("'", "\\x27") + ")\\z'"
 
 
-# --- Python -----------------------------------------------------------------------------------------------------------
+# --- Python ---------------------------------------------------------------------------------------
 
 
 def converter(of: DataType, rules: TextRules) -> Callable[[str], object]:
-    """The function from a text to the value that Arrow takes for the type; ValueError when the text means none."""
+    """Return a function that converts a string to the value that Arrow accepts for the type.
+
+    It raises ValueError if the string is invalid.
+    """
     match of:
         case StringType():
             return lambda text: text
@@ -184,7 +198,7 @@ def converter(of: DataType, rules: TextRules) -> Callable[[str], object]:
         case TimestampType():
             return lambda text: _timestamp(text, of, rules)
         case _:
-            raise AssertionError(f"{of} is not written as one text")
+            raise AssertionError(f"{of} is not written as one string")
 
 
 def _boolean(text: str) -> bool:
@@ -198,7 +212,7 @@ def _integer(text: str, bits: int, cut: bool) -> int:
     text = text.strip(_INTEGER_SPACES)
     if re.fullmatch(r"[+-]?\d+", text, re.ASCII):
         value = int(text)
-    elif cut and re.fullmatch(_CUT, text, re.ASCII):
+    elif cut and re.fullmatch(_TRUNCATED, text, re.ASCII):
         value = int(_decimal(text, 38, 10))
     else:
         raise ValueError(text)
@@ -211,7 +225,7 @@ def _double(text: str) -> float:
     text = text.strip(_SPACES)
     if re.fullmatch(_FLOATING, text, re.ASCII):
         return float(text.rstrip("dDfF"))
-    if text.lower() in _ENDLESS:
+    if text.lower() in _NON_FINITE:
         return float(text)
     hexadecimal = re.fullmatch(_HEXADECIMAL, text, re.ASCII)
     if hexadecimal is None:
@@ -223,7 +237,7 @@ def _single(text: str) -> float:
     value = _double(text)
     (bits,) = struct.unpack("<Q", struct.pack("<d", value))
     if bits & _TIE_BITS == _TIE and re.fullmatch(_NUMBER, text.strip(_SPACES), re.ASCII):
-        # The double lies halfway between two singles, so what the text has beyond it decides.
+        # The double is halfway between two singles, so the further digits decide.
         exact, halfway = Decimal(text.strip(_SPACES)), Decimal(value)
         if exact != halfway:
             (value,) = struct.unpack("<d", struct.pack("<Q", bits + (1 if abs(exact) > abs(halfway) else -1)))
@@ -259,31 +273,31 @@ def _bytes(text: str) -> bytes:
         raise ValueError(text) from None
 
 
-def _parts(text: str, pattern: str) -> None:
+def _check_pattern(text: str, pattern: str) -> None:
     if re.fullmatch(pattern, text, re.ASCII) is None:
         raise ValueError(text)
 
 
 def _date(text: str, pattern: str) -> date:
-    _parts(text, pattern)
+    _check_pattern(text, pattern)
     year, month, day = text.split("-")
     return date(int(year), int(month), int(day))
 
 
 def _clock(text: str) -> tuple[time, int]:
-    """A time of day without its fraction, and the fraction in microseconds."""
+    """Parse a time of day: the time without its fraction, and the fraction in microseconds."""
     whole, _, fraction = text.partition(".")
     return time.fromisoformat(whole), int(fraction[:_MICROS].ljust(_MICROS, "0") or 0)
 
 
 def _time(text: str, pattern: str) -> int:
-    _parts(text, pattern)
+    _check_pattern(text, pattern)
     whole, micros = _clock(text)
     return ((whole.hour * 60 + whole.minute) * 60 + whole.second) * 1000 + micros // 1000
 
 
 def _timestamp(text: str, of: TimestampType, rules: TextRules) -> datetime:
-    _parts(text, rules.pattern(of))
+    _check_pattern(text, rules.pattern(of))
     if of.local_zone and rules.zone:
         text = text[: -len(rules.zone)]
     day, _, clock = text.partition(rules.separator)

@@ -1,7 +1,8 @@
-"""Values as texts: what Flink 2.3 writes into JSON and CSV, in Catalyst and in Python alike.
+"""Convert values to strings as Flink 2.3 writes them into JSON and CSV, in Catalyst and in Python.
 
-Times have seconds always and a fraction only as far as it goes. Decimals are written plainly with their scale (Flink drops the zeros at
-the end, `100.00` becoming `1E+2`, unless told otherwise: the same number).
+Times always have seconds, and a fraction without trailing zeros. Decimals are written without an
+exponent and with their full scale. (By default Flink drops trailing zeros, so that `100.00` becomes
+`1E+2`, the same number.)
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _T = TypeVar("_T")
 
 
 def sql_text(of: DataType, value: str, *, iso: bool = False) -> str | None:
-    """Spark SQL: a date, time or bytes as text; None for what is written as it is."""
+    """Return Spark SQL: a date, time or bytes as a string, None for types written unchanged."""
     match of:
         case DateType():
             return f"CAST({value} AS STRING)"
@@ -47,12 +48,12 @@ def sql_text(of: DataType, value: str, *, iso: bool = False) -> str | None:
 
 
 def sql_plain(of: DataType, value: str) -> str:
-    """Spark SQL: a value of any scalar type as text."""
+    """Return Spark SQL: a value of any scalar type as a string."""
     return sql_text(of, value) or (value if isinstance(of, StringType) else f"CAST({value} AS STRING)")
 
 
 def text_of(of: DataType, *, iso: bool = False) -> Callable[[object], str]:
-    """The function from a value, as Arrow gives it to Python, to its text."""
+    """Return a function from a value, as Arrow converts it to Python, to its string."""
     match of:
         case BooleanType():
             return lambda value: "true" if value else "false"
@@ -88,5 +89,6 @@ def _time(value: object) -> str:
 
 
 def _timestamp(value: datetime, local_zone: bool, separator: str) -> str:
-    text = f"{value.year:04d}-{value.month:02d}-{value.day:02d}{separator}{value.hour:02d}:{value.minute:02d}:{value.second:02d}"
+    day = f"{value.year:04d}-{value.month:02d}-{value.day:02d}"
+    text = f"{day}{separator}{value.hour:02d}:{value.minute:02d}:{value.second:02d}"
     return text + _fraction(value.microsecond) + ("Z" if local_zone else "")

@@ -1,4 +1,4 @@
-"""A job that went back in its input finds the keys of before that did not come again, on a real PostgreSQL."""
+"""A job that went back in its input finds the earlier keys that did not reappear, on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def kept(database: Database) -> list[str]:
 def test_keys_that_do_not_come_again_are_counted_and_pruned(written: Start, database: Database) -> None:
     run = written(past_from(1))
     run.write(0, [("+I", "k0", 10), ("+I", "new", 1)])
-    said = "table `totals`: keys that did not come again: 7 (k1, k2, k3, k4, k5, …); --prune deletes their rows"
+    said = "table `totals`: keys that did not reappear: 7 (k1, k2, k3, k4, k5, …); --prune deletes their rows"
     assert run.sink.left_over(prune=False) == said
     assert content(database) == {**{f"k{at}": at for at in range(8)}, "k0": 10, "new": 1}
     again = written(past_from(1))  # after a stop: what has come stays struck off
     again.write(1, [("+U", "k1", 11), ("-D", "k2", 2)])
-    assert again.sink.left_over(prune=True) == "table `totals`: keys that did not come again, now deleted: 5"
+    assert again.sink.left_over(prune=True) == "table `totals`: keys that did not reappear, now deleted: 5"
     assert content(database) == {"k0": 10, "k1": 11, "new": 1}
     assert again.sink.left_over(prune=True) is None
     again.write(2, [("+I", "k7", 7)])
@@ -122,7 +122,7 @@ def test_keys_that_only_later_versions_wrote(written: Start, database: Database)
     written(changed(2)).write(1, [("+I", "last", 1), ("+I", "gone", 1)])
     run = written(back(3, to=0))
     run.write(1, [("+I", "more", 2), ("-D", "gone", 1)])
-    words = "table `totals`: keys that only later versions wrote and that did not come again"
+    words = "table `totals`: keys that only later versions wrote and that did not reappear"
     assert run.sink.left_over(prune=False) == f"{words}: 3 (last, most, new); --prune deletes their rows"
     again = written(back(4, to=0, since=3))  # changed since
     again.write(2, [("+I", "most", 2)])
@@ -153,7 +153,7 @@ def test_a_rollback_over_a_rebuild_keeps_what_was_there_before_it(written: Start
     run = written(back(2, to=0))
     assert (
         run.sink.left_over(prune=True)
-        == "table `totals`: keys that only later versions wrote and that did not come again, now deleted: 1"
+        == "table `totals`: keys that only later versions wrote and that did not reappear, now deleted: 1"
     )
     assert sorted(content(database)) == [f"k{at}" for at in range(8)]
 
@@ -185,5 +185,5 @@ def test_keys_of_several_columns_in_any_order(start: Start, database: Database) 
     run = start(past_from(1), of, "b", "a%")
     run.write(0, [("+I", 2, 1, "y")])
     assert "2 ((1, 1), (2, 1))" in str(run.sink.left_over(prune=False))
-    assert run.sink.left_over(prune=True) == "table `t`: keys that did not come again, now deleted: 2"
+    assert run.sink.left_over(prune=True) == "table `t`: keys that did not reappear, now deleted: 2"
     assert database.run("SELECT * FROM t") == [(1, 2, "y")]
