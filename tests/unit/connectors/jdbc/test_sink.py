@@ -263,7 +263,7 @@ def test_a_row_that_postgres_refuses_is_named(start: Start, database: Database) 
         with pytest.raises((RuntimeError, psycopg.Error)) as caught:
             run.write(0, rows)
         if isinstance(caught.value, psycopg.Error):
-            return str(run.sink._explained(caught.value))
+            return str(run.sink._explain(caught.value))
         return str(caught.value)
 
     assert "`k`: value too long for type character varying(3)" in refused(("+I", "toolong", 1))
