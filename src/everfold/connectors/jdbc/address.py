@@ -69,8 +69,8 @@ def parse_url(url: str) -> Address:
             settings["target_session_attrs"] = _SERVERS[value]
         else:
             unused.append(name)
-    place = ",".join(f"{host}:{port}" for host, port in zip(hosts.split(","), ports.split(","), strict=True))
-    return Address(place, settings, search_path, tuple(unused))
+    servers = ",".join(f"{host}:{port}" for host, port in zip(hosts.split(","), ports.split(","), strict=True))
+    return Address(servers, settings, search_path, tuple(unused))
 
 
 def _servers(authority: str) -> tuple[str, str]:

@@ -112,10 +112,10 @@ class Before:
         """Return how many pending keys the target still has, and the first ones as strings."""
         rows = sql.SQL("FROM {} AS b JOIN {} AS t USING ({})").format(self.table, self._target, self._names)
         count = connection.execute(sql.SQL("SELECT count(*) {}").format(rows), {}).fetchone()
-        texts = sql.SQL(", ").join(
+        strings = sql.SQL(", ").join(
             sql.SQL("{}::text").format(name) for name in (quoted(sql.Identifier(key)) for key in self.keys)
         )
-        first = sql.SQL("SELECT {} {} ORDER BY {} LIMIT {}").format(texts, rows, self._names, sql.Literal(_EXAMPLES))
+        first = sql.SQL("SELECT {} {} ORDER BY {} LIMIT {}").format(strings, rows, self._names, sql.Literal(_EXAMPLES))
         examples = [row[0] if len(row) == 1 else f"({', '.join(row)})" for row in connection.execute(first, {})]
         return (0 if count is None else count[0]), examples
 

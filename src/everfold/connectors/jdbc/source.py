@@ -2,7 +2,7 @@
 
 There is no change data capture: a stream of the table has the rows that existed when the job was
 first started. Each task reads its share (`scan.partition.*`) in a transaction of its own; without
-shares one task reads all rows in one transaction.
+shares one task reads all rows as of one moment.
 """
 
 from __future__ import annotations
