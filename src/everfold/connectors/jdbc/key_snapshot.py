@@ -3,7 +3,7 @@
 When an epoch of the job begins, a snapshot of the keys of the table is stored. When the job
 rewinds, the keys that only the discarded epochs have written are the current keys, except those in
 the snapshot of the first discarded epoch; after a rebuild they are all current keys. They are
-stored as pending keys in a table of their own. The transaction of each batch removes the keys that
+stored as pending keys in a separate table. The transaction of each batch removes the keys that
 it writes or deletes from that table. The keys that remain when the job has caught up were not
 written again.
 

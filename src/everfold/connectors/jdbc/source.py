@@ -1,7 +1,7 @@
 """Read a table of PostgreSQL: its rows at the moment of reading.
 
 There is no change data capture: a stream of the table has the rows that existed when the job was
-first started. Each task reads its share (`scan.partition.*`) in a transaction of its own; without
+first started. Each task reads its share (`scan.partition.*`) in its own transaction; without
 shares one task reads all rows as of one moment.
 """
 

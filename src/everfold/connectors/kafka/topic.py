@@ -55,8 +55,8 @@ _STARTUP_PREFIX = "scan.startup."
 OPTIONS = OptionSet(
     (
         Option("topic", meaning="the topic; the name of the table if not set"),
-        Option("key.format", _STORAGE, required=True, meaning="storage format of keys"),
-        Option("value.format", _STORAGE, required=True, meaning="storage format of values"),
+        Option("key.format", _STORAGE, required=True, meaning="the storage format of keys"),
+        Option("value.format", _STORAGE, required=True, meaning="the storage format of values"),
         Option("create", "bool", "false", meaning="whether to create the topic if it does not exist"),
         Option(
             "create.partitions",

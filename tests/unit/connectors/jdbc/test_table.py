@@ -51,7 +51,7 @@ def test_what_a_url_says_beside_the_place() -> None:
         ({"url": "jdbc:mysql://h/db"}, "wrong-option-value", "other databases are not supported yet"),
         ({"url": "jdbc:postgresql://h:x/db"}, "wrong-option-value", "its port is not a number"),
         ({"url": "jdbc:postgresql://canary:canary@h/db"}, "wrong-option-value", "options `username` and `password`"),
-        ({"url": URL + "?password=canary"}, "wrong-option-value", "the option `password` is never shown"),
+        ({"url": URL + "?password=canary"}, "wrong-option-value", "use the option `password`"),
         ({"password": "canary"}, "missing-option", "needs option `username`"),
         ({"table-name": "a.b.c"}, "wrong-option-value", "`name` or `schema.name`"),
         ({"table-name": ""}, "wrong-option-value", "`name` or `schema.name`"),
