@@ -68,9 +68,7 @@ def _read_script(script: Script, options: RunOptions) -> _Queries:
     session = session_of(options, script.folder, lenient=True, notes=notes.append)
     submits = [each for each in session.run(script.text, source=script.source) if isinstance(each, Submit)]
     if not submits:
-        raise UsageError.of(
-            "nothing-to-check", f"`{script.source}` has no query", help="add a SELECT or an INSERT"
-        )
+        raise UsageError.of("nothing-to-check", f"`{script.source}` has no query", help="add a SELECT or an INSERT")
     notes += _refusals(session.catalog.excused or ())
     shapes = tuple(shape_of(root) for each in submits for root in each.roots)
     tables = dict.fromkeys(table for each in submits for table in each.sources)
