@@ -1,1 +1,1 @@
-"""The command line: `everfold run`, `explain`, `test`, `check-setup`."""
+"""The command line."""

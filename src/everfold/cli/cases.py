@@ -1,4 +1,4 @@
-"""`everfold test`: runs case files."""
+"""`everfold test`: run case files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from everfold.testing.runner import Outcome, run_file
 
 
 def test(paths: Sequence[Path], engines: Sequence[EngineName], *, as_json: bool, rewrite: bool) -> int:
-    """Runs all cases of files and folders in this process; the exit code. All files are read before the first case runs.
+    """Run all cases of files and folders in this process; return the exit code.
 
-    rewrite: afterwards write what failed cases answer into their files.
+    All files are read before the first case runs.
+    rewrite: write the actual results of failed cases into their files afterwards.
     """
     files = [load(path) for path in find(paths)]
     outcomes: list[Outcome] = []
@@ -42,7 +43,7 @@ def test(paths: Sequence[Path], engines: Sequence[EngineName], *, as_json: bool,
 
 
 def _bless(outcomes: Sequence[Outcome], engine: Engine) -> None:
-    """Writes the answers of failed cases into their files, and says how many."""
+    """Write the actual results of failed cases into their files, and print how many."""
     failed: dict[Path, list[Case]] = {}
     for outcome in outcomes:
         cases = failed.setdefault(outcome.case.file.path, [])
@@ -51,4 +52,4 @@ def _bless(outcomes: Sequence[Outcome], engine: Engine) -> None:
     for cases in failed.values():
         if cases:
             written = bless(cases[0].file, cases, engine)
-            sys.stdout.write(f"{cases[0].file.path}: {written} tables written; read the difference\n")
+            sys.stdout.write(f"{cases[0].file.path}: {written} tables written; review the diff\n")

@@ -1,4 +1,4 @@
-"""`everfold check`: what the state of an old query is worth to a new one, without running either."""
+"""`everfold check`: state compatibility of an old and a new query, without running either."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ CheckFormat: TypeAlias = Literal["text", "json", "github"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """What a script runs. notes: what no stream could run of it, and what was made of it. settings: of the script, None for a job. tables: that the script reads."""
+class _Queries:
+    """The queries of a script or job.
+
+    notes: what `everfold run` would refuse, and how it was judged. settings: of the script; None
+    for a job. tables: the tables that the script reads.
+    """
 
     shapes: tuple[QueryShape, ...]
     notes: tuple[str, ...]
@@ -31,18 +35,19 @@ class _Read:
 
 
 def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFormat) -> int:
-    """Prints the judgement on two scripts, or on a job by its folder and a script; its exit code.
+    """Print the verdict on two scripts, or on a job directory and a script; return its exit code.
 
-    UsageError `nothing-to-check` for a script without a query, `no-job` for a folder that is none, StateError `damaged-manifest`.
+    Raises UsageError `nothing-to-check` for a script without a query, `no-job` for a folder that
+    is not a job directory; StateError `damaged-manifest`.
     """
     from everfold.compat import Terms, judge, report
 
-    before = _read_job(old) if isinstance(old, Path) else _read(old, options)
-    after = _read(new, options)
+    before = _read_job(old) if isinstance(old, Path) else _read_script(old, options)
+    after = _read_script(new, options)
     assert after.settings is not None
     terms = Terms.of(after.settings)
     judgement = judge(before.shapes, after.shapes, terms)
-    moved = _moved(old, after, new.folder) if isinstance(old, Path) else []
+    moved = _find_moved(old, after, new.folder) if isinstance(old, Path) else []
     notes = tuple(dict.fromkeys((*before.notes, *after.notes, *moved)))
     match format_:
         case "json":
@@ -55,7 +60,7 @@ def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFo
     return judgement.verdict.exit_code
 
 
-def _read(script: Script, options: RunOptions) -> _Read:
+def _read_script(script: Script, options: RunOptions) -> _Queries:
     from everfold.compat import shape_of
     from everfold.sql.planner import Submit
 
@@ -63,17 +68,15 @@ def _read(script: Script, options: RunOptions) -> _Read:
     session = session_of(options, script.folder, lenient=True, notes=notes.append)
     submits = [each for each in session.run(script.text, source=script.source) if isinstance(each, Submit)]
     if not submits:
-        raise UsageError.of(
-            "nothing-to-check", f"`{script.source}` has no query", help="it takes a SELECT or an INSERT"
-        )
-    notes += _refused(session.catalog.excused or ())
+        raise UsageError.of("nothing-to-check", f"`{script.source}` has no query", help="add a SELECT or an INSERT")
+    notes += _refusals(session.catalog.excused or ())
     shapes = tuple(shape_of(root) for each in submits for root in each.roots)
     tables = dict.fromkeys(table for each in submits for table in each.sources)
-    return _Read(shapes, tuple(f"{script.source}: {each}" for each in notes), session.settings, tuple(tables))
+    return _Queries(shapes, tuple(f"{script.source}: {each}" for each in notes), session.settings, tuple(tables))
 
 
-def _moved(job: Path, script: _Read, folder: Path) -> list[str]:
-    """The tables of a script that lie elsewhere than those of a job did."""
+def _find_moved(job: Path, script: _Queries, folder: Path) -> list[str]:
+    """Return a message for each table of the script whose location differs from the job's."""
     from everfold.jobs.folder import JobFolder, manifest_of
     from everfold.jobs.locations import Locations
 
@@ -81,12 +84,12 @@ def _moved(job: Path, script: _Read, folder: Path) -> list[str]:
     return Locations(opened, folder).find_changed(manifest_of(job), script.tables)
 
 
-def _read_job(path: Path) -> _Read:
-    """What the job runs that a folder belongs to."""
+def _read_job(path: Path) -> _Queries:
+    """Return the queries of the job in a folder."""
     from everfold.jobs.folder import manifest_of
 
-    return _Read(tuple(manifest_of(path).version.known), (), None)
+    return _Queries(tuple(manifest_of(path).version.known), (), None)
 
 
-def _refused(errors: Sequence[SqlError]) -> list[str]:
+def _refusals(errors: Sequence[SqlError]) -> list[str]:
     return [f"`everfold run` refuses it: {each.diagnostics[0].message}" for each in errors]

@@ -1,4 +1,4 @@
-"""`everfold diff`: how two versions of a job's query differ, and what was kept from one to the other."""
+"""`everfold diff`: the difference between two versions of a job, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 
 
 def diff(folder: Path, old: int, new: int) -> None:
-    """Prints the difference of the texts of two versions, and the judgement on it. UsageError `no-job`, `no-version`."""
+    """Print the difference of the queries of two versions, and the verdict on it.
+
+    Raises UsageError `no-job`, `no-version`.
+    """
     from everfold.compat import judge, report
     from everfold.jobs.folder import manifest_of
 

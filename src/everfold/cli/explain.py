@@ -1,4 +1,4 @@
-"""`everfold explain`: what a script would run, without running it and without a JVM."""
+"""`everfold explain`: the plans of a script, without running it and without a JVM."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ _CODE = re.compile(r"[A-Za-z]{3}\d{3}")
 
 
 def is_rule(name: str) -> bool:
-    """Whether a name is the code of a rule and not that of a script."""
+    """Return whether a name is the code of a rule and not a script file."""
     return _CODE.fullmatch(name) is not None and not Path(name).exists()
 
 
 def explain_rule(code: str) -> None:
-    """Prints the page of a rule of state compatibility. UsageError `unknown-rule` if there is none of that code."""
+    """Print the page of a compatibility rule.
+
+    Raises UsageError `unknown-rule` if no rule has that code.
+    """
     from everfold.compat.rules import all_rules, named
 
     rule = named(code)
@@ -29,9 +32,9 @@ def explain_rule(code: str) -> None:
 
 
 def explain(script: Script, options: RunOptions) -> None:
-    """Prints the plan of each query and INSERT of a script."""
+    """Print the plan of each query and INSERT of a script."""
     from everfold.connectors.validate import check_tables
-    from everfold.plan.explain import explain as explained
+    from everfold.plan.explain import explain as explain_plan
     from everfold.sql.planner import Submit
 
     session = session_of(options, script.folder)
@@ -44,6 +47,6 @@ def explain(script: Script, options: RunOptions) -> None:
             sys.stdout.write("\n")
         first = False
         sys.stdout.write(
-            "\n\n".join(explained(root, streaming=action.settings.streaming).rstrip("\n") for root in action.roots)
+            "\n\n".join(explain_plan(root, streaming=action.settings.streaming).rstrip("\n") for root in action.roots)
             + "\n"
         )

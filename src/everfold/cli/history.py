@@ -1,4 +1,4 @@
-"""`everfold history`: the versions of a job's query."""
+"""`everfold history`: the versions of a job."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ if TYPE_CHECKING:
 
 
 def history(folder: Path, format_: Literal["text", "json"]) -> None:
-    """Prints the versions of the job in a folder. UsageError `no-job`, StateError `damaged-manifest`."""
+    """Print the versions of the job in a folder.
+
+    Raises UsageError `no-job`, StateError `damaged-manifest`.
+    """
     from everfold.jobs.folder import manifest_of
 
     manifest = manifest_of(folder)
     if format_ == "json":
-        found = [_facts(each, manifest) for each in manifest.versions]
+        found = [_to_json(each, manifest) for each in manifest.versions]
         sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=2) + "\n")
         return
     for at, version in enumerate(manifest.versions):
-        facts = _facts(version, manifest)
+        facts = _to_json(version, manifest)
         mark = " (current)" if facts["current"] else ""
         sys.stdout.write(
-            f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{_how(version)}\n"
+            f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{_origin(version)}\n"
         )
         for operator in facts["operators"]:
             sys.stdout.write(f"  {operator['operator']}\n")
@@ -34,13 +37,13 @@ def history(folder: Path, format_: Literal["text", "json"]) -> None:
                 sys.stdout.write(f"    {call['aggregate']}: {since}{past}\n")
 
 
-def _how(version: Version) -> str:
+def _origin(version: Version) -> str:
     if version.back_to is not None:
         return f", rolled back to version {version.back_to}"
     return ", rebuilt from the beginning of the input" if version.rebuilt else ""
 
 
-def _facts(version: Version, manifest: Manifest) -> dict[str, Any]:
+def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:
     filled = {each.number for each in manifest.versions if each.backfilled}
     operators = [
         {

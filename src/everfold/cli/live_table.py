@@ -1,4 +1,7 @@
-"""The result of a query that changes, as it is now: drawn anew after every batch, as the table mode of Flink's SQL client does."""
+"""The current result of an updating query, redrawn after every batch.
+
+Like the table mode of Flink's SQL client.
+"""
 
 from __future__ import annotations
 
@@ -13,45 +16,48 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FRAME_LINES = 6
-"""Lines that are no rows: the frame, its header, what is left out, the progress line, and room for the prompt."""
-_COMING = frozenset({RowKind.INSERT.short, RowKind.UPDATE_AFTER.short})
+"""Lines other than rows: the frame, the header, the row count, the progress line and the prompt."""
+_ADDED_KINDS = frozenset({RowKind.INSERT.short, RowKind.UPDATE_AFTER.short})
 Cells = tuple[str | None, ...]
 
 
 class Current:
-    """The rows that are there. One that is updated keeps its place."""
+    """The current rows. An updated row keeps its position."""
 
     def __init__(self) -> None:
         self._rows: dict[int, Cells] = {}
-        self._places: dict[Cells, list[int]] = {}
+        self._positions: dict[Cells, list[int]] = {}
         self._next = 0
-        self._vacant: int | None = None
+        self._vacated: int | None = None
 
     def apply(self, kind: str, row: Cells) -> None:
-        """Applies a change. A row taken back that is not there changes nothing."""
-        if kind in _COMING:
-            place = self._next if self._vacant is None or kind == RowKind.INSERT.short else self._vacant
-            self._next += place == self._next
-            self._rows[place] = row
-            self._places.setdefault(row, []).append(place)
-            self._vacant = None
+        """Apply a change. Retracting a row that does not exist has no effect."""
+        if kind in _ADDED_KINDS:
+            position = self._next if self._vacated is None or kind == RowKind.INSERT.short else self._vacated
+            self._next += position == self._next
+            self._rows[position] = row
+            self._positions.setdefault(row, []).append(position)
+            self._vacated = None
             return
-        places = self._places.get(row)
-        if not places:
+        positions = self._positions.get(row)
+        if not positions:
             return
-        place = places.pop(0)
-        if not places:
-            del self._places[row]
-        del self._rows[place]
-        self._vacant = place if kind == RowKind.UPDATE_BEFORE.short else None
+        position = positions.pop(0)
+        if not positions:
+            del self._positions[row]
+        del self._rows[position]
+        self._vacated = position if kind == RowKind.UPDATE_BEFORE.short else None
 
     def rows(self) -> list[Cells]:
-        """All rows, by place."""
-        return [self._rows[place] for place in sorted(self._rows)]
+        """Return all rows, in order of position."""
+        return [self._rows[position] for position in sorted(self._rows)]
 
 
 class LiveTable:
-    """Takes changes, shows what is left of them: while rows come the first ones that have room, at the end all."""
+    """Takes changes and shows the current rows.
+
+    While the query runs it shows the first rows that fit the screen; at the end, all rows.
+    """
 
     def __init__(self, out: IO[str], schema: Schema, *, zone: str = "UTC", most: int | None = None) -> None:
         from rich.console import Console
@@ -77,10 +83,10 @@ class LiveTable:
         from rich.text import Text
 
         room = max(1, self._console.size.height - _FRAME_LINES)
-        found = self._current.rows()
-        lines = list(table_format.table(self._schema.names, found[:room], most=self._most))
-        if len(found) > room:
-            lines[-1] = f"{room} of {len(found):,} rows"
+        current = self._current.rows()
+        lines = list(table_format.table(self._schema.names, current[:room], most=self._most))
+        if len(current) > room:
+            lines[-1] = f"{room} of {len(current):,} rows"
         self._live.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
 
     def finish(self) -> None:

@@ -1,4 +1,7 @@
-"""The commands and their options. What a command needs is imported when it runs: `everfold --help` is there at once."""
+"""The commands and their options.
+
+Each command imports its modules when it runs, so that `everfold --help` starts fast.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +30,23 @@ def everfold() -> None:
     """Streaming aggregations in Flink SQL, run on Spark.
 
     \b
-    everfold check-setup              what is missing on this machine
+    everfold check-setup              check that this machine has everything installed
     everfold run orders.sql           run a script to the end of its input, or until Ctrl-C
     everfold explain orders.sql       show its plan
-    everfold check old.sql new.sql    what a job keeps of its state when its query changes
-    everfold history orders/          the versions of a job's query
-    everfold rollback orders/ 0       take a job back to one of them
-    everfold state orders/            what lies in its state
+    everfold check old.sql new.sql    report which state survives a change of the query
+    everfold history orders/          list the versions of a job
+    everfold rollback orders/ 0       roll a job back to a version
+    everfold state orders/            show the state of a job
     everfold test tests/              run case files
 
     \b
-    Completion for bash (zsh, fish likewise):
+    Shell completion for bash (zsh and fish are supported too):
       eval "$(_EVERFOLD_COMPLETE=bash_source everfold)"
     """
 
 
 def _format_option(*formats: str, help: str) -> Callable[[_Command], _Command]:
-    """`--format`, text unless it is said."""
+    """Return the option `--format`, which defaults to text."""
     choice = click.Choice(formats)
     return click.option("--format", "format_", type=choice, default="text", show_default=True, help=help)
 
@@ -53,7 +56,7 @@ _dialect = click.option(
     type=click.Choice(["flink", "lenses"]),
     default="flink",
     show_default=True,
-    help="The SQL dialect; a script can change it: SET 'everfold.dialect'.",
+    help="SQL dialect. A script can change it with SET 'everfold.dialect'.",
 )
 
 _sink_duplicates = click.option(
@@ -61,20 +64,25 @@ _sink_duplicates = click.option(
     type=click.Choice(["refuse", "accept"]),
     default="refuse",
     show_default=True,
-    help="When the job goes back in its input and a table would hold rows twice: refuse, or accept it.",
+    help="What to do when a rewind would write rows twice into a table.",
 )
 
 
 def _script_options(command: Any) -> Any:
     for option in (
         click.argument("script", required=False, type=click.Path(dir_okay=False, allow_dash=True)),
-        click.option("-e", "text", metavar="SQL", help="Run this SQL instead of a script."),
+        click.option("-e", "text", metavar="SQL", help="Run this SQL instead of a script file."),
         click.option(
-            "--batch", is_flag=True, help="Run once over bounded input: SET 'execution.runtime-mode' = 'batch'."
+            "--batch", is_flag=True, help="Run in batch mode, as SET 'execution.runtime-mode' = 'batch' does."
         ),
-        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in options."),
         click.option(
-            "--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, or one of Spark's (spark.*)."
+            "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Replace ${NAME} in options by VALUE."
+        ),
+        click.option(
+            "--conf",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set an option, as SET does, or a Spark option (spark.*).",
         ),
         _dialect,
     ):
@@ -85,34 +93,45 @@ def _script_options(command: Any) -> Any:
 @everfold.command()
 @_script_options
 @click.option(
-    "--state", type=click.Path(file_okay=False, path_type=Path), help="The job's folder: where it goes on after a stop."
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Job directory. A later run with the same directory resumes the job.",
 )
-@click.option("--suspend", is_flag=True, help="At the end of bounded input, keep open windows for the next run.")
-@click.option("--master", metavar="URL", help="Spark's master; local[*] without it.")
+@click.option("--suspend", is_flag=True, help="At the end of bounded input, keep windows open for the next run.")
+@click.option("--master", metavar="URL", help="URL of the Spark master.  [default: local[*]]")
 @click.option(
     "--engine",
     type=click.Choice(["spark", "memory"]),
     default="spark",
     show_default=True,
-    help="memory: in this process, for small bounded files.",
+    help="memory runs the script in this process, without Spark: for small bounded input.",
 )
-@_format_option("text", "json", "csv", help="How a query's rows are printed.")
+@_format_option("text", "json", "csv", help="Output format of query results.")
 @click.option(
     "--changelog",
     is_flag=True,
-    help="Print every change of a changing result, also on a terminal (elsewhere it is so anyway).",
+    help="Print every change of an updating result, even on a terminal. Without a terminal this is the default.",
 )
 @click.option(
     "--on-change",
     type=click.Choice(["ask", "accept", "backfill", "reset", "rebuild"]),
     default="ask",
-    show_default=True,
-    help="When the query of a job has changed so that not all of its state is of use: ask on a terminal and else refuse; accept what it keeps; accept, and backfill what is new from all that the job has read; reset the state and go on where the job was in its input; or rebuild it from the beginning of the input.",
+    help="""\b
+What to do when the new query can reuse only
+part of the state, or none:
+  ask       prompt on a terminal, otherwise refuse
+  accept    carry the reusable state
+  backfill  accept, and compute new aggregates
+            over the input already read
+  reset     discard the state, resume in the input
+  rebuild   discard the state, read all input again
+[default: ask]""",
 )
 @click.option(
     "--refresh",
     is_flag=True,
-    help="Give the whole result again, as far as it is kept: when a changed HAVING or SELECT is to be seen in all rows, or a table was lost.",
+    help="Re-emit the current result of every operator that still holds it: after a change of SELECT or HAVING, "
+    "or when a table was lost.",
 )
 @_sink_duplicates
 @click.option(
@@ -120,12 +139,14 @@ def _script_options(command: Any) -> Any:
     "sources",
     multiple=True,
     metavar="TABLE=moved|new",
-    help="When a table of a job lies elsewhere than it did: moved: the same data was moved, and the job resumes where it is in it; new: other data, which is read from its start.",
+    help="What to do when the location of a source table has changed. moved: it holds the same data, resume in it. "
+    "new: it holds other data, read it from the start.",
 )
 @click.option(
     "--prune",
     is_flag=True,
-    help="When a job that was rebuilt or rolled back has caught up, delete the rows of jdbc and upsert-kafka tables whose keys did not come again.",
+    help="After a rebuild or rollback has caught up, delete the rows of jdbc and upsert-kafka tables whose keys "
+    "the job did not write again.",
 )
 def run(
     script: str | None,
@@ -148,9 +169,13 @@ def run(
 ) -> None:
     """Run the statements of SCRIPT (- for standard input).
 
-    Bounded input runs to its end, unbounded input until Ctrl-C, which stops after the running batch. An INSERT job started again with the
-    same command goes on where it was: without --state it lives in .everfold/<script name>/ beside the script. So does one whose query has changed, as far as
-    its state is of use to the new one (`everfold check` says so in advance).
+    A job over bounded input runs to its end, a job over unbounded input until Ctrl-C, which stops
+    it after the running batch. Run the same command again to resume a stopped or killed INSERT
+    job. Its job directory is .everfold/<script name>/ in the folder of the script, unless --state
+    names another.
+
+    A changed query resumes with the state that it can reuse. `everfold check` reports which state
+    that is before you run it.
 
     \b
     everfold run orders.sql
@@ -186,9 +211,11 @@ def run(
 def explain(
     script: str | None, text: str | None, batch: bool, variables: tuple[str, ...], conf: tuple[str, ...], dialect: str
 ) -> None:
-    """Show the plan of each query of SCRIPT, with watermark, changelog mode and state per operator. Nothing is run.
+    """Show the plan of each query of SCRIPT without running it.
 
-    With the code of a rule, as `everfold check` names them, show what the rule means.
+    The plan has the watermark, the changelog mode and the state of each operator.
+
+    With the code of a compatibility rule, as printed by `everfold check`, explain the rule.
 
     \b
     everfold explain orders.sql
@@ -204,25 +231,25 @@ def explain(
     command.explain(Script.read(script, text), options)
 
 
-@everfold.command()
+@everfold.command(short_help="Report which state survives a change of the query.")
 @click.argument("scripts", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="[OLD] NEW")
-@click.option("--state", type=click.Path(file_okay=False, path_type=Path), help="The folder of a job, in place of OLD.")
-@_format_option(
-    "text", "json", "github", help="How the judgement is printed; github: as annotations of a pull request."
-)
+@click.option("--state", type=click.Path(file_okay=False, path_type=Path), help="Job directory, instead of OLD.")
+@_format_option("text", "json", "github", help="Output format. github prints annotations for a pull request.")
 @click.option(
     "--rules",
     type=click.Choice(["reference", "extended"]),
-    help="Judge as Realtime Compute for Apache Flink does (the default), or by all that everfold can keep: as SET 'everfold.compat.rules' does.",
+    help="reference applies the rules of Realtime Compute for Apache Flink; extended also reuses state that only "
+    "everfold can. Same as SET 'everfold.compat.rules'.  [default: reference]",
 )
-@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="An option as SET sets it, for both scripts.")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Set an option, as SET does, for both scripts.")
 @_dialect
 def check(
     scripts: tuple[str, ...], state: Path | None, format_: Any, rules: str | None, conf: tuple[str, ...], dialect: str
 ) -> None:
-    """Say what a job keeps of its state that ran by the script OLD, or whose folder is given, when it goes on by the script NEW.
+    """Report which state survives changing the query from OLD to NEW.
 
-    Nothing is run, and no table need be declared.
+    OLD and NEW are scripts. Give --state instead of OLD to check NEW against the query of a job.
+    Nothing is run, and tables need not be declared.
 
     \b
     Exit codes: 0 fully compatible, 3 partially compatible, 4 unknown, 5 incompatible.
@@ -237,7 +264,7 @@ def check(
     from everfold.cli.run import RunOptions, Script, pairs
 
     if len(scripts) != (1 if state is not None else 2):
-        raise click.UsageError("name two scripts, the old and the new one; or the new one and --state")
+        raise click.UsageError("name two scripts, OLD and NEW, or NEW and --state")
     old = Script.read(scripts[0], None) if state is None else state
     chosen = {} if rules is None else {"everfold.compat.rules": rules}
     options = RunOptions(conf={**pairs(conf, "--conf"), **chosen}, dialect=dialect)
@@ -246,10 +273,13 @@ def check(
 
 @everfold.command()
 @click.argument("script", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--from", "old", type=click.Choice(["flink", "lenses"]), required=True, help="The dialect of SCRIPT.")
-@click.option("--to", "new", type=click.Choice(["flink", "lenses"]), required=True, help="The dialect wanted.")
+@click.option("--from", "old", type=click.Choice(["flink", "lenses"]), required=True, help="Dialect of SCRIPT.")
+@click.option("--to", "new", type=click.Choice(["flink", "lenses"]), required=True, help="Dialect to print.")
 def translate(script: str, old: Any, new: Any) -> None:
-    """Print SCRIPT in the words of another dialect, if it can be said there, and prove that both are one plan.
+    """Translate SCRIPT into another SQL dialect.
+
+    The translation is printed only if both scripts have the same plan. What the other dialect
+    cannot express is an error.
 
     \b
     everfold translate --from lenses --to flink sessions.sql
@@ -265,7 +295,9 @@ def translate(script: str, old: Any, new: Any) -> None:
 @click.argument("old", type=int)
 @click.argument("new", type=int)
 def diff(folder: Path, old: int, new: int) -> None:
-    """Show how the versions OLD and NEW of the job in FOLDER differ, and what the one keeps of the other.
+    """Compare the versions OLD and NEW of the job in FOLDER.
+
+    Shows the difference of their queries, and which state of OLD the query of NEW can reuse.
 
     \b
     everfold diff /var/lib/orders 0 1
@@ -277,9 +309,11 @@ def diff(folder: Path, old: int, new: int) -> None:
 
 @everfold.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@_format_option("text", "json", help="How the versions are printed.")
+@_format_option("text", "json", help="Output format.")
 def history(folder: Path, format_: Any) -> None:
-    """List the versions of the job in FOLDER: when each began, and since when each of its aggregates counts.
+    """List the versions of the job in FOLDER.
+
+    Shows when each version began, and since which version each aggregate has counted.
 
     \b
     everfold history /var/lib/orders
@@ -295,14 +329,17 @@ def history(folder: Path, format_: Any) -> None:
 @click.option(
     "--restored",
     is_flag=True,
-    help="Instead of a version: FOLDER was restored from an older copy. Resume from its checkpoint, though the tables hold later batches.",
+    help="Instead of VERSION: FOLDER was restored from an older copy. Resume from its checkpoint, although the "
+    "tables hold later batches.",
 )
 @_sink_duplicates
 def rollback(folder: Path, version: int | None, restored: bool, sink_duplicates: str) -> None:
-    """Take the job in FOLDER back to VERSION of its query: to the state that it had then, and to its place in the input.
+    """Roll the job in FOLDER back to VERSION.
 
-    Says what becomes of its tables, and is quick: no Spark is started. The next `everfold run` with that version's script goes on from there.
-    What is taken back is kept: a rollback to the newer version undoes this one.
+    Restores the query, the state and the position in the input that the job had at the end of
+    VERSION, and prints what happens to each table. Starts no Spark. The next `everfold run` with
+    the script of VERSION resumes there. The newer versions are kept: roll back to one of them to
+    undo a rollback.
 
     \b
     everfold history /var/lib/orders
@@ -314,32 +351,38 @@ def rollback(folder: Path, version: int | None, restored: bool, sink_duplicates:
     if version is None and not restored:
         raise click.MissingParameter(param_type="argument", param_hint="'VERSION'")
     if version is not None and restored:
-        raise click.UsageError("--restored goes back to the current version: it takes no VERSION")
+        raise click.UsageError("--restored resumes the current version: it takes no VERSION")
     command.rollback(folder, version, duplicates=sink_duplicates == "accept")
 
 
 @everfold.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--operator", metavar="NAME", help="Only this one: w1, or as `everfold history` shows it.")
 @click.option(
-    "--where", metavar="CONDITION", help="Only rows that meet a condition in SQL (DuckDB's) over the shown columns."
+    "--operator",
+    metavar="NAME",
+    help="Show only this operator: its id, such as w1, or its label as in `everfold history`.",
+)
+@click.option(
+    "--where", metavar="CONDITION", help="Show only rows that match an SQL condition (DuckDB) over the shown columns."
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help="Show at most so many rows of a table; 0: all.  [default: 100, all in Parquet]",
+    help="Show at most this many rows of each table; 0 shows all.  [default: 100; all for Parquet]",
 )
-@click.option("--sizes", is_flag=True, help="Show bytes and pages, by aggregate and by table, instead of rows.")
+@click.option(
+    "--sizes", is_flag=True, help="Show the size by aggregate and by table, in bytes and pages, instead of rows."
+)
 @click.option(
     "--format",
     "format_",
     type=click.Choice(["table", "json", "parquet"]),
     default="table",
     show_default=True,
-    help="How the state is given; parquet: as a file for each table, in the folder --out.",
+    help="Output format. parquet writes one file per table into the folder given by --out.",
 )
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The folder for Parquet files.")
-@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="An option of Spark's (spark.*).")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the Parquet files.")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Set a Spark option (spark.*).")
 def state(
     folder: Path,
     operator: str | None,
@@ -350,9 +393,11 @@ def state(
     out: Path | None,
     conf: tuple[str, ...],
 ) -> None:
-    """Show the state of the job in FOLDER as tables, as of its last finished batch: keys, windows, what each aggregate holds, and since when it counts.
+    """Show the state of the job in FOLDER as tables.
 
-    The job may run meanwhile. Nothing is written into its folder.
+    Shows keys, windows and the accumulators of each aggregate after the last finished batch, and
+    since which version each aggregate has counted. The job may be running. Nothing is written
+    into its job directory.
 
     \b
     everfold state /var/lib/orders
@@ -366,7 +411,7 @@ def state(
     if (format_ == "parquet") != (out is not None):
         raise click.UsageError("--format parquet and --out go together")
     if format_ == "parquet" and sizes:
-        raise click.UsageError("--sizes are no rows for a Parquet file: use --format json")
+        raise click.UsageError("--sizes cannot be written as Parquet: use --format json")
     options = command.StateOptions(
         operator=operator,
         where=where,
@@ -386,14 +431,18 @@ def state(
     type=click.Choice(["memory", "spark", "all"]),
     default="memory",
     show_default=True,
-    help="Where the cases run.",
+    help="Engine that runs the cases.",
 )
-@_format_option("text", "json", help="How results are printed.")
+@_format_option("text", "json", help="Output format.")
 @click.option(
-    "--bless", is_flag=True, help="Write what failed cases answer into their files. Read the difference afterwards."
+    "--bless",
+    is_flag=True,
+    help="Write the actual results of failed cases into their files. Review the diff afterwards.",
 )
 def test(files: tuple[Path, ...], engine: str, format_: str, bless: bool) -> None:
-    """Run the cases of case files, and of folders that hold some (*.case.yaml). Exit code 1 if one fails.
+    """Run case files, and the case files (*.case.yaml) of folders.
+
+    The exit code is 1 if a case fails.
 
     \b
     everfold test tests/orders.case.yaml
@@ -412,10 +461,13 @@ def test(files: tuple[Path, ...], engine: str, format_: str, bless: bool) -> Non
 @click.option(
     "--prepare",
     is_flag=True,
-    help="Make Spark start faster from now on: archive its classes, once for a Java and an installed Spark (a minute, 170 MB).",
+    help="Archive the classes of Spark so that it starts faster. Needed once for each installed Java and Spark; "
+    "takes a minute and 170 MB.",
 )
 def check_setup(quiet: bool, prepare: bool) -> None:
-    """Say what is missing on this machine, and what to do about it. Exit code 1 if something is.
+    """Check that this machine has everything that everfold needs.
+
+    Prints what is missing and how to install it. The exit code is 1 if something is missing.
 
     \b
     everfold check-setup --prepare
@@ -432,45 +484,47 @@ def check_setup(quiet: bool, prepare: bool) -> None:
 
 
 def main() -> None:
-    """Runs a command line; errors end as messages with an exit code, never as a trace."""
+    """Run the command line. Errors become messages with an exit code, never a traceback."""
     try:
         everfold.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(EXIT_WRONG_USE if isinstance(error, click.UsageError) else EXIT_FAILED)
     except EverfoldError as error:
-        _say(error)
+        _print_error(error)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         click.echo("stopped", err=True)
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output has gone: nothing is left to say, and flushing at exit must not complain either.
+        # The reader of our output has closed the pipe. The flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
-    except ConnectionError as error:  # from the JVM's socket: all other connections have errors of their library
+    except ConnectionError as error:  # from the JVM's socket: other connections raise errors of their library
         from everfold.jobs.failure import explained
 
-        _say(explained(error, (), Path(_keep(error))))
+        _print_error(explained(error, (), Path(_log_traceback(error))))
         sys.exit(EXIT_FAILED)
     except OSError as error:
         from everfold.connectors.connector_errors import os_trouble
 
         what = f"`{error.filename}`" if error.filename else "a file"
-        _say(os_trouble(error, f"{what} cannot be read or written", f"details are in {_keep(error)}"))
+        _print_error(os_trouble(error, f"{what} cannot be read or written", f"details are in {_log_traceback(error)}"))
         sys.exit(EXIT_FAILED)
     except Exception as error:
         if type(error).__module__.startswith(("pyspark.", "py4j.")):
             from everfold.jobs.failure import explained
 
-            _say(explained(error, (), Path(_keep(error))))
+            _print_error(explained(error, (), Path(_log_traceback(error))))
             sys.exit(EXIT_FAILED)
-        # The last resort: a bug of ours.
-        click.echo(f"internal error: {type(error).__name__}: {_first_line(error)} (details: {_keep(error)})", err=True)
+        # The last resort: a bug in everfold.
+        click.echo(
+            f"internal error: {type(error).__name__}: {_first_line(error)} (details: {_log_traceback(error)})", err=True
+        )
         sys.exit(EXIT_FAILED)
 
 
-def _say(error: EverfoldError) -> None:
+def _print_error(error: EverfoldError) -> None:
     for diagnostic in error.diagnostics:
         head, newline, rest = diagnostic.render().partition("\n")
         label, colon, message = head.partition(":")
@@ -483,8 +537,8 @@ def _first_line(error: Exception) -> str:
     return without_secrets_in_log(next(iter(str(error).splitlines()), "no message"))[:200]
 
 
-def _keep(error: Exception) -> str:
-    """Writes a trace down, and says where."""
+def _log_traceback(error: Exception) -> str:
+    """Append the traceback to a log file; return the path of the file."""
     from everfold.files import make_private_file, make_private_folder
     from everfold.secrets import command_line, without_secrets_in_log
 
@@ -496,5 +550,5 @@ def _keep(error: Exception) -> str:
             log.write(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {command_line(sys.argv)}\n")
             log.writelines(map(without_secrets_in_log, traceback.format_exception(error)))
     except OSError:
-        return "could not be written down"
+        return "a log file that could not be written"
     return str(folder / "errors.log")

@@ -1,4 +1,7 @@
-"""Jobs in this process, without a JVM: for small bounded files. What it does not keep is state: each run starts from nothing."""
+"""Jobs in this process, without a JVM: for small bounded files.
+
+They keep no state between runs: each run starts from scratch.
+"""
 
 from __future__ import annotations
 
@@ -22,36 +25,39 @@ if TYPE_CHECKING:
 
 
 def bounded(request: JobRequest) -> bool:
-    """Whether all of the job's input ends by itself."""
+    """Return whether all inputs of the job are bounded."""
     return all(source.bounded() for root in request.roots for source in _sources(root).values())
 
 
 def submit(request: JobRequest, *, rows: Callable[[pa.Table], None], progress: Callable[[Progress], None]) -> Finished:
-    """Runs a job to its end, one root after the other."""
+    """Run a job to its end, one root after the other.
+
+    Raises UnsupportedFeature or UsageError `not-in-memory`.
+    """
     for source in (source for root in request.roots for source in _sources(root).values()):
         if not source.bounded():
-            message = f"the memory engine takes bounded input only, and table `{source.table.name}` has no end"
+            message = f"the memory engine reads bounded input only, and table `{source.table.name}` is unbounded"
             raise UnsupportedFeature.of("not-in-memory", message, source.table.span, "leave out --engine memory")
     if request.suspend:
-        raise UsageError.of("not-in-memory", "the memory engine keeps no state that a suspended job could go on from")
-    taken, given, late, held = 0, 0, 0, 0
+        raise UsageError.of("not-in-memory", "the memory engine keeps no state: a suspended job could not resume")
+    rows_in, rows_out, late_rows, state_rows = 0, 0, 0, 0
     for root in request.roots:
-        run = _Run(root, request, progress, taken)
+        run = _Run(root, request, progress, rows_in)
         with _Target(root, request, rows) as target:
-            for emitted in run.emitted():
-                given += emitted.num_rows
-                target.write(emitted)
-        taken, late, held = run.rows, late + run.late_rows, held + run.state_rows
-    return Finished(rows=taken, rows_out=given, late_rows=late, state_rows=held)
+            for batch in run.run_batches():
+                rows_out += batch.num_rows
+                target.write(batch)
+        rows_in, late_rows, state_rows = run.rows, late_rows + run.late_rows, state_rows + run.state_rows
+    return Finished(rows=rows_in, rows_out=rows_out, late_rows=late_rows, state_rows=state_rows)
 
 
 def _sources(root: Root) -> dict[str, Source]:
-    """The tables that a root reads."""
+    """Return the sources of the tables that a root reads, by table name."""
     return {table.name: connector_of(table).source(table) for table in tables_of(walk_plan(root.input))}
 
 
 class _Run:
-    """One root over its input."""
+    """The run of one root over its input."""
 
     def __init__(self, root: Root, request: JobRequest, progress: Callable[[Progress], None], rows_before: int) -> None:
         self._root, self._request, self._progress = root, request, progress
@@ -59,25 +65,27 @@ class _Run:
         self.late_rows = 0
         self.state_rows = 0
 
-    def emitted(self) -> Iterator[pa.Table]:
-        """What the query gives, batch by batch."""
+    def run_batches(self) -> Iterator[pa.Table]:
+        """Yield the rows that the query emits, batch by batch."""
         from everfold.memory.batch import run_batch
         from everfold.memory.pipeline import MemoryPipeline
 
         settings = self._request.settings
-        flowing = {table.name for table in tables_of(streamed(self._root.input))}
-        aside = {table.name for each in read_as_batch(self._root.input) for table in tables_of(walk_plan(each))}
+        streamed_names = {table.name for table in tables_of(streamed(self._root.input))}
+        lookup_names = {table.name for each in read_as_batch(self._root.input) for table in tables_of(walk_plan(each))}
         sources, folder = _sources(self._root), self._request.base_folder
         pieces = {
-            name: source.local(folder) for name, source in sources.items() if name in flowing or not settings.streaming
+            name: source.local(folder)
+            for name, source in sources.items()
+            if name in streamed_names or not settings.streaming
         }
         if not settings.streaming:
-            tables = {name: _all(each) for name, each in pieces.items()}
+            tables = {name: _concat(each) for name, each in pieces.items()}
             self.rows += sum(table.num_rows for table in tables.values())
             yield run_batch(self._root, tables, settings)
             return
         pipeline = MemoryPipeline(
-            self._root, settings, lookup_tables={name: _all(sources[name].local(folder)) for name in aside}
+            self._root, settings, lookup_tables={name: _concat(sources[name].local(folder)) for name in lookup_names}
         )
         for number, batch in enumerate(_batches(pieces)):
             if self._request.stopping():
@@ -108,19 +116,19 @@ class _Run:
 
 
 def _batches(pieces: Mapping[str, Iterator[pa.Table]]) -> Iterator[dict[str, pa.Table]]:
-    """One piece of each table at a time; a query over no table has one batch without rows."""
+    """Yield one piece of each table at a time; a query without tables has one empty batch."""
     if not pieces:
         yield {}
     for batch in zip_longest(*pieces.values()):
         yield {name: piece for name, piece in zip(pieces, batch, strict=True) if piece is not None}
 
 
-def _all(pieces: Iterator[pa.Table]) -> pa.Table:
+def _concat(pieces: Iterator[pa.Table]) -> pa.Table:
     return pa.concat_tables(list(pieces))
 
 
 class _Target:
-    """Where a root's rows go: to the caller, or into a table."""
+    """The receiver of the rows of a root: the caller, or a table."""
 
     def __init__(self, root: Root, request: JobRequest, rows: Callable[[pa.Table], None]) -> None:
         self._rows = rows
@@ -154,7 +162,7 @@ class _Target:
             self._sink.close()
 
     def write(self, rows: pa.Table) -> None:
-        """Takes what a batch emitted."""
+        """Write the rows that a batch emitted."""
         if self._sink is None:
             self._rows(rows)
             return

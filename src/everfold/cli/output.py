@@ -1,4 +1,7 @@
-"""Where a query's rows go: a table for people, JSON lines or CSV for programs. Rows arrive as Arrow tables of `c0`, `c1`, …"""
+"""The output of query results: a table for people, JSON lines or CSV for programs.
+
+Rows arrive as Arrow tables with the columns `c0`, `c1`, …
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,23 @@ class Output(Protocol):
     """Takes the rows of one query."""
 
     def write(self, rows: pa.Table) -> None:
-        """Takes some rows."""
+        """Write some rows."""
 
     def finish(self) -> None:
-        """There are no more."""
+        """End the output: there are no more rows."""
 
 
 def changes(rows: pa.Table, schema: Schema) -> Changes:
-    """Row kind and values of each row."""
+    """Return the row kind and the values of each row."""
     columns = [rows.column(physical(at)).to_pylist() for at in range(len(schema))]
     return zip(row_kinds(rows), zip(*columns, strict=True), strict=True)
 
 
 class TableOutput:
-    """A table of all rows, drawn when they are there; `live` draws the frame first and each row as it comes."""
+    """A table of all rows, printed when they are complete.
+
+    live: print the header first, and each row as it arrives.
+    """
 
     def __init__(
         self,
@@ -59,7 +65,7 @@ class TableOutput:
         self._widths: list[int] | None = None
         if live:
             self._widths = [*([len("op")] if kinds else []), *table_format.widths_by_type(schema, self._most)]
-            self._say(
+            self._print(
                 table_format.rule(self._widths),
                 table_format.line(self._names, self._widths),
                 table_format.rule(self._widths),
@@ -72,24 +78,24 @@ class TableOutput:
             if self._widths is None:
                 self._rows.append(cells_of_row)
             else:
-                self._say(table_format.line(cells_of_row, self._widths))
+                self._print(table_format.line(cells_of_row, self._widths))
 
     def finish(self) -> None:
         if self._widths is None:
-            self._say(*table_format.table(self._names, self._rows, most=self._most))
+            self._print(*table_format.table(self._names, self._rows, most=self._most))
         else:
-            self._say(
+            self._print(
                 table_format.rule(self._widths),
                 f"Received a total of {self._count} row{'s' if self._count != 1 else ''}",
             )
 
-    def _say(self, *lines: str) -> None:
+    def _print(self, *lines: str) -> None:
         self._out.write("".join(f"{each}\n" for each in lines))
         self._out.flush()
 
 
 class JsonOutput:
-    """One JSON object a row; a query that takes rows back has the row kind as `op`."""
+    """One JSON object per row. An updating query adds the row kind as `op`."""
 
     def __init__(self, out: IO[str], schema: Schema, *, kinds: bool = False) -> None:
         self._out, self._schema, self._kinds = out, schema, kinds
@@ -114,7 +120,7 @@ def _json(value: Any, type: Any) -> str:
 
 
 class CsvOutput:
-    """CSV with a header; no value is an empty field."""
+    """CSV with a header. NULL is an empty field."""
 
     def __init__(self, out: IO[str], schema: Schema, *, kinds: bool = False) -> None:
         self._out, self._schema, self._kinds = out, schema, kinds
@@ -142,14 +148,14 @@ class CsvOutput:
 
 
 def show(out: IO[str], columns: Sequence[str], rows: Sequence[Sequence[str | None]], format: Format) -> None:
-    """Prints the answer of DESCRIBE, SHOW and their like, whose cells are texts."""
+    """Print the result of DESCRIBE, SHOW and the like, whose cells are strings."""
     if format == "json":
         for row in rows:
             out.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
     elif format == "csv":
         csv.writer(out, lineterminator="\n").writerows([columns, *rows])
     elif list(columns) == ["result"]:
-        # A plan, or a CREATE statement: text of several lines, which a frame would spoil.
+        # A plan or a CREATE statement has several lines: print it without a frame.
         out.writelines(f"{row[0]}\n" for row in rows)
     else:
         out.writelines(f"{each}\n" for each in table_format.table(columns, rows, most=None, null=""))
@@ -166,7 +172,10 @@ def output(
     kinds: bool = False,
     most: int | None = None,
 ) -> Output:
-    """The output of a format. `kinds`: the query can take rows back. `live`: its rows are to be seen as they come."""
+    """Return the output for a format.
+
+    kinds: the query is updating, print row kinds. live: print rows as they arrive.
+    """
     if format == "json":
         return JsonOutput(out, schema, kinds=kinds)
     if format == "csv":

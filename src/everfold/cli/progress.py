@@ -1,4 +1,7 @@
-"""How far a running job is: a live line on a terminal, plain lines at intervals elsewhere. Always on stderr: results own stdout."""
+"""The progress of a running job: a live line on a terminal, log lines at intervals elsewhere.
+
+Progress goes to stderr; stdout is for results.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,21 @@ class ProgressView(Protocol):
     """Shows progress."""
 
     def update(self, progress: Progress) -> None:
-        """Takes the state of the job after a batch."""
+        """Show the progress of the job after a batch."""
 
     def hidden(self) -> AbstractContextManager[None]:
-        """A context in which something else may be printed."""
+        """Return a context in which other output may be printed."""
 
     def close(self) -> None:
-        """The job has ended."""
+        """End the view: the job has ended."""
 
 
 def described(progress: Progress, now_ms: int) -> str:
-    """The line: `batch 12 · 1,200,000 rows · 98,000 rows/s · watermark … (lag 2.1 s) · 3,120 state rows · 0 late rows`."""
+    """Return the progress as one line.
+
+    `batch 12 · 1,200,000 rows · 98,000 rows/s · watermark … (lag 2.1 s) · 3,120 state rows · 0 late
+    rows`
+    """
     parts = [f"batch {progress.batch}", counted(progress.rows), f"{progress.rows_per_second:,.0f} rows/s"]
     if progress.watermark_ms is not None:
         parts.append(f"watermark {_instant(progress.watermark_ms)} (lag {_span(now_ms - progress.watermark_ms)})")
@@ -40,7 +47,7 @@ def described(progress: Progress, now_ms: int) -> str:
 
 
 def counted(number: int, what: str = "row") -> str:
-    """A number of things in words: 1 row, 2,000 rows."""
+    """Return a count with its noun: 1 row, 2,000 rows."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
@@ -53,7 +60,7 @@ def _instant(ms: int) -> str:
 
 
 def _span(ms: int) -> str:
-    """A duration in the unit that suits it."""
+    """Return a duration in a readable unit."""
     for unit, size, digits in (("d", 86_400_000, 0), ("h", 3_600_000, 1), ("min", 60_000, 1)):
         if abs(ms) >= 2 * size:
             return f"{ms / size:,.{digits}f} {unit}"
@@ -61,7 +68,7 @@ def _span(ms: int) -> str:
 
 
 class LiveLine:
-    """A line that stays at the bottom of the terminal."""
+    """A progress line that stays at the bottom of the terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -100,7 +107,7 @@ class LiveLine:
 
 
 class LogLines:
-    """A line now and then."""
+    """A log line at intervals."""
 
     def __init__(self, out: IO[str], interval_s: float = LOG_INTERVAL_S) -> None:
         self._out, self._interval_s = out, interval_s
@@ -122,5 +129,5 @@ class LogLines:
 
 
 def view() -> ProgressView:
-    """The view that suits stderr."""
+    """Return a live line if stderr is a terminal, log lines otherwise."""
     return LiveLine() if sys.stderr.isatty() else LogLines(sys.stderr)

@@ -1,4 +1,4 @@
-"""`everfold rollback`: takes a job back to an earlier version of its query."""
+"""`everfold rollback`: roll a job back to an earlier version of its query."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import click
 
 
 def rollback(folder: Path, number: int | None, *, duplicates: bool) -> None:
-    """Prints what becomes of the job's tables, then goes back. number: None for a folder that was restored. Raises what `roll_back` raises."""
+    """Print what happens to the tables of the job, then roll it back.
+
+    number: None for a job directory that was restored from an older copy.
+    Raises the errors of `roll_back`.
+    """
     from everfold.jobs.rollback import roll_back
 
     version = roll_back(folder, number, duplicates=duplicates, say=click.echo)
     back_to = version.back_to
     click.echo(f"version {back_to} is current again, as version {version.number}")
-    click.echo(f"go on with: everfold run SCRIPT --state {folder}, SCRIPT being that of version {back_to}", err=True)
+    click.echo(f"resume with: everfold run SCRIPT --state {folder}, with the script of version {back_to}", err=True)

@@ -1,4 +1,7 @@
-"""`everfold run`: runs the statements of a script in order; each query, INSERT or statement set is a job."""
+"""`everfold run`: run the statements of a script in order.
+
+Each query, INSERT or statement set is a job.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +38,20 @@ if TYPE_CHECKING:
 
 WhenChanged: TypeAlias = Literal["ask", "accept", "backfill", "reset", "rebuild"]
 STATE_FOLDER = ".everfold"
-"""Where INSERT jobs live, beside the script, unless `--state` names another folder."""
+"""The folder of INSERT jobs, next to the script, unless `--state` names another."""
 _BRIEF_BYTES = 8 << 20
-"""A script that reads no more than this is over before a JVM that compiles with care would pay."""
+"""A script that reads less than this ends before an optimizing JVM compiler would pay off."""
 _WIDTH_OPTION = "sql-client.display.max-column-width"
 _MODE_OPTION = "sql-client.execution.result-mode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """SQL text, what to call it in messages, and where its relative paths start."""
+    """The SQL of a script.
+
+    source: its name in messages. folder: the folder that relative paths start from. name: default
+    of the job name and the job directory.
+    """
 
     text: str
     source: str
@@ -53,9 +60,12 @@ class Script:
 
     @classmethod
     def read(cls, path: str | None, text: str | None) -> Script:
-        """The script that the arguments name: a file, `-` for standard input, or the text of `-e`."""
+        """Read the script: a file, `-` for standard input, or the SQL of `-e`.
+
+        Raises UsageError `no-script`, `unreadable-file`.
+        """
         if (path is None) == (text is None):
-            raise UsageError.of("no-script", "name one script, or give SQL with -e", help="everfold run script.sql")
+            raise UsageError.of("no-script", "name one script, or pass SQL with -e", help="everfold run script.sql")
         here = Path()
         if text is not None:
             return cls(text=text, source="-e", folder=here, name="-e")
@@ -72,7 +82,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What `everfold run` was told beside the script."""
+    """The command-line options of `everfold run`, without the script."""
 
     state: Path | None = None
     batch: bool = False
@@ -92,7 +102,10 @@ class RunOptions:
 
 
 def session_of(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
-    """A session for a script in a folder, with the options of the command line; `spark.*` options are not its business. lenient: as in Session."""
+    """Return a session for a script in a folder, with the options of the command line.
+
+    `spark.*` options are left out. lenient: as in Session.
+    """
     from everfold.connectors.registry import connected
     from everfold.sql.planner import Session
 
@@ -113,12 +126,15 @@ def session_of(options: RunOptions, folder: Path, *, lenient: bool = False, note
 
 
 def note(text: str) -> None:
-    """Tells the user something that is no error."""
+    """Print a note for the user on stderr."""
     click.echo(f"note: {text}", err=True)
 
 
 def run(script: Script, options: RunOptions) -> None:
-    """Runs a script. All its statements are understood and their tables checked before the first job starts."""
+    """Run a script.
+
+    All statements are planned and their tables checked before the first job starts.
+    """
     from everfold.connectors.validate import check_tables
     from everfold.sql.planner import Done, Show, Submit
 
@@ -138,16 +154,16 @@ def run(script: Script, options: RunOptions) -> None:
         check_tables(each.roots, streaming=each.settings.streaming, note=note)
     _check_sources(options, {table.name for each in submits for table in each.sources})
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
-    brief = _little_to_read(submits, script.folder)
+    brief = _reads_little(submits, script.folder)
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
     for action in actions:
         if isinstance(action, Show):
             show(sys.stdout, action.columns, action.rows, options.format)
             continue
         if several and options.format == "text" and isinstance(action.roots[0], Collect):
-            # As the SQL client does with a script: each table under the query that it answers.
+            # As Flink's SQL client: print each query above its result.
             click.echo(f"\n{without_secrets(action.text)}", err=True)
-        if _run_job(engine, _request(action, script, options, folders, brief=brief), options):
+        if _run_job(engine, _make_request(action, script, options, folders, brief=brief), options):
             return
 
 
@@ -162,16 +178,18 @@ def _check_sources(options: RunOptions, tables: Collection[str]) -> None:
 
 
 def moved_sources(values: Sequence[str]) -> dict[str, Moved]:
-    """The answers of `--source`, by table."""
+    """Return the values of `--source` by table. Raises UsageError `wrong-option-value`."""
     found = pairs(values, "--source")
     for name, answer in found.items():
         if answer not in list(Moved):
             help_ = f"write --source {name}=moved or --source {name}=new"
-            raise UsageError.of("wrong-option-value", f"`--source {name}={answer}` is not an answer", help=help_)
+            raise UsageError.of(
+                "wrong-option-value", f"`--source {name}={answer}`: the value is neither `moved` nor `new`", help=help_
+            )
     return {name: Moved(answer) for name, answer in found.items()}
 
 
-def _little_to_read(submits: Sequence[Submit], folder: Path) -> bool:
+def _reads_little(submits: Sequence[Submit], folder: Path) -> bool:
     from everfold.connectors.registry import connector_of
 
     left = _BRIEF_BYTES
@@ -184,9 +202,10 @@ def _little_to_read(submits: Sequence[Submit], folder: Path) -> bool:
 
 
 class _Folders:
-    """Gives each INSERT job of a script a folder of its own: the first one has the script's, the others are in `jobs/` below it.
+    """Assigns a job directory to each INSERT job of a script.
 
-    So an INSERT that is added at the end moves no job that was there before.
+    The first job gets the folder of the script, the others folders in `jobs/` below it. So an
+    INSERT that is added at the end moves no existing job.
     """
 
     def __init__(self, base: Path) -> None:
@@ -194,24 +213,24 @@ class _Folders:
         self._taken: set[Path] = set()
 
     def take(self, name: str) -> Path:
-        """The folder of the next job."""
-        place = self._base if not self._taken else self._base / "jobs" / name
+        """Return the job directory of the next job."""
+        folder = self._base if not self._taken else self._base / "jobs" / name
         number = 2
-        while place in self._taken:
-            place = self._base / "jobs" / f"{name}-{number}"
+        while folder in self._taken:
+            folder = self._base / "jobs" / f"{name}-{number}"
             number += 1
-        self._taken.add(place)
-        return place
+        self._taken.add(folder)
+        return folder
 
 
-def _request(action: Submit, script: Script, options: RunOptions, folders: _Folders, *, brief: bool) -> JobRequest:
+def _make_request(action: Submit, script: Script, options: RunOptions, folders: _Folders, *, brief: bool) -> JobRequest:
     name = action.settings.pipeline_name or script.name
     state: Path | None
     if all(isinstance(root, Sink) for root in action.roots):
         name = action.settings.pipeline_name or "+".join(action.names)
         state = folders.take("+".join(action.names))
     else:
-        # A query's rows are shown and gone: its state is worth keeping only if somebody says where.
+        # The rows of a query are only printed: keep its state only if the user names a folder.
         state = folders.take("query") if options.state is not None else None
     return JobRequest(
         roots=action.roots,
@@ -223,7 +242,7 @@ def _request(action: Submit, script: Script, options: RunOptions, folders: _Fold
         suspend=options.suspend,
         master=options.master,
         brief=brief,
-        decide=_deciding(options.on_change),
+        decide=_make_decide(options.on_change),
         consent=Consent(
             duplicates=options.sink_duplicates, prune=options.prune, refresh=options.refresh, sources=options.sources
         ),
@@ -231,8 +250,11 @@ def _request(action: Submit, script: Script, options: RunOptions, folders: _Fold
     )
 
 
-def _deciding(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
-    """What becomes of a job whose query has changed: as the command line says, or whoever sits at the terminal."""
+def _make_decide(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
+    """Return a function that decides what to do about a changed query.
+
+    The answer is the value of `--on-change`; for `ask`, that of the user at the terminal.
+    """
 
     def decide(judgement: Judgement) -> OnChange:
         from everfold.compat import Verdict
@@ -242,59 +264,60 @@ def _deciding(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
             return OnChange(on_change)
         if judgement.verdict is Verdict.PARTIALLY and sys.stdin.isatty() and sys.stderr.isatty():
             click.echo(as_text(judgement), err=True)
-            ways = click.Choice(["accept", "backfill", "no"])
-            said = click.prompt(
-                "Go on with that, or compute what is new from the beginning?", "no", type=ways, err=True
-            )
-            return OnChange.REFUSE if said == "no" else OnChange(said)
+            choices = click.Choice(["accept", "backfill", "no"])
+            answer = click.prompt("Accept this, or backfill the new aggregates?", "no", type=choices, err=True)
+            return OnChange.REFUSE if answer == "no" else OnChange(answer)
         return OnChange.REFUSE
 
     return decide
 
 
 def _run_job(engine: Jobs, request: JobRequest, options: RunOptions) -> bool:
-    """Runs a job and shows what there is to see; whether the user stopped it, and with it the script."""
+    """Run a job and show its results; return whether the user stopped it, and so the script."""
     bounded = engine.bounded(request)
     (root, *_) = request.roots
-    shown: _Lazy | None = None
+    results: _LazyOutput | None = None
     if isinstance(root, Collect):
-        shown = _Lazy(root, request, options, live=not bounded)
+        results = _LazyOutput(root, request, options, live=not bounded)
     progress = view()
     stop = _Stop(progress)
 
-    def told(text: str) -> None:
+    def print_note(text: str) -> None:
         with progress.hidden():
             note(text)
 
     try:
         with stop:
             finished = engine.submit(
-                replace(request, stopping=stop.asked, consent=replace(request.consent, note=told)),
-                rows=_writer(shown, progress),
+                replace(request, stopping=stop.should_stop, consent=replace(request.consent, note=print_note)),
+                rows=_writer(results, progress),
                 progress=progress.update,
             )
     finally:
         progress.close()
-    if shown is not None:
-        shown.finish()
-    _closing_words(finished, request, stopped=stop.wanted)
+    if results is not None:
+        results.finish()
+    _print_summary(finished, request, stopped=stop.wanted)
     return stop.wanted
 
 
-class _Lazy:
-    """The output of a query, opened when its first rows come, so that an error before them stands alone."""
+class _LazyOutput:
+    """The output of a query, opened when its first rows arrive.
+
+    So an error that comes first is printed without an empty table.
+    """
 
     def __init__(self, root: Collect, request: JobRequest, options: RunOptions, *, live: bool) -> None:
         self._root, self._request, self._options, self._live = root, request, options, live
         self._output: Output | None = None
 
-    def _opened(self) -> Output:
+    def _open(self) -> Output:
         if self._output is None:
             settings = self._request.settings
             width = settings.options.get(_WIDTH_OPTION)
             most = int(width) if width else None
             changing = is_updating(self._root.input) and settings.streaming
-            if changing and self._as_table(settings):
+            if changing and self._shows_table(settings):
                 from everfold.cli.live_table import LiveTable
 
                 self._output = LiveTable(sys.stdout, self._root.schema, zone=settings.local_time_zone, most=most)
@@ -310,8 +333,8 @@ class _Lazy:
                 )
         return self._output
 
-    def _as_table(self, settings: Settings) -> bool:
-        """Whether a changing result is shown as it is now, and not by its changes."""
+    def _shows_table(self, settings: Settings) -> bool:
+        """Return whether to show an updating result as its current rows, not as changes."""
         asked = settings.text(_MODE_OPTION)
         return (
             self._options.format == "text"
@@ -321,30 +344,31 @@ class _Lazy:
         )
 
     def write(self, rows: pa.Table) -> None:
-        self._opened().write(rows)
+        self._open().write(rows)
 
     def finish(self) -> None:
-        self._opened().finish()
+        self._open().finish()
 
 
-def _writer(shown: _Lazy | None, progress: ProgressView) -> Callable[[pa.Table], None]:
+def _writer(results: _LazyOutput | None, progress: ProgressView) -> Callable[[pa.Table], None]:
     def write(rows: pa.Table) -> None:
-        if shown is not None and rows.num_rows:
+        if results is not None and rows.num_rows:
             with progress.hidden():
-                shown.write(rows)
+                results.write(rows)
 
     return write
 
 
 class _Stop:
-    """Whether the user wants the job to stop: the first Ctrl-C asks for it after the running batch, the second stops at once.
+    """Handles Ctrl-C: the first one stops the job after the running batch, the second at once.
 
-    Before the job has begun to ask, and in a job that never does (a batch), there is nothing to wait for: the first one stops at once.
-    To stop at once is to end this process as if it were killed, after which a job goes on from its last batch. An exception out of the
-    handler would not do: py4j swallows it, and a lock that was about to be released stays taken. SIGTERM counts as Ctrl-C.
+    A job that does not call `should_stop` (yet, or ever, as in batch mode) stops at the first one.
+    Stopping at once ends this process as if it were killed; the job can resume from its last batch.
+    The handler must not raise an exception instead: py4j swallows it, and a lock that is about to
+    be released stays locked. SIGTERM is handled like Ctrl-C.
 
-    Spark takes SIGINT for itself when its session starts, and then would break off in the middle: so the handler is put back in place
-    whenever the job asks whether to stop.
+    Spark replaces the SIGINT handler when its session starts, and would abort the batch. So
+    `should_stop` installs the handler again.
     """
 
     def __init__(self, progress: ProgressView) -> None:
@@ -368,33 +392,33 @@ class _Stop:
 
     def _listen(self) -> None:
         for number in self._before:
-            signal.signal(number, self._ask)
+            signal.signal(number, self._on_signal)
 
-    def _ask(self, number: int, frame: object) -> None:
+    def _on_signal(self, number: int, frame: object) -> None:
         if self.wanted or not self._running:
-            self._end()
+            self._exit_now()
         self.wanted = True
         with self._progress.hidden():
             click.echo("stopping after the running batch; Ctrl-C again stops at once", err=True)
 
-    def _end(self) -> None:
-        os.dup2(self._stderr, 2)  # while Spark starts, standard error is its log
-        with suppress(Exception):  # whatever was interrupted: it may be the very writing of the progress
+    def _exit_now(self) -> None:
+        os.dup2(self._stderr, 2)  # while Spark starts, stderr is redirected to its log
+        with suppress(Exception):  # the signal may have interrupted the printing of progress
             self._progress.close()
             sys.stdout.flush()
         os.write(2, b"stopped\n")
         os._exit(EXIT_INTERRUPTED)
 
-    def asked(self) -> bool:
-        """Whether the user has asked; the job calls this between batches."""
+    def should_stop(self) -> bool:
+        """Return whether the user wants the job to stop. The job calls this between batches."""
         self._running = True
         if threading.current_thread() is threading.main_thread():
             self._listen()
         return self.wanted
 
 
-def _closing_words(finished: Finished, request: JobRequest, *, stopped: bool) -> None:
-    """What is worth saying when a job has ended; all of it on stderr."""
+def _print_summary(finished: Finished, request: JobRequest, *, stopped: bool) -> None:
+    """Print the summary of a job that has ended, on stderr."""
     for why, rows in finished.dropped_rows.items():
         if rows:
             click.echo(f"{counted(rows)} dropped: {why}", err=True)
@@ -405,11 +429,11 @@ def _closing_words(finished: Finished, request: JobRequest, *, stopped: bool) ->
     ended = "stopped" if stopped else "suspended" if request.suspend else "finished"
     click.echo(f"{request.name}: {ended}; {counted(finished.rows)} in, {counted(finished.rows_out)} out", err=True)
     if request.state_dir is not None and (stopped or request.suspend):
-        click.echo(f"the same command goes on from {request.state_dir}", err=True)
+        click.echo(f"run the same command again to resume from {request.state_dir}", err=True)
 
 
 def pairs(values: Sequence[str], option: str) -> dict[str, str]:
-    """The `k=v` texts of an option that may be given several times."""
+    """Parse the `k=v` values of a repeatable option. Raises UsageError `wrong-option-value`."""
     found: dict[str, str] = {}
     for text in values:
         key, equals, value = text.partition("=")

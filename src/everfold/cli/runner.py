@@ -1,7 +1,8 @@
-"""What the command line wants of whatever runs jobs: the only seam between it and the engines.
+"""The interface between the command line and the engines that run jobs.
 
-`everfold.jobs` offers these two functions for Spark; `cli/memory_jobs.py` offers them for the in-process runner. Nothing else of either is
-used by the command line. `everfold.jobs` itself is light; it loads Spark when a job is submitted.
+`everfold.jobs` implements it for Spark, `cli/memory_jobs.py` for the in-process engine. The command
+line runs jobs only through it. Importing `everfold.jobs` is cheap: it loads Spark when a job is
+submitted.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ EngineName = Literal["spark", "memory"]
 class JobRequest:
     """One job: a query, an INSERT, or the INSERTs of a statement set.
 
-    name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what
-    relative paths start from. suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's.
-    stopping: asked after every batch, True when the user wants the job to stop. brief: whether this job and those after it have only little to read.
-    decide: what becomes of a job whose query has changed so that not all of its state is of use. consent: what may happen to its tables when it begins anew.
+    name: for messages and logs. sql: the query, for the manifest. state_dir: the job directory;
+    None for a temporary one. base_folder: the folder that relative paths start from. suspend: at
+    the end of bounded input, stop without emitting open windows. conf: Spark options. stopping:
+    called after every batch; returns True when the user wants the job to stop. brief: whether this
+    job and those after it have little to read. decide: decides what to do when the new query can
+    reuse only part of the state. consent: what the user allows to happen to tables when the job
+    rewinds.
     """
 
     roots: Sequence[Root]
@@ -53,15 +57,19 @@ class JobRequest:
 
 
 class Jobs(Protocol):
-    """Runs jobs."""
+    """An engine that runs jobs."""
 
     def bounded(self, request: JobRequest) -> bool:
-        """Whether all of the job's input ends by itself. Looks at tables' options only."""
+        """Return whether all inputs of the job are bounded. Looks only at the options of tables."""
 
     def submit(
         self, request: JobRequest, *, rows: Callable[[pa.Table], None], progress: Callable[[Progress], None]
     ) -> Finished:
-        """Runs a job to its end. `rows` takes what a Collect emits (`c0`, …, maybe `__kind`), in the thread of the caller."""
+        """Run a job to its end.
+
+        rows: called in the thread of the caller with the rows that a Collect emits (`c0`, …, and
+        `__kind` if it is updating). progress: called after every batch.
+        """
 
 
 __all__ = ["EngineName", "Finished", "JobRequest", "Jobs", "jobs"]
@@ -70,5 +78,5 @@ _MODULES: Mapping[EngineName, str] = {"spark": "everfold.jobs", "memory": "everf
 
 
 def jobs(engine: EngineName) -> Jobs:
-    """What runs jobs on an engine."""
+    """Return the job runner of an engine."""
     return cast(Jobs, importlib.import_module(_MODULES[engine]))

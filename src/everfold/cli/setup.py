@@ -1,4 +1,7 @@
-"""What everfold needs of a machine, and what is missing on this one. Imports none of what it checks."""
+"""`everfold check-setup`: check what everfold needs on this machine.
+
+Imports none of the packages that it checks.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ MIN_DISK_BYTES = 1 << 30
 MIN_MEMORY_BYTES = 2 << 30
 _PACKAGES = {
     "pyspark": ((4, 2), (4, 3), "pip install 'pyspark>=4.2.1,<4.3'"),
-    "protobuf": ((5, 28), (8, 0), "pip install 'protobuf>=5.28,<8': Spark's stateful workers speak it"),
+    "protobuf": ((5, 28), (8, 0), "pip install 'protobuf>=5.28,<8': Spark's stateful workers need it"),
     "polars": ((1, 30), (3, 0), "pip install 'polars>=1.30,<3'"),
     "pyarrow": ((18, 0), (27, 0), "pip install 'pyarrow>=18,<27'"),
     "duckdb": ((1, 4), (3, 0), "pip install 'duckdb>=1.4,<3'"),
@@ -31,23 +34,26 @@ _PACKAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: what is there, and if it will not do, what to do."""
+    """The result of one check.
+
+    found: what was found. todo: what to do if it is not sufficient, None if it is.
+    """
 
     found: str
     todo: str | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether it will do."""
+        """Whether the check passed."""
         return self.todo is None
 
     def line(self) -> str:
-        """The finding in a line."""
+        """Return the result as one line."""
         return f"ok       {self.found}" if self.todo is None else f"missing  {self.found}: {self.todo}"
 
 
 def checks(folder: Path) -> Iterator[Check]:
-    """All findings; `folder` is where jobs would live."""
+    """Yield the results of all checks. folder: where job directories would be created."""
     yield _python()
     yield _java()
     for name, (least, below, todo) in _PACKAGES.items():
@@ -57,22 +63,25 @@ def checks(folder: Path) -> Iterator[Check]:
     yield _disk(Path(tempfile.gettempdir()))
     if (memory := _memory_bytes()) is not None:
         found = f"{memory / (1 << 30):.1f} GiB of memory"
-        yield Check(found, None if memory >= MIN_MEMORY_BYTES else "Spark's JVM alone takes 2 GiB")
+        yield Check(found, None if memory >= MIN_MEMORY_BYTES else "the Spark JVM alone needs 2 GiB")
 
 
 def fast_start(*, prepare: bool) -> Check:
-    """Whether there is an archive of Spark's classes; `prepare` makes it. Asked when nothing is missing."""
+    """Check for an archive of Spark's classes; prepare: create it.
+
+    To be called only if all other checks passed.
+    """
     if prepare:
         from everfold.jobs.class_archive_warmup import rehearse
 
         try:
             rehearse()
         except EverfoldError as error:
-            return _wrong(error)
+            return _failed_check(error)
     archive = archive_of(require_java())
     if archive is None:
         return Check(
-            "no archive of Spark's classes yet; `everfold check-setup --prepare` makes one, for a faster start"
+            "no archive of Spark's classes yet; `everfold check-setup --prepare` creates one, for a faster start"
         )
     return Check(f"Spark's classes are archived for a fast start ({archive})")
 
@@ -86,11 +95,11 @@ def _java() -> Check:
     try:
         java = require_java()
     except EverfoldError as error:
-        return _wrong(error)
+        return _failed_check(error)
     return Check(f"Java {java.version} ({java.program})")
 
 
-def _wrong(error: EverfoldError) -> Check:
+def _failed_check(error: EverfoldError) -> Check:
     return Check(error.diagnostics[0].message, error.diagnostics[0].help)
 
 
@@ -104,23 +113,26 @@ def _package(name: str, least: tuple[int, int], below: tuple[int, int], todo: st
 
 
 def _sqlglot_is_plain() -> Check:
-    """The compiled sqlglot forbids subclasses of its parser, and everfold's dialect is one."""
+    """Check that sqlglot is not compiled.
+
+    The compiled sqlglot forbids subclasses of its parser, and everfold's dialect is one.
+    """
     if importlib.util.find_spec("sqlglotc") is None:
         return Check("sqlglot is not the compiled one")
     return Check("a sqlglot that is not compiled", "pip uninstall sqlglotc (it came with sqlglot[c])")
 
 
 def _disk(folder: Path) -> Check:
-    there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), Path("/"))
-    free = shutil.disk_usage(there).free
-    found = f"{free / (1 << 30):.1f} GiB free in {there}"
-    if not os.access(there, os.W_OK):
+    existing = next((each for each in (folder, *folder.absolute().parents) if each.exists()), Path("/"))
+    free = shutil.disk_usage(existing).free
+    found = f"{free / (1 << 30):.1f} GiB free in {existing}"
+    if not os.access(existing, os.W_OK):
         return Check(found, "the folder cannot be written to")
-    return Check(found, None if free >= MIN_DISK_BYTES else "state and Spark's temporary files need 1 GiB at least")
+    return Check(found, None if free >= MIN_DISK_BYTES else "state and Spark's temporary files need at least 1 GiB")
 
 
 def _memory_bytes() -> int | None:
-    """Memory of the machine, None where it does not say."""
+    """Return the memory of the machine, None if it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""`everfold state`: what lies in the state of a job, as tables."""
+"""`everfold state`: the state of a job as tables."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ if TYPE_CHECKING:
 
 StateFormat: TypeAlias = Literal["table", "json", "parquet"]
 SHOWN_ROWS = 100
-"""So many rows of a table are printed if nothing else is said."""
+"""How many rows of a table are printed without `--limit`."""
 _SPARK_CONF = {"spark.driver.maxResultSize": "0"}
-"""State may be larger than what Spark hands over by default."""
+"""No limit: state may be larger than the result size that Spark allows by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateOptions:
-    """operator: name or label of the only one to show. where: a condition over its columns. limit: rows of a table, 0 for all, None as the format has it. out: the folder for Parquet
-    files. sizes: bytes and pages instead of rows. conf: options of Spark's."""
+    """The options of `everfold state`.
+
+    operator: id or label of the only operator to show. where: an SQL condition over the columns.
+    limit: rows per table, 0 for all, None for the default of the format. out: the folder for
+    Parquet files. sizes: show bytes and pages instead of rows. conf: Spark options.
+    """
 
     operator: str | None = None
     where: str | None = None
@@ -45,9 +49,10 @@ class StateOptions:
 
 
 def state(folder: Path, options: StateOptions) -> None:
-    """Prints the state of the job in a folder as of its last finished batch, or writes it into files.
+    """Print the state of the job in a folder after its last finished batch, or write it into files.
 
-    UsageError `no-job`, `no-operator`, `wrong-condition`, `folder-of-job`; StateError `no-batch` and those of a damaged job.
+    Raises UsageError `no-job`, `no-operator`, `wrong-condition`, `folder-of-job`; StateError
+    `no-batch` and the errors of a damaged job.
     """
     from everfold.inspection.filter import check_condition
     from everfold.inspection.job_state import Inspection, log_file
@@ -58,27 +63,31 @@ def state(folder: Path, options: StateOptions) -> None:
         check_condition(options.where)
     if options.out is not None and options.out.resolve().is_relative_to(folder.resolve()):
         raise UsageError.of(
-            "folder-of-job", f"`{options.out}` lies in the job's folder, which is the job's alone", help="name another"
+            "folder-of-job", f"`{options.out}` is inside the job directory", help="name a folder outside of it"
         )
     engine = engine_of(None, {**_SPARK_CONF, **options.conf}, brief=True)
     found = inspection.read(lambda: engine.spark(log_file()))
     if options.where is not None:
-        found = _filtered(found, options.where)
+        found = _filter(found, options.where)
     match options.format:
         case "table":
             limit = SHOWN_ROWS if options.limit is None else options.limit
-            sys.stdout.writelines(f"{line}\n" for line in _lines(found, limit, sizes=options.sizes))
+            sys.stdout.writelines(f"{line}\n" for line in _format_state(found, limit, sizes=options.sizes))
         case "json":
             limit = SHOWN_ROWS if options.limit is None else options.limit
             sys.stdout.write(_json(found, limit, rows=not options.sizes) + "\n")
         case "parquet":
-            assert options.out is not None, "the command line asks for it"
-            for file, rows in _written(found, options.out, options.limit or 0):
-                sys.stdout.write(f"{file}: {_counted(rows)}\n")
+            assert options.out is not None, "the command line requires it"
+            for file, rows in _write_files(found, options.out, options.limit or 0):
+                sys.stdout.write(f"{file}: {_format_count(rows)}\n")
 
 
-def _filtered(state: JobState, condition: str) -> JobState:
-    """The state with the rows that meet a condition; tables that do not have its columns are left out. UsageError `wrong-condition` if none has them."""
+def _filter(state: JobState, condition: str) -> JobState:
+    """Return the state with only the rows that match a condition.
+
+    Tables without the columns of the condition are left out. Raises UsageError `wrong-condition`
+    if no table has them.
+    """
     from everfold.inspection.filter import NoSuchColumn, matching
 
     misfits: list[tuple[NoSuchColumn, StateTable]] = []
@@ -103,18 +112,18 @@ def _filtered(state: JobState, condition: str) -> JobState:
     return replace(state, operators=tuple(operators))
 
 
-def _limited(rows: pa.Table, limit: int) -> pa.Table:
+def _limit(rows: pa.Table, limit: int) -> pa.Table:
     return rows.slice(0, limit) if 0 < limit < rows.num_rows else rows
 
 
-def _counted(rows: int) -> str:
+def _format_count(rows: int) -> str:
     return f"{rows} row{'s' if rows != 1 else ''}"
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
+# --- for people -----------------------------------------------------------------------------------
 
 
-def _lines(state: JobState, limit: int, *, sizes: bool) -> Iterator[str]:
+def _format_state(state: JobState, limit: int, *, sizes: bool) -> Iterator[str]:
     yield f"after batch {state.batch} of version {state.version.number}"
     if not state.operators:
         yield "no operator of the query keeps state"
@@ -122,32 +131,32 @@ def _lines(state: JobState, limit: int, *, sizes: bool) -> Iterator[str]:
         yield ""
         yield f"{operator.operator.name}  {operator.operator.label}"
         if sizes:
-            yield from _sizes(operator)
+            yield from _format_sizes(operator)
             continue
         for table in operator.tables:
             yield table.name
-            yield from _table(table, state.zone, limit)
-        yield from (f"  {_since(each)}" for each in operator.since)
+            yield from _format_table(table, state.zone, limit)
+        yield from (f"  {_format_since(each)}" for each in operator.since)
 
 
-def _table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
+def _format_table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
     names = table.schema.names
-    columns = [column.to_pylist() for column in _limited(table.rows, limit).columns]
+    columns = [column.to_pylist() for column in _limit(table.rows, limit).columns]
     cells = [table_format.texts(row, table.schema, zone) for row in zip(*columns, strict=True)]
     most = max([table_format.MAX_COLUMN_WIDTH, *map(display_width, names)])
-    *lines, said = table_format.table(names, cells, most=most)
+    *lines, footer = table_format.table(names, cells, most=most)
     yield from lines
     there = table.rows.num_rows
-    yield said if len(cells) == there else f"{len(cells)} of {_counted(there)} in set: --limit 0 shows all"
+    yield footer if len(cells) == there else f"{len(cells)} of {_format_count(there)} in set: --limit 0 shows all"
 
 
-def _since(each: Since) -> str:
+def _format_since(each: Since) -> str:
     since = f"since version {each.version}" if each.version else "since the beginning"
     past = " and backfilled" if each.backfilled else ""
     return f"{each.aggregate}: {since}{past}, {each.created}"
 
 
-def _sizes(operator: OperatorState) -> Iterator[str]:
+def _format_sizes(operator: OperatorState) -> Iterator[str]:
     sizes = operator.sizes
     pages = f"{sizes.pages} page{'s' if sizes.pages != 1 else ''}"
     yield f"{sizes.bytes} bytes in {pages}: the largest has {sizes.largest}, the median {sizes.median}"
@@ -161,7 +170,7 @@ def _without_count(names: Sequence[str], rows: Iterable[tuple[object, ...]]) -> 
     yield from lines
 
 
-# --- for programs -----------------------------------------------------------------------------------------------------
+# --- for programs ---------------------------------------------------------------------------------
 
 
 def _json(state: JobState, limit: int, *, rows: bool) -> str:
@@ -205,14 +214,17 @@ def _table_json(table: StateTable, limit: int, *, rows: bool) -> str:
     if not rows:
         return _object(facts)
     out = io.StringIO()
-    written = _limited(table.rows, limit)
+    written = _limit(table.rows, limit)
     if written.num_rows:
         JsonOutput(out, table.schema).write(written.rename_columns([physical(at) for at in range(len(table.schema))]))
     return _object(facts, rows=_array(out.getvalue().splitlines()))
 
 
 def _object(facts: Mapping[str, object], **members: str) -> str:
-    """An object of facts, and of members that are JSON already: numbers in them stay as they are written."""
+    """Return a JSON object of `facts` and of `members`.
+
+    members: JSON already; numbers in them keep their notation.
+    """
     plain = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in facts.items()]
     return "{" + ", ".join([*plain, *(f"{json.dumps(name)}: {value}" for name, value in members.items())]) + "}"
 
@@ -221,27 +233,27 @@ def _array(parts: Sequence[str]) -> str:
     return "[\n" + ",\n".join(parts) + "\n]" if parts else "[]"
 
 
-def _written(state: JobState, out: Path, limit: int) -> Iterator[tuple[Path, int]]:
-    """Writes a Parquet file for each table that has rows; the files, and how many rows each has."""
+def _write_files(state: JobState, out: Path, limit: int) -> Iterator[tuple[Path, int]]:
+    """Write a Parquet file for each table that has columns; yield each file and its row count."""
     import pyarrow.parquet as pq
 
     out.mkdir(parents=True, exist_ok=True)
-    taken: set[Path] = set()
+    used: set[Path] = set()
     for operator in state.operators:
         for table in operator.tables:
             if not len(table.schema):
                 continue
             names = _file_names(f"{operator.operator.name}-{re.sub(r'[^0-9A-Za-z]+', '-', table.name).strip('-')}")
-            file = next(path for each in names if (path := out / each) not in taken)
-            taken.add(file)
-            rows = _limited(table.rows, limit)
+            file = next(path for each in names if (path := out / each) not in used)
+            used.add(file)
+            rows = _limit(table.rows, limit)
             facts = {
                 "operator": operator.operator.label,
                 "table": table.name,
                 "batch": state.batch,
                 "since": {each.aggregate: each.version for each in operator.since},
             }
-            pq.write_table(_times(rows, table).replace_schema_metadata({"everfold": json.dumps(facts)}), file)
+            pq.write_table(_cast_times(rows, table).replace_schema_metadata({"everfold": json.dumps(facts)}), file)
             yield file, rows.num_rows
 
 
@@ -250,8 +262,8 @@ def _file_names(stem: str) -> Iterator[str]:
     yield from (f"{stem}-{number}.parquet" for number in count(2))
 
 
-def _times(rows: pa.Table, table: StateTable) -> pa.Table:
-    """The rows with times of the day as Arrow has them."""
+def _cast_times(rows: pa.Table, table: StateTable) -> pa.Table:
+    """Return the rows with TIME columns as Arrow times of day."""
     import pyarrow as pa
 
     for at, of in enumerate(table.schema):

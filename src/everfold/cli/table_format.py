@@ -1,6 +1,7 @@
-"""Tables on the terminal as Flink's SQL client draws them: a frame of `+---+`, names and cells to the right, `<NULL>` for no value.
+"""Tables as Flink's SQL client prints them: a frame of `+---+`, right-aligned cells, `<NULL>`.
 
-Two ways to find the widths, as there: by content, when all rows are known, and by type, when rows are printed while they come.
+As in the SQL client, column widths depend on the content if all rows are known, and on the types if
+rows are printed as they arrive.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from everfold.types import (
 
 NULL = "<NULL>"
 MAX_COLUMN_WIDTH = 30
-"""Cells are cut off behind so many columns of the terminal, unless `sql-client.display.max-column-width` says otherwise."""
-_CUT = "..."
+"""Cells are truncated to this display width. Option `sql-client.display.max-column-width`."""
+_ELLIPSIS = "..."
 
 
 def shown(value: Any, type: DataType, zone: str = "UTC") -> str:
-    """A value as the SQL client prints it; TIMESTAMP_LTZ in the session's zone."""
+    """Return a value as the SQL client prints it; TIMESTAMP_LTZ in the time zone `zone`."""
     match type:
         case _ if value is None:
             return "NULL"
@@ -57,17 +58,17 @@ def shown(value: Any, type: DataType, zone: str = "UTC") -> str:
 
 
 def _in_zone(value: datetime, zone: str) -> datetime:
-    """The wall clock of an instant in a zone."""
+    """Return the local time of an instant in a zone."""
     return value.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
 
 
 def texts(row: Sequence[Any], schema: Schema, zone: str = "UTC") -> list[str | None]:
-    """The cells of a row."""
+    """Return the cells of a row."""
     return [None if value is None else shown(value, field.type, zone) for value, field in zip(row, schema, strict=True)]
 
 
 def widths_by_content(names: Sequence[str], rows: Iterable[Sequence[str | None]], most: int | None) -> list[int]:
-    """Room for the widest cell of each column, at most `most`."""
+    """Return the width of the widest cell of each column, at most `most`."""
     widths = [display_width(name) for name in names]
     for row in rows:
         widths = [max(width, display_width(_text(cell))) for width, cell in zip(widths, row, strict=True)]
@@ -75,7 +76,7 @@ def widths_by_content(names: Sequence[str], rows: Iterable[Sequence[str | None]]
 
 
 def widths_by_type(schema: Schema, most: int) -> list[int]:
-    """Room for any value of the columns' types; texts and collections get `most`."""
+    """Return the width of any value of the columns' types; `most` for strings and collections."""
     return [max(display_width(field.name), _type_width(field.type, most), len(NULL)) for field in schema]
 
 
@@ -102,31 +103,34 @@ def _text(cell: str | None) -> str:
 
 
 def rule(widths: Sequence[int]) -> str:
-    """The line between parts of the frame."""
+    """Return a horizontal line of the frame."""
     return "+" + "+".join("-" * (width + 2) for width in widths) + "+"
 
 
 def line(row: Sequence[str | None], widths: Sequence[int], *, null: str = NULL) -> str:
-    """A row: each cell at the right of its column, cut off where it is too wide."""
-    fitted = (_fitted(null if cell is None else _text(cell), width) for cell, width in zip(row, widths, strict=True))
+    """Return a row as a line: cells are right-aligned, and truncated if they are too wide."""
+    fitted = (_fit(null if cell is None else _text(cell), width) for cell, width in zip(row, widths, strict=True))
     return "| " + " | ".join(fitted) + " |"
 
 
-def _fitted(text: str, width: int) -> str:
-    if (taken := display_width(text)) <= width:
-        return " " * (width - taken) + text
+def _fit(text: str, width: int) -> str:
+    if (used := display_width(text)) <= width:
+        return " " * (width - used) + text
     kept = ""
     for character in text:
-        if display_width(kept + character) > max(0, width - len(_CUT)):
+        if display_width(kept + character) > max(0, width - len(_ELLIPSIS)):
             break
         kept += character
-    return " " * (width - len(_CUT) - display_width(kept)) + kept + _CUT[: max(0, width)]
+    return " " * (width - len(_ELLIPSIS) - display_width(kept)) + kept + _ELLIPSIS[: max(0, width)]
 
 
 def table(
     names: Sequence[str], rows: Sequence[Sequence[str | None]], *, most: int | None = MAX_COLUMN_WIDTH, null: str = NULL
 ) -> Iterator[str]:
-    """The lines of a whole table, frame and count included. `null` is how no value is shown (DESCRIBE: not at all)."""
+    """Yield the lines of a table, including the frame and the row count.
+
+    null: the string for NULL (DESCRIBE: empty).
+    """
     if rows:
         filled = [[null if cell is None else cell for cell in row] for row in rows]
         widths = widths_by_content(names, filled, most)
@@ -140,5 +144,5 @@ def table(
 
 
 def count(rows: int) -> str:
-    """The line under a table."""
+    """Return the line below a table."""
     return "Empty set" if rows == 0 else f"{rows} row{'s' if rows != 1 else ''} in set"

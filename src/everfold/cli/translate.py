@@ -1,4 +1,4 @@
-"""`everfold translate`: a script in the words of the other dialect, and the proof that both are one plan."""
+"""`everfold translate`: translate a script to the other dialect, and prove that plans are equal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from everfold.cli.run import Script, note
 Dialect: TypeAlias = Literal["flink", "lenses"]
 _BROKERS = "defaults.topic.properties.bootstrap.servers"
 _UNKNOWN_BROKERS = "${BROKERS}"
-"""What stands in a translation for brokers that the script does not name."""
+"""The brokers in a translation of a script that names none."""
 
 
 def translate(script: Script, old: Dialect, new: Dialect) -> None:
-    """Prints the script in another dialect. Variables stay as they are.
+    """Print the script in another dialect. Variables are not replaced.
 
-    Raises what the script raises; UnsupportedFeature `not-in-flink`, `not-in-lenses`, `not-one-plan`.
+    Raises the errors of the script; UnsupportedFeature `not-in-flink`, `not-in-lenses`,
+    `not-one-plan`.
     """
     from everfold.connectors.registry import connected
     from everfold.sql.planner import Session, Submit
@@ -37,9 +38,9 @@ def translate(script: Script, old: Dialect, new: Dialect) -> None:
     if old == new:
         sys.stdout.write(script.text)
         return
-    make = to_flink if new == "flink" else to_lenses
-    text, submits = make(script.text, script.source, session(old))
-    again = [each for each in session("flink").run(text, source="the translation") if isinstance(each, Submit)]
-    prove([root for each in submits for root in each.roots], [root for each in again for root in each.roots])
+    convert = to_flink if new == "flink" else to_lenses
+    text, submits = convert(script.text, script.source, session(old))
+    translated = [each for each in session("flink").run(text, source="the translation") if isinstance(each, Submit)]
+    prove([root for each in submits for root in each.roots], [root for each in translated for root in each.roots])
     sys.stdout.write(text)
-    note("both are one plan")
+    note("both scripts have the same plan")

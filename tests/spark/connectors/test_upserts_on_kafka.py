@@ -119,7 +119,7 @@ def test_a_record_without_a_key(topic: Callable[..., Topic]) -> None:
     source, context = of.opened(of.upserts())
     with pytest.raises(Exception) as caught:  # noqa: PT011
         source.batch(context).collect()
-    assert f"topic `{of.name}` partition 0 offset 1, key: it has no key, and rows are found by their keys" in str(
+    assert f"topic `{of.name}` partition 0 offset 1, key: it has no key, but rows are identified by their keys" in str(
         source.failure(str(caught.value))
     )
     # An unreadable value is left out; in Flink it deletes the row of its key.

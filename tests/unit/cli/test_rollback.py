@@ -32,7 +32,7 @@ def test_what_is_printed_and_what_is_remembered() -> None:
     done = everfold("rollback", "job", "0")
     assert (done.returncode, done.stderr) == (
         0,
-        "go on with: everfold run SCRIPT --state job, SCRIPT being that of version 0\n",
+        "resume with: everfold run SCRIPT --state job, with the script of version 0\n",
     )
     assert done.stdout == (
         "`keyed` (jdbc): replayed rows overwrite existing rows by PRIMARY KEY; keys that only later versions wrote are counted when the job has caught up, and deleted with --prune\n"

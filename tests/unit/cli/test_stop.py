@@ -13,11 +13,11 @@ from everfold.cli.run import _Stop
 
 with _Stop(view()) as stop:
     if sys.argv[1] == "running":
-        stop.asked()
+        stop.should_stop()
     else:  # standard error is Spark's log while Spark starts
         os.dup2(os.open("log", os.O_WRONLY | os.O_CREAT), 2)
     os.kill(os.getpid(), signal.SIGTERM)
-    print(stop.asked(), flush=True)
+    print(stop.should_stop(), flush=True)
     os.kill(os.getpid(), signal.SIGINT)
 """
 FIRST = "stopping after the running batch; Ctrl-C again stops at once\n"

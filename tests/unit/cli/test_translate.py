@@ -23,7 +23,7 @@ def everfold(folder: Path, script: str, *arguments: str) -> subprocess.Completed
 
 def test_there_and_back(tmp_path: Path) -> None:
     there = everfold(tmp_path, SCRIPT, "--from", "lenses", "--to", "flink")
-    assert (there.returncode, there.stderr) == (0, "note: both are one plan\n")
+    assert (there.returncode, there.stderr) == (0, "note: both scripts have the same plan\n")
     assert (
         "SUM(`points`) AS `total`\nFROM `gaming-sessions`\nGROUP BY `country`\nHAVING SUM(`points`) > 3;\n"
         in there.stdout
@@ -31,7 +31,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert "'properties.bootstrap.servers' = '${servers}'" in there.stdout
     assert "'properties.sasl.password' = '******'" in there.stdout
     back = everfold(tmp_path, there.stdout, "--from", "flink", "--to", "lenses")
-    assert (back.returncode, back.stderr) == (0, "note: both are one plan\n")
+    assert (back.returncode, back.stderr) == (0, "note: both scripts have the same plan\n")
     assert (
         "SELECT STREAM SUM(`points`) AS `total`\nFROM `gaming-sessions`\nGROUP BY `country`\nHAVING `total` > 3;\n"
         in back.stdout

@@ -146,9 +146,9 @@ def test_a_topic_is_read_from_where_the_job_began_once(began: Job) -> None:
     assert context.kept == began.folder / "sources" / "1"
     assert isinstance(began.source, KafkaSource)
     partitions = {"x": [0, 1, 2]}
-    assert began.source._first_starts(context, partitions) == {"x": {0: 50, 1: 60, 2: 0}}
+    assert began.source._rebuild_starts(context, partitions) == {"x": {0: 50, 1: 60, 2: 0}}
     new = sources._context(declared, "another_5")
-    assert began.source._first_starts(new, partitions) is None
+    assert began.source._rebuild_starts(new, partitions) is None
 
 
 def test_records_that_are_gone_are_said(began: Job) -> None:

@@ -1,1 +1,4 @@
-"""Connector `jdbc`: tables of PostgreSQL, as a source and as a sink. Named and configured as Flink's; there is no JDBC in it."""
+"""Connector `jdbc`: tables of PostgreSQL, as a source and as a sink.
+
+Named and configured as in Flink, but it does not use JDBC.
+"""

@@ -1,4 +1,4 @@
-"""The option `url`: a JDBC URL of PostgreSQL, as settings of its client library."""
+"""Convert the option `url`, a JDBC URL of PostgreSQL, to settings of its client library."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ _SETTINGS = {
     "ApplicationName": "application_name", "channelBinding": "channel_binding", "gssEncMode": "gssencmode",
     "connectTimeout": "connect_timeout", "loginTimeout": "connect_timeout", "options": "options",
 }  # fmt: skip
-"""Parameters of pgJDBC that its C twin has under another name."""
+"""Parameters of pgJDBC, and their names in libpq."""
 _SERVERS = {"any": "any", "primary": "primary", "secondary": "standby", "preferSecondary": "prefer-standby"}
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a database is. `settings` are libpq's, secrets among them; `unused` are parameters of the URL that mean nothing here."""
+    """The address of a database.
+
+    place: hosts and ports. settings: of libpq, including secrets. unused: parameters of the URL
+    that have no effect.
+    """
 
     place: str
     settings: Mapping[str, str] = field(repr=False)
@@ -26,18 +30,21 @@ class Address:
     unused: tuple[str, ...] = ()
 
     def with_user(self, user: str | None, password: str | None) -> Address:
-        """The same, with what the options say in place of what the URL says."""
-        said = {"user": user, "password": password}
-        settings = {**self.settings, **{key: value for key, value in said.items() if value is not None}}
+        """Return the address with this user and password instead of those of the URL."""
+        given = {"user": user, "password": password}
+        settings = {**self.settings, **{key: value for key, value in given.items() if value is not None}}
         return Address(self.place, settings, self.search_path, self.unused)
 
 
 def parse_url(url: str) -> Address:
-    """`jdbc:postgresql://host:port,host2:port2/database?parameter=value`; ValueError with what is wrong, which never quotes the URL."""
+    """Parse `jdbc:postgresql://host:port,host2:port2/database?parameter=value`.
+
+    Raises ValueError; its message never contains the URL.
+    """
     if not url.startswith(PREFIX):
-        raise ValueError("it takes `jdbc:postgresql://host:port/database`: there is no other database yet")
+        raise ValueError("it must be `jdbc:postgresql://host:port/database`: other databases are not supported yet")
     if "\0" in url:
-        raise ValueError("it holds a character that no URL has")
+        raise ValueError("it contains a character that is not allowed in a URL")
     rest, _, query = url[len(PREFIX) :].partition("?")
     hosts, ports, database = "localhost", "5432", rest
     if rest.startswith("//"):
@@ -50,7 +57,7 @@ def parse_url(url: str) -> Address:
     unused = []
     for name, value in parse_qsl(query, keep_blank_values=True):
         if "password" in name.lower():
-            raise ValueError("it holds a password: the option `password` is never shown, a URL is")
+            raise ValueError("it contains a password, but URLs are printed: use the option `password`")
         if name in _SETTINGS:
             settings[_SETTINGS[name]] = value
         elif name == "currentSchema":
@@ -62,22 +69,22 @@ def parse_url(url: str) -> Address:
             settings["target_session_attrs"] = _SERVERS[value]
         else:
             unused.append(name)
-    place = ",".join(f"{host}:{port}" for host, port in zip(hosts.split(","), ports.split(","), strict=True))
-    return Address(place, settings, search_path, tuple(unused))
+    servers = ",".join(f"{host}:{port}" for host, port in zip(hosts.split(","), ports.split(","), strict=True))
+    return Address(servers, settings, search_path, tuple(unused))
 
 
 def _servers(authority: str) -> tuple[str, str]:
     hosts, ports = [], []
     for server in authority.split(","):
         if "@" in server:
-            raise ValueError("it names a user before the host: use the options `username` and `password`")
+            raise ValueError("it contains a user before the host: use the options `username` and `password`")
         host, bracket, port = server.rpartition("]") if server.startswith("[") else ("", "", server)
         if bracket:
             host, port = host[1:], port.removeprefix(":")
         else:
             host, _, port = server.partition(":")
         if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise ValueError("its port is no number from 1 to 65535")
+            raise ValueError("its port is not a number from 1 to 65535")
         hosts.append(host or "localhost")
         ports.append(port or "5432")
     return ",".join(hosts), ",".join(ports)

@@ -1,4 +1,4 @@
-"""Talks to PostgreSQL: a connection, what its errors mean to a user, and trying again while it may come back."""
+"""Connect to PostgreSQL, retry transient failures, and translate errors for users."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 _CONNECT_S = "10"
 _SESSION = "SET TIME ZONE 'UTC'; SET datestyle = 'ISO, MDY'; SET bytea_output = 'hex'; SET extra_float_digits = 1"
-_PASSING = (
+_TRANSIENT = (
     "08", "57P01", "57P02", "57P03", "53300", "40001", "40P01", "55P03", "25006",
 )  # fmt: skip
-"""SQL states (or their classes) of what may be well a moment later: lost connections, a server that starts or stops, a standby that is not
-the primary yet, locks."""
-_REFUSED = re.compile(
+"""SQL states, or their classes, of transient failures.
+
+Lost connections, a server that starts or stops, a standby that is not yet the primary, locks.
+"""
+_REJECTED = re.compile(
     r"FATAL:\s+(?!\s|the database system is|sorry, too many|remaining connection slots|terminating connection)(.*)"
 )
-"""What a server says that does not let somebody in, and will not either in a second."""
-_STAGED = re.compile(r"column c(\d+)\b")
+"""Matches the message of a server that rejects a connection for good: a retry would not help."""
+_STAGED_COLUMN = re.compile(r"column c(\d+)\b")
 _pause = time.sleep
 
 
 def connect(address: Address, *, patience_ms: int) -> Connection:
-    """A connection in which every statement is its own transaction. Raises psycopg.Error.
+    """Open a connection in which every statement is its own transaction. Raises psycopg.Error.
 
-    `patience_ms`: how long a server may leave bytes unanswered before the connection counts as lost.
+    patience_ms: the connection counts as lost if sent data stays unacknowledged this long.
     """
     settings: dict[str, Any] = {
         "connect_timeout": _CONNECT_S,
@@ -63,10 +65,11 @@ def connect(address: Address, *, patience_ms: int) -> Connection:
 
 
 class Link:
-    """A connection that is made when it is needed, and anew when it was lost.
+    """A connection that is opened when it is needed, and opened again after it was lost.
 
-    retries: how often a step is tried again, after 1, 2, 4, … seconds, as long as what fails may pass; no wait is longer than
-    `patience_ms`, nor how long a server may leave bytes unanswered.
+    retries: how often a step that fails for a transient reason is tried again, after 1, 2, 4, …
+    seconds. patience_ms: the maximum of these waits, and of the time that sent data may stay
+    unacknowledged.
     """
 
     def __init__(self, address: Address, *, retries: int, patience_ms: int) -> None:
@@ -74,7 +77,7 @@ class Link:
         self._connection: Connection | None = None
 
     def run(self, step: Callable[[Connection], T]) -> T:
-        """What the step gives. Raises psycopg.Error."""
+        """Run a step, with retries; return its result. Raises psycopg.Error."""
         for tried in range(self.retries + 1):
             try:
                 return step(self._open())
@@ -84,12 +87,12 @@ class Link:
                 if tried == self.retries or not is_passing(error):
                     raise
                 wait_s = min(2**tried, self.patience_ms / 1000)
-                log.warning("PostgreSQL: %s; once more in %.0f s", type(error).__name__, wait_s)
+                log.warning("PostgreSQL: %s; retrying in %.0f s", type(error).__name__, wait_s)
                 _pause(wait_s)
         raise AssertionError("the loop returns or raises")
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -101,45 +104,46 @@ class Link:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same step may succeed a moment later."""
+    """Return whether an error is transient: the same step may succeed a moment later."""
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError):
         return False
     if error.sqlstate is not None:
-        return error.sqlstate.startswith(_PASSING)
-    return not isinstance(error, psycopg.InternalError) and _REFUSED.search(str(error)) is None
+        return error.sqlstate.startswith(_TRANSIENT)
+    return not isinstance(error, psycopg.InternalError) and _REJECTED.search(str(error)) is None
 
 
 def explained(
     error: psycopg.Error, table: str, address: Address, span: Span | None = None, names: Sequence[str] | None = None
 ) -> ConnectorError:
-    """The error that a user is shown. `names`: when rows are written, the names of the columns that PostgreSQL knows as c0, c1, ….
+    """Return the error to show to the user.
 
-    Secrets are in no error, but a server could say one back: then it is blotted out.
+    names: when rows are written, the names of the columns that PostgreSQL knows as c0, c1, ….
+    A message of the server that repeats the password is masked.
     """
-    found = _explained(error, table, address, span, names)
-    said, secret = found.diagnostics[0], address.settings.get("password")
-    if not secret or secret not in said.message:
+    found = _to_error(error, table, address, span, names)
+    first, secret = found.diagnostics[0], address.settings.get("password")
+    if not secret or secret not in first.message:
         return found
-    return trouble(said.code, said.message.replace(secret, "******"), said.span, said.help)
+    return trouble(first.code, first.message.replace(secret, "******"), first.span, first.help)
 
 
-def _explained(
+def _to_error(
     error: psycopg.Error, table: str, address: Address, span: Span | None, names: Sequence[str] | None
 ) -> ConnectorError:
     where = f"table `{table}`"
     database = address.settings.get("dbname", "")
     if error.sqlstate is None:
-        refused = _REFUSED.search(str(error))
-        if refused is not None:
+        rejected = _REJECTED.search(str(error))
+        if rejected is not None:
             return trouble(
-                "jdbc-refused", f"{where}: PostgreSQL at {address.place} says: {refused.group(1).strip()}", span
+                "jdbc-refused", f"{where}: PostgreSQL at {address.place} says: {rejected.group(1).strip()}", span
             )
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-            return _gone(where, address, span)
+            return _unreachable(where, address, span)
     message = error.diag.message_primary or str(error).split("\n")[0]
     match error.sqlstate or "":
-        case state if state.startswith(_PASSING) and not state.startswith(("40", "55")):
-            return _gone(where, address, span)
+        case state if state.startswith(_TRANSIENT) and not state.startswith(("40", "55")):
+            return _unreachable(where, address, span)
         case "42501":
             return trouble(
                 "jdbc-permission",
@@ -150,18 +154,18 @@ def _explained(
         case state if state.startswith(("22", "23")) and names is not None:
             return trouble(
                 "refused-row",
-                f"{where}: PostgreSQL refuses a row: {_of_row(error, message, names)}",
+                f"{where}: PostgreSQL refuses a row: {_describe_bad_row(error, message, names)}",
                 span,
-                "nothing of the batch is written: mend the data or the table and start again",
+                "nothing of the batch was written: fix the data or the table and run the same command again",
             )
         case _:
             return trouble("jdbc-failed", f"{where}: PostgreSQL says: {message}", span)
 
 
-def _of_row(error: psycopg.Error, message: str, names: Sequence[str]) -> str:
-    """What is wrong with a row, its column by the user's name where PostgreSQL knows ours."""
+def _describe_bad_row(error: psycopg.Error, message: str, names: Sequence[str]) -> str:
+    """Describe what is wrong with a row; name the column as the user does, if it is known."""
     if names:
-        found = _STAGED.search(f"{error.diag.context or ''} column {error.diag.column_name or ''},")
+        found = _STAGED_COLUMN.search(f"{error.diag.context or ''} column {error.diag.column_name or ''},")
         column = names[int(found.group(1))] if found is not None else None
         if column is not None and error.sqlstate == "23502":
             return f"`{column}` is NULL, and it is part of the PRIMARY KEY"
@@ -170,10 +174,11 @@ def _of_row(error: psycopg.Error, message: str, names: Sequence[str]) -> str:
     return f"{message} ({detail.rstrip('.')})" if detail else message
 
 
-def _gone(where: str, address: Address, span: Span | None) -> ConnectorError:
+def _unreachable(where: str, address: Address, span: Span | None) -> ConnectorError:
     return trouble(
         "jdbc-unreachable",
         f"{where}: PostgreSQL does not answer at {address.place}",
         span,
-        "is the server running, and is this its address? Start again when it is: nothing is lost, and nothing will be there twice",
+        "check that the server is running at this address, and run the same command again: "
+        "no row is lost or written twice",
     )

@@ -1,4 +1,4 @@
-"""Connector `jdbc`: its options and checks. The names are those of Flink's JDBC SQL connector."""
+"""Connector `jdbc`: its options and checks. Options are named as in Flink's JDBC SQL connector."""
 
 from __future__ import annotations
 
@@ -39,38 +39,38 @@ from everfold.types import (
 )
 
 _WHOLE = "has no meaning here: a batch is written as a whole"
-_PER_BATCH = "has no meaning here: a join reads the table once a batch"
+_PER_BATCH = "has no meaning here: a join reads the table once per batch"
 _BOUNDS = ("scan.partition.column", "scan.partition.num", "scan.partition.lower-bound", "scan.partition.upper-bound")
 
 OPTIONS = OptionSet(
     (
         Option("url", required=True, secret=True, meaning="the database, as `jdbc:postgresql://host:5432/database`"),
-        Option("table-name", required=True, meaning="the table: `name` or `schema.name`; in `\"…\"` exactly as it is written"),
-        Option("username", meaning="who logs in"),
-        Option("password", secret=True, meaning="with which password, best as `${env:NAME}`"),
+        Option("table-name", required=True, meaning="the table: `name` or `schema.name`; a part in `\"…\"` is matched exactly"),
+        Option("username", meaning="user name"),
+        Option("password", secret=True, meaning="password, preferably as `${env:NAME}`"),
         Option("driver", note="has no meaning here: PostgreSQL's own client library is used"),
         Option("compatible-mode", note="has no meaning here"),
-        Option("connection.max-retry-timeout", "duration", "60 s", meaning="how long to wait at most before a failed step is tried again, and for an answer"),
-        Option(_BOUNDS[0], role="source", meaning="an integer column by which tasks share the table"),
-        Option(_BOUNDS[1], "int", role="source", meaning="how many tasks read"),
-        Option(_BOUNDS[2], "int", role="source", meaning="the least value of that column; rows below are not read"),
-        Option(_BOUNDS[3], "int", role="source", meaning="its greatest value; rows above are not read"),
-        Option("scan.fetch-size", "int", "0", role="source", note="has no meaning here: rows come as they are read"),
+        Option("connection.max-retry-timeout", "duration", "60 s", meaning="maximum wait before a failed step is retried, and for an answer of the server"),
+        Option(_BOUNDS[0], role="source", meaning="an integer column by which the table is divided among tasks"),
+        Option(_BOUNDS[1], "int", role="source", meaning="number of tasks that read"),
+        Option(_BOUNDS[2], "int", role="source", meaning="smallest value of that column; rows below it are not read"),
+        Option(_BOUNDS[3], "int", role="source", meaning="largest value of that column; rows above it are not read"),
+        Option("scan.fetch-size", "int", "0", role="source", note="has no meaning here: rows are emitted as they are read"),
         Option("scan.auto-commit", "bool", "true", role="source", note="has no meaning here"),
         Option("filter.handling.policy", ("always", "never"), "always", role="source", note="has no meaning here: everfold filters"),
-        Option("lookup.cache", ("NONE", "PARTIAL", "FULL"), "NONE", role="source", meaning="FULL: a join reads the table once, when the job starts; else in every batch anew"),
+        Option("lookup.cache", ("NONE", "PARTIAL", "FULL"), "NONE", role="source", meaning="FULL: a join reads the table once, when the job starts; otherwise once per batch"),
         Option("lookup.cache.max-rows", "int", role="source", note=_PER_BATCH),
         Option("lookup.cache.ttl", "duration", role="source", note=_PER_BATCH),
         Option("lookup.partial-cache.max-rows", "int", role="source", note=_PER_BATCH),
         Option("lookup.partial-cache.expire-after-write", "duration", role="source", note=_PER_BATCH),
         Option("lookup.partial-cache.expire-after-access", "duration", role="source", note=_PER_BATCH),
         Option("lookup.partial-cache.cache-missing-key", "bool", "true", role="source", note=_PER_BATCH),
-        Option("lookup.max-retries", "int", "3", role="source", meaning="how often reading is tried again when the server goes away"),
+        Option("lookup.max-retries", "int", "3", role="source", meaning="how often reading is retried when the connection is lost"),
         Option("sink.buffer-flush.max-rows", "int", "100", role="sink", note=_WHOLE),
         Option("sink.buffer-flush.interval", "duration", "1 s", role="sink", note=_WHOLE),
-        Option("sink.max-retries", "int", "3", role="sink", meaning="how often a step is tried again when the server goes away, after 1, 2, 4, … seconds"),
-        Option("sink.parallelism", "int", role="sink", note="has no meaning here: the job's parallelism counts"),
-        Option("sink.bookkeeping-schema", role="sink", meaning="the schema of `everfold_commits`, the staging tables and the keys that were noted, that of the table if not set"),
+        Option("sink.max-retries", "int", "3", role="sink", meaning="how often a step is retried when the connection is lost, after 1, 2, 4, … seconds"),
+        Option("sink.parallelism", "int", role="sink", note="has no meaning here: the parallelism of the job is used"),
+        Option("sink.bookkeeping-schema", role="sink", meaning="schema of `everfold_commits`, the staging tables and the key snapshots; the schema of the table if not set"),
     )
 )  # fmt: skip
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
@@ -80,11 +80,11 @@ class JdbcConnector(Connector):
     """Tables of PostgreSQL."""
 
     def options(self, table: Table) -> OptionSet:
-        """The connector's options."""
+        """Return the options of the connector."""
         return OPTIONS
 
     def check(self, table: Table, role: Role) -> OptionValues:
-        """The address, the name, the types, the bounds of a scan."""
+        """Check the URL, the table name, the column types and the partitions of a scan."""
         options = OPTIONS.read(table, role.value)
         notes = list(options.notes)
         try:
@@ -103,10 +103,11 @@ class JdbcConnector(Connector):
         name_parts(table, options.text("table-name"))
         refuse_metadata(table, (), role)
         for column in columns_of(table, role):
-            if not _can(column.type):
+            if not _is_supported(column.type):
                 raise UnsupportedFeature.of(
                     "jdbc-type",
-                    f"table `{table.name}`: the connector `jdbc` has no type for column `{column.name}`, which is {column.type.sql}",
+                    f"table `{table.name}`: the connector `jdbc` has no type for column `{column.name}`, "
+                    f"which is {column.type.sql}",
                     table.place_of(column.name),
                 )
         _check_bounds(table, options)
@@ -121,21 +122,21 @@ class JdbcConnector(Connector):
         return replace(options, notes=tuple(notes))
 
     def takes(self, table: Table) -> ChangelogMode:
-        """Upserts by the PRIMARY KEY, if there is one."""
+        """Return upserts by the PRIMARY KEY, or inserts only if there is none."""
         return ChangelogMode.UPSERT if table.primary_key else ChangelogMode.INSERT_ONLY
 
     def again(self, table: Table) -> Again:
-        """By their PRIMARY KEY; without one they are added."""
+        """Replayed rows overwrite rows by PRIMARY KEY; without one they are duplicates."""
         return Again.COMPARED if table.primary_key else Again.TWICE
 
     def source(self, table: Table) -> Source:
-        """Reads the table."""
+        """Return a source that reads the table."""
         from everfold.connectors.jdbc.source import JdbcSource
 
         return JdbcSource(table, self.check(table, Role.SOURCE))
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
-        """Writes to the table, exactly once."""
+        """Return a sink that writes to the table exactly once."""
         from everfold.connectors.jdbc.sink import JdbcSink
 
         return JdbcSink(context, self.check(context.table, Role.SINK))
@@ -148,17 +149,20 @@ CONNECTOR = JdbcConnector(
 )
 
 
-# --- what the options say ---------------------------------------------------------------------------------------------
+# --- option values --------------------------------------------------------------------------------
 
 
 def address_of(options: OptionValues) -> Address:
-    """Where the database is, and who logs in."""
+    """Return the address of the database, with user and password."""
     address = parse_url(options.text("url"))
     return address.with_user(options.text_or_none("username"), options.text_or_none("password"))
 
 
 def name_parts(table: Table, name: str) -> tuple[tuple[str, bool], ...]:
-    """Schema (if it is named) and name of the table, each with whether it is written in quotes. SqlError for anything else."""
+    """Return the schema (if given) and the name of the table, each with whether it is quoted.
+
+    Raises SqlError `wrong-option-value` for anything else.
+    """
     found, at = [], 0
     while (part := _PART.match(name, at)) is not None and "\0" not in name:
         quoted, plain = part.groups()
@@ -172,12 +176,12 @@ def name_parts(table: Table, name: str) -> tuple[tuple[str, bool], ...]:
         at += 1
     if at != len(name) or not 1 <= len(found) <= 2:
         raise wrong_option(
-            table, "table-name", 'option `table-name` takes `name` or `schema.name`, each part in `"…"` if need be'
+            table, "table-name", 'option `table-name` takes `name` or `schema.name`, each part in `"…"` if necessary'
         )
     return tuple(found)
 
 
-def _can(of: DataType) -> bool:
+def _is_supported(of: DataType) -> bool:
     return isinstance(
         of,
         BooleanType
@@ -208,7 +212,7 @@ def _check_bounds(table: Table, options: OptionValues) -> None:
     by = options.text(_BOUNDS[0])
     column = next((each for each in table.columns if each.name == by), None)
     if column is None or not isinstance(column.type, IntegerType):
-        raise wrong_option(table, _BOUNDS[0], f"`{_BOUNDS[0]}` names `{by}`, which is no integer column")
+        raise wrong_option(table, _BOUNDS[0], f"`{_BOUNDS[0]}` names `{by}`, which is not an integer column")
     if options.number(_BOUNDS[1]) < 1:
         raise wrong_option(table, _BOUNDS[1], f"option `{_BOUNDS[1]}` must be above 0")
     if options.number(_BOUNDS[2]) > options.number(_BOUNDS[3]):

@@ -1,7 +1,8 @@
-"""From the staging table into the target: one transaction, which records the batch it took.
+"""Merge the staging table into the target, in one transaction that also records the batch.
 
-`everfold_commits` says which batches of which job and sink are in. It is written in the same transaction as their rows, so a batch
-that comes again is known, and one that was not finished is not there at all.
+`everfold_commits` lists the applied batches of each job and sink. It is written in the same
+transaction as their rows, so a replayed batch is recognized, and an unfinished batch leaves
+nothing.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ from everfold.plan.changelog import RowKind
 from everfold.types import physical
 
 COMMITS = "everfold_commits"
-_ADDED = ("digest", "query", "folder")
-"""Columns, all `text`, that `everfold_commits` did not have from the beginning."""
+_ADDED_COLUMNS = ("digest", "query", "folder")
+"""Columns, all `text`, that the first version of `everfold_commits` did not have."""
 _KEPT_BATCHES = 50
-_BACK = sql.SQL(f"({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})")
+_RETRACT_KINDS = sql.SQL(f"({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})")
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """How the batches of one sink of one job get into the target.
+    """Merges the batches of one sink of one job into the target.
 
-    columns: of the target, in the order of the sink's rows. keys: which of these, by position, are the PRIMARY KEY; none: rows are
-    only added. schema: where `everfold_commits` and the staging table lie. before: the keys that the target had when the job went back.
-    query, folder: a hash of what is written, and the folder of the job, for other jobs that write the same.
+    columns: of the target, in the order of the sink's rows. keys: the positions of the PRIMARY KEY
+    columns; empty: rows are only added. schema: the schema of `everfold_commits` and the staging
+    table. before: the key snapshot to update after a rewind. query, folder: a hash of the query and
+    the job directory, by which other jobs recognize that they write the same.
     """
 
     target: Target
@@ -59,40 +61,45 @@ class Merge:
 
     @property
     def commits(self) -> sql.SQL:
-        """Which batches are in."""
+        """The table of applied batches."""
         return quoted(sql.Identifier(self.schema, COMMITS))
 
     def prepare(self, connection: Connection) -> None:
-        """Makes the tables; what an earlier run left in the staging table is of no use to anybody."""
+        """Create the tables; discard what an earlier run left in the staging table."""
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(COMMITS),))
             if not self._has_commits(connection):
                 connection.execute(
                     sql.SQL(
-                        "CREATE TABLE IF NOT EXISTS {} (job text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL, batch bigint NOT NULL,"
-                        " rows bigint NOT NULL, at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, sink, epoch, batch))"
+                        "CREATE TABLE IF NOT EXISTS {} (job text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL,"
+                        " batch bigint NOT NULL, rows bigint NOT NULL, at timestamptz NOT NULL DEFAULT now(),"
+                        " PRIMARY KEY (job, sink, epoch, batch))"
                     ).format(self.commits),
                     {},
                 )
-            for column in self._missing(connection):
+            for column in self._missing_columns(connection):
                 add = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} text")
                 connection.execute(add.format(self.commits, sql.Identifier(column)), {})
             connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._staging), {})
-            own = [sql.SQL(f"{name} {of} NOT NULL") for name, of in COLUMNS]
-            theirs = [
+            own_columns = [sql.SQL(f"{name} {of} NOT NULL") for name, of in COLUMNS]
+            row_columns = [
                 sql.SQL(f"{physical(at)} {column.shown.replace('%', '%%')}{' NOT NULL' if at in self.keys else ''}")
                 for at, column in enumerate(self.columns)
             ]
             connection.execute(
-                sql.SQL("CREATE TABLE {} ({})").format(self._staging, sql.SQL(", ").join([*own, *theirs])), {}
+                sql.SQL("CREATE TABLE {} ({})").format(self._staging, sql.SQL(", ").join([*own_columns, *row_columns])),
+                {},
             )
 
     def finish(self, connection: Connection) -> None:
-        """Removes the staging table."""
+        """Drop the staging table."""
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._staging), {})
 
     def applied(self, connection: Connection, batch: BatchId) -> bool:
-        """Return whether the target has the batch. Raises StateError `sink-taken-over`, `sink-ahead`."""
+        """Return whether the target has the batch.
+
+        Raises StateError `sink-taken-over`, `sink-ahead`.
+        """
         return is_applied(self.target.name, batch, self.last_applied(connection))
 
     def last_applied(self, connection: Connection) -> Applied | None:
@@ -100,14 +107,18 @@ class Merge:
         if not self._has_commits(connection):
             return None
         newest = sql.SQL(
-            "SELECT epoch, batch, to_jsonb(c) ->> 'digest' FROM {} AS c WHERE job = %s AND sink = %s ORDER BY epoch DESC, batch DESC LIMIT 1"
+            "SELECT epoch, batch, to_jsonb(c) ->> 'digest' FROM {} AS c WHERE job = %s AND sink = %s"
+            " ORDER BY epoch DESC, batch DESC LIMIT 1"
         )
         found = connection.execute(newest.format(self.commits), (self.job, self.sink)).fetchone()
         return None if found is None else Applied(found[0], found[1], found[2] or "")
 
     def written_by_others(self, connection: Connection) -> str | None:
-        """Return the folder of another job that has added rows of the same query to the target, None for none and if the target is empty."""
-        if not self.query or not self._has_commits(connection) or self._missing(connection):
+        """Return the folder of another job that has added rows of the same query to the target.
+
+        None if there is no such job, or the target is empty.
+        """
+        if not self.query or not self._has_commits(connection) or self._missing_columns(connection):
             return None
         other = sql.SQL("SELECT folder FROM {} WHERE query = %s AND job <> %s AND rows > 0 ORDER BY at DESC LIMIT 1")
         found = connection.execute(other.format(self.commits), (self._query, self.job)).fetchone()
@@ -122,30 +133,35 @@ class Merge:
         name = sql.Identifier(self.schema, COMMITS).as_string()
         return connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() == (True,)
 
-    def _missing(self, connection: Connection) -> list[str]:
-        """Return the columns that `everfold_commits` lacks, as one that an earlier version made."""
-        there = connection.execute(
-            "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+    def _missing_columns(self, connection: Connection) -> list[str]:
+        """Return the columns that an `everfold_commits` of an earlier version lacks."""
+        rows = connection.execute(
+            "SELECT attname FROM pg_catalog.pg_attribute"
+            " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
             (sql.Identifier(self.schema, COMMITS).as_string(),),
         )
-        names = {name for (name,) in there}
-        return [column for column in _ADDED if column not in names]
+        names = {name for (name,) in rows}
+        return [column for column in _ADDED_COLUMNS if column not in names]
 
     @property
     def _query(self) -> str | None:
-        """The hash of what is written, together with the target."""
+        """The hash of the query and the target."""
         return f"{hashed(self.query, self.target.schema, self.target.name):016x}" if self.query else None
 
     def take(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
-        """Takes what the reports speak of, unless the batch is in: all of it, or after an error nothing."""
+        """Merge the staged rows of the reports, unless the target has the batch.
+
+        After an error the target is unchanged.
+        """
         with connection.transaction():
-            # Two drivers of one job, one of them thought dead, go one after the other.
+            # If a driver that was believed dead still runs, the two run one after the other.
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(self.job, self.sink),))
             if self.applied(connection, batch):
                 return
             rows = sum(report.came for report in reports)
             record = sql.SQL(
-                "INSERT INTO {} (job, sink, epoch, batch, rows, digest, query, folder) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+                "INSERT INTO {} (job, sink, epoch, batch, rows, digest, query, folder)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
             )
             identity = (self.job, self.sink, batch.epoch, batch.batch)
             added = (batch.digest or None, self._query, self.folder or None)
@@ -156,7 +172,7 @@ class Merge:
             else:
                 if self.before is not None:
                     names = [physical(at) for at in self.keys]
-                    self.before.strike(connection, self._net, names, _wanted(batch, reports))
+                    self.before.strike(connection, self._net, names, _parameters(batch, reports))
                 if any(report.back for report in reports):
                     self._delete(connection, batch, reports)
                 self._upsert(connection, batch, reports)
@@ -165,23 +181,26 @@ class Merge:
             newest = (self.job, self.sink, batch.epoch, batch.batch - _KEPT_BATCHES)
             connection.execute(old.format(self.commits), newest)
 
-    # -- the parts of the transaction ----------------------------------------------------------------------------------
+    # -- the parts of the transaction --------------------------------------------------------------
 
     def _verify(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
-        """Nobody may have removed staged rows: the batch would be marked as written without them."""
+        """Check that no staged rows have been removed, or the batch would be recorded without them.
+
+        Raises ConnectorError `staging-lost`.
+        """
         found = connection.execute(
-            sql.SQL("SELECT count(*) FROM ({}) AS staged").format(self._staged), _wanted(batch, reports)
+            sql.SQL("SELECT count(*) FROM ({}) AS staged").format(self._staged), _parameters(batch, reports)
         ).fetchone()
         if found != (sum(report.staged for report in reports),):
             raise trouble(
                 "staging-lost",
-                f"table `{self.target.name}`: rows of the staging table {self.staging.as_string()} are gone",
-                help="start again: the batch is written anew",
+                f"table `{self.target.name}`: rows of the staging table {self.staging.as_string()} are missing",
+                help="run the same command again: the batch is written again",
             )
 
     @property
     def _staged(self) -> sql.Composed:
-        """The rows of the attempts that count."""
+        """The rows of the successful attempts."""
         return sql.SQL(
             "SELECT s.* FROM {} AS s JOIN unnest(%(parts)s::int[], %(attempts)s::bigint[]) AS w (part, attempt)"
             " ON s.part = w.part AND s.attempt = w.attempt WHERE s.epoch = %(epoch)s AND s.batch = %(batch)s"
@@ -189,17 +208,17 @@ class Merge:
 
     @property
     def _net(self) -> sql.Composed:
-        """One row a key: in each part the last, and of several parts' one that comes before one that is taken back."""
+        """One row per key: the last of each part; of several parts, preferably an added row."""
         keys = sql.SQL(", ").join(sql.SQL(physical(at)) for at in self.keys)
         return sql.SQL(
-            "SELECT DISTINCT ON ({keys}) * FROM (SELECT DISTINCT ON ({keys}, part) * FROM ({staged}) AS staged ORDER BY {keys}, part, seq DESC)"
-            " AS last ORDER BY {keys}, kind IN {back}, part DESC"
-        ).format(keys=keys, staged=self._staged, back=_BACK)
+            "SELECT DISTINCT ON ({keys}) * FROM (SELECT DISTINCT ON ({keys}, part) * FROM ({staged}) AS staged"
+            " ORDER BY {keys}, part, seq DESC) AS last ORDER BY {keys}, kind IN {back}, part DESC"
+        ).format(keys=keys, staged=self._staged, back=_RETRACT_KINDS)
 
     def _add(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
         values = sql.SQL("SELECT {} FROM ({}) AS staged ORDER BY part, seq").format(self._values, self._staged)
         connection.execute(
-            sql.SQL("INSERT INTO {} ({}) {}").format(self._name, self._names, values), _wanted(batch, reports)
+            sql.SQL("INSERT INTO {} ({}) {}").format(self._name, self._names, values), _parameters(batch, reports)
         )
 
     def _delete(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
@@ -208,16 +227,18 @@ class Merge:
             for at in self.keys
         )
         delete = sql.SQL("DELETE FROM {} AS t USING ({}) AS n WHERE n.kind IN {} AND {}")
-        connection.execute(delete.format(self._name, self._net, _BACK, same), _wanted(batch, reports))
+        connection.execute(delete.format(self._name, self._net, _RETRACT_KINDS, same), _parameters(batch, reports))
 
     def _upsert(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
         keys = sql.SQL(", ").join(quoted(sql.Identifier(self.columns[at].name)) for at in self.keys)
         others = [quoted(sql.Identifier(of.name)) for at, of in enumerate(self.columns) if at not in self.keys]
         changed = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
         action = sql.SQL("UPDATE SET {}").format(changed) if others else sql.SQL("NOTHING")
-        values = sql.SQL("SELECT {} FROM ({}) AS n WHERE n.kind NOT IN {}").format(self._values, self._net, _BACK)
+        values = sql.SQL("SELECT {} FROM ({}) AS n WHERE n.kind NOT IN {}").format(
+            self._values, self._net, _RETRACT_KINDS
+        )
         upsert = sql.SQL("INSERT INTO {} ({}) {} ON CONFLICT ({}) DO {}")
-        connection.execute(upsert.format(self._name, self._names, values, keys, action), _wanted(batch, reports))
+        connection.execute(upsert.format(self._name, self._names, values, keys, action), _parameters(batch, reports))
 
     @property
     def _name(self) -> sql.SQL:
@@ -232,7 +253,7 @@ class Merge:
         return sql.SQL(", ").join(sql.SQL(physical(at)) for at in range(len(self.columns)))
 
 
-def _wanted(batch: BatchId, reports: Sequence[Report]) -> dict[str, object]:
+def _parameters(batch: BatchId, reports: Sequence[Report]) -> dict[str, object]:
     return {
         "epoch": batch.epoch,
         "batch": batch.batch,

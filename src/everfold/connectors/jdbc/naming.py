@@ -1,4 +1,4 @@
-"""Names and numbers that stand for a sink of a job in a database."""
+"""Names and numbers in the database that identify a sink of a job."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from psycopg import sql
 
 
 def quoted(name: sql.Identifier) -> sql.SQL:
-    """A name for a statement with parameters, in which a `%` is written twice."""
+    """Return a name for a statement with parameters: `%` is doubled."""
     return sql.SQL(name.as_string().replace("%", "%%"))
 
 
 def hashed(*names: str) -> int:
-    """64 bits that stand for names."""
+    """Return a 64-bit hash of names."""
     return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8])
 
 
 def lock_number(*names: str) -> int:
-    """The number of an advisory lock: 64 bits with a sign."""
+    """Return the number of an advisory lock: 64 bits, signed."""
     return hashed(*names) - (1 << 63)

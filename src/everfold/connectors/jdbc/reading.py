@@ -1,4 +1,7 @@
-"""What a task does that reads a share of a table. Workers import this: it imports little."""
+"""The task that reads a share of a table.
+
+Spark workers import this module: it imports little.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,16 @@ if TYPE_CHECKING:
     from everfold.connectors.jdbc.client import Connection
 
 FAILED = "everfold[read-failed]: "
-"""What the text of a task's error begins with; JSON follows: code, message, help."""
+"""Prefix of the error message of a task; JSON with code, message and help follows."""
 _CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRows:
-    """Reads by one of `queries`: COPY statements, one a share, whose columns have the `types`."""
+    """Reads shares of a table.
+
+    queries: COPY statements, one per share. types: of their columns.
+    """
 
     address: Address
     table: str
@@ -33,7 +39,7 @@ class ReadRows:
     patience_ms: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the shares that the task is asked for."""
+        """Yield the rows of the shares whose numbers are in the first column of `batches`."""
         import psycopg
 
         from everfold.connectors.jdbc.client import explained
@@ -45,16 +51,17 @@ class ReadRows:
                         yield from piece.to_batches()
         except psycopg.Error as error:
             found = explained(error, self.table, self.address).diagnostics[0]
-            said = {"code": found.code, "message": found.message, "help": found.help}
-            raise RuntimeError(FAILED + json.dumps(said)) from None
+            details = {"code": found.code, "message": found.message, "help": found.help}
+            raise RuntimeError(FAILED + json.dumps(details)) from None
         except ValueError as wrong:
-            message = f"table `{self.table}`: PostgreSQL holds a value that the declared type has not: {wrong}"
+            message = f"table `{self.table}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
             raise RuntimeError(FAILED + json.dumps({"code": "bad-record", "message": message, "help": None})) from None
 
     def rows(self, share: int) -> Iterator[pa.Table]:
-        """The rows of a share in pieces. A server that goes away is waited for, unless rows have been given already.
+        """Yield the rows of a share in pieces.
 
-        Raises psycopg.Error, and ValueError for a value that a type has not.
+        A lost connection is retried, unless rows have been emitted already. Raises psycopg.Error,
+        and ValueError for a value that its type cannot represent.
         """
         from everfold.connectors.jdbc.client import Link
 
@@ -74,7 +81,7 @@ class ReadRows:
 
 
 def _blocks(connection: Connection, query: str) -> Iterator[bytes]:
-    """What COPY gives, whole rows, some megabytes at a time."""
+    """Yield the output of COPY in blocks of whole rows, some megabytes each."""
     with connection.cursor() as cursor, cursor.copy(query.encode()) as copy:
         rows: list[bytes] = []
         size = 0

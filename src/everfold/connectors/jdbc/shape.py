@@ -1,7 +1,7 @@
-"""What a table of PostgreSQL is really like: its columns, its unique keys, and whether a declared table fits it.
+"""The columns and unique keys of a PostgreSQL table, and whether a declared table fits them.
 
-A name is looked for as it is written, and if there is none, in lower case: so is it meant where it was not quoted, by PostgreSQL and by
-Flink. `"…"` in `table-name` asks for exactly that.
+A name is looked up as it is spelled, then in lower case, as PostgreSQL and Flink resolve an
+unquoted name. A name in `"…"` in `table-name` is matched exactly.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ _FIND = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relname = ANY(%(names)s) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
-  AND CASE WHEN %(schemas)s::text[] IS NULL THEN pg_catalog.pg_table_is_visible(c.oid) ELSE n.nspname = ANY(%(schemas)s::text[]) END
+  AND CASE WHEN %(schemas)s::text[] IS NULL THEN pg_catalog.pg_table_is_visible(c.oid)
+    ELSE n.nspname = ANY(%(schemas)s::text[]) END
 ORDER BY array_position(%(names)s, c.relname::text), array_position(%(schemas)s::text[], n.nspname::text)
 LIMIT 1
 """
 _COLUMNS = """
-SELECT a.attname, coalesce(base.typname, t.typname), t.typtype::text, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
-  format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a'
+SELECT a.attname, coalesce(base.typname, t.typname), t.typtype::text,
+  CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END, format_type(a.atttypid, a.atttypmod),
+  a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a'
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_catalog.pg_type base ON base.oid = t.typbasetype
@@ -51,7 +53,8 @@ _KEYS = """
 SELECT array_agg(a.attname::text)
 FROM pg_catalog.pg_index i, unnest(i.indkey[0 : i.indnkeyatts - 1]) AS k(num)
 JOIN pg_catalog.pg_attribute a ON a.attnum = k.num
-WHERE i.indrelid = %s AND a.attrelid = i.indrelid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
+WHERE i.indrelid = %s AND a.attrelid = i.indrelid
+  AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
 GROUP BY i.indexrelid
 """
 Refuse = Callable[..., None]
@@ -62,8 +65,12 @@ _MICROS = 6
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
-    """A column as PostgreSQL has it. `base`: the type's own name, under a domain too; `modifier`: its length or precision, packed;
-    `shown`: the type as SQL has it; `given`: it has a value of its own when none is given; `always`: it takes no other."""
+    """A column of a PostgreSQL table.
+
+    base: the name of its type; for a domain, of the underlying type. kind: `typtype` of pg_type.
+    modifier: its length or precision, packed. shown: its type in SQL. given: whether it has a
+    default. always: whether its value is always generated.
+    """
 
     name: str
     base: str
@@ -76,14 +83,17 @@ class TargetColumn:
 
     @property
     def digits(self) -> tuple[int, int] | None:
-        """Precision and scale of a numeric, None where it has no limits."""
+        """Precision and scale of a numeric; None if it is unlimited."""
         packed = self.modifier - 4
         return None if self.modifier < 0 else (packed >> 16 & 0xFFFF, packed & 0x7FF)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table as PostgreSQL has it. `kind` is of pg_class; `keys`: the sets of columns of which no two rows have the same."""
+    """A table of PostgreSQL.
+
+    kind: `relkind` of pg_class. keys: the column sets of its unique indexes.
+    """
 
     oid: int
     schema: str
@@ -93,15 +103,15 @@ class Target:
     keys: Sequence[frozenset[str]]
 
     def column(self, name: str) -> TargetColumn | None:
-        """The column of that name, or else of the name in lower case."""
+        """Return the column of that name, or else of the name in lower case."""
         return self.columns.get(name) or self.columns.get(name.lower())
 
 
 def look(connection: Connection, table: Table, name: str) -> Target:
-    """The table that `table-name` names. Raises ConnectorError `no-such-table`, and psycopg.Error."""
+    """Find the table `table-name`. Raises ConnectorError `no-such-table`, psycopg.Error."""
     *schema, plain = name_parts(table, name)
-    asked = {"names": _spellings(plain), "schemas": _spellings(schema[0]) if schema else None}
-    found = connection.execute(_FIND, asked).fetchone()
+    parameters = {"names": _spellings(plain), "schemas": _spellings(schema[0]) if schema else None}
+    found = connection.execute(_FIND, parameters).fetchone()
     if found is None:
         known = [
             row[0]
@@ -113,7 +123,7 @@ def look(connection: Connection, table: Table, name: str) -> Target:
             "no-such-table",
             f"table `{table.name}`: PostgreSQL has no table `{name}`",
             dict(table.option_spans).get("table-name"),
-            nearest(plain[0], known) or "create it first: everfold makes no tables",
+            nearest(plain[0], known) or "create it first: everfold does not create tables",
         )
     oid, in_schema, spelled, kind = found
     columns = {row[0]: TargetColumn(*row) for row in connection.execute(_COLUMNS, (oid,))}
@@ -127,7 +137,10 @@ def _spellings(part: tuple[str, bool]) -> list[str]:
 
 
 def check_fits(table: Table, target: Target, role: Role) -> tuple[TargetColumn, ...]:
-    """The target's columns for the declared ones. Raises ConnectorError `wrong-shape` with all that does not fit."""
+    """Return the target's columns for the declared ones.
+
+    Raises ConnectorError `wrong-shape` with all mismatches.
+    """
     wrong: list[Diagnostic] = []
 
     def refuse(message: str, column: str | None = None, help: str | None = None) -> None:
@@ -141,11 +154,14 @@ def check_fits(table: Table, target: Target, role: Role) -> tuple[TargetColumn, 
             refuse(f"`{target.name}` has no column `{column.name}`", column.name, nearest(column.name, target.columns))
             continue
         found.append(there)
-        reason = _writes(column.type, there) if role is Role.SINK else _reads(column.type, there)
+        reason = _why_not_writable(column.type, there) if role is Role.SINK else _why_not_readable(column.type, there)
         if reason is not None:
             refuse(f"column `{there.name}` of `{target.name}` is {there.shown}: {reason}", column.name)
         if there.always and role is Role.SINK:
-            refuse(f"column `{there.name}` of `{target.name}` is made by PostgreSQL and cannot be written", column.name)
+            refuse(
+                f"column `{there.name}` of `{target.name}` is generated by PostgreSQL and cannot be written",
+                column.name,
+            )
     if role is Role.SINK:
         names = {each.name for each in found}
         for there in target.columns.values():
@@ -164,32 +180,33 @@ def check_fits(table: Table, target: Target, role: Role) -> tuple[TargetColumn, 
 
 def _check_key(table: Table, target: Target, refuse: Refuse) -> None:
     if target.kind not in ("r", "p"):
-        refuse(f"`{target.name}` is no plain table, so rows cannot be changed by PRIMARY KEY")
+        refuse(f"`{target.name}` is not a plain table, so rows cannot be changed by PRIMARY KEY")
         return
     key = frozenset(of.name for name in table.primary_key if (of := target.column(name)) is not None)
     if key not in target.keys:
         columns = ", ".join(f'"{name}"' for name in sorted(key))
         refuse(
-            f"`{target.name}` has no unique constraint on the PRIMARY KEY ({', '.join(f'`{name}`' for name in table.primary_key)})",
+            f"`{target.name}` has no unique constraint on the PRIMARY KEY "
+            f"({', '.join(f'`{name}`' for name in table.primary_key)})",
             None,
             f'ALTER TABLE "{target.schema}"."{target.name}" ADD PRIMARY KEY ({columns})',
         )
 
 
-def _writes(of: DataType, into: TargetColumn) -> str | None:
-    """Why values of a type cannot be written into a column as they are; None if they can."""
+def _why_not_writable(of: DataType, into: TargetColumn) -> str | None:
+    """Return why values of a type cannot be written into a column unchanged; None if they can."""
     fits: bool
     match of:
         case BooleanType():
             fits = into.base == "bool"
         case IntegerType():
-            fits = _INTEGERS.get(into.base, 0) >= of.bits or (into.base == "numeric" and _holds(into, of.digits, 0))
+            fits = _INTEGERS.get(into.base, 0) >= of.bits or (into.base == "numeric" and _has_room(into, of.digits, 0))
         case FloatingType():
             fits = into.base == "float8" or (into.base == "float4" and isinstance(of, FloatType))
         case DecimalType():
-            fits = into.base == "numeric" and _holds(into, of.precision - of.scale, of.scale)
+            fits = into.base == "numeric" and _has_room(into, of.precision - of.scale, of.scale)
             if into.base == "numeric" and not fits:
-                return f"it would round {article(of)}, or be too small for it"
+                return f"it would round {article(of)}, or is too small for it"
         case StringType():
             fits = into.base in _TEXTS or into.kind == "e"
         case BytesType():
@@ -197,16 +214,16 @@ def _writes(of: DataType, into: TargetColumn) -> str | None:
         case DateType():
             fits = into.base == "date"
         case TimeType():
-            fits = into.base == "time" and _keeps(into, of.precision)
+            fits = into.base == "time" and _has_precision(into, of.precision)
         case TimestampType():
-            fits = into.base == ("timestamptz" if of.local_zone else "timestamp") and _keeps(into, of.precision)
+            fits = into.base == ("timestamptz" if of.local_zone else "timestamp") and _has_precision(into, of.precision)
         case _:
             raise AssertionError(of)
     return None if fits else f"it does not take {article(of)}"
 
 
-def _reads(of: DataType, column: TargetColumn) -> str | None:
-    """Why a column's values cannot be read as a type; None if they can."""
+def _why_not_readable(of: DataType, column: TargetColumn) -> str | None:
+    """Return why the values of a column cannot be read as a type; None if they can."""
     fits: bool
     match of:
         case BooleanType():
@@ -232,10 +249,10 @@ def _reads(of: DataType, column: TargetColumn) -> str | None:
     return None if fits else f"it cannot be read as {article(of)}"
 
 
-def _holds(column: TargetColumn, whole: int, scale: int) -> bool:
+def _has_room(column: TargetColumn, whole: int, scale: int) -> bool:
     limits = column.digits
     return limits is None or (limits[1] >= scale and limits[0] - limits[1] >= whole)
 
 
-def _keeps(column: TargetColumn, precision: int) -> bool:
+def _has_precision(column: TargetColumn, precision: int) -> bool:
     return column.modifier < 0 or column.modifier >= min(precision, _MICROS)

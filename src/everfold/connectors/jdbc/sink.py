@@ -1,10 +1,11 @@
-"""Writes to a table of PostgreSQL, each batch once.
+"""Write to a table of PostgreSQL, each batch exactly once.
 
 1. Tasks copy their rows into a staging table (`staging`).
-2. One transaction of the driver takes them from there into the table and records the batch (`merge`).
+2. One transaction of the driver merges them into the table and records the batch (`merge`).
 
-A batch that comes again finds its record, and is run for nothing. A server that goes away is waited for; when it stays away, the job
-stops, and its next start does the batch again: what was staged is not looked at any more.
+A replayed batch finds its record: it is computed, but not written. A lost connection is retried; if
+the server stays away, the job stops. Its next start runs the batch again and ignores the rows that
+were staged before.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _OLDEST = 120000
-"""PostgreSQL 12, as a connection says it."""
+"""PostgreSQL 12, as a version number of libpq."""
 
 
 class JdbcSink(ClusterSink):
-    """One table."""
+    """A sink that writes one table."""
 
     def __init__(self, context: SinkContext, options: OptionValues) -> None:
         super().__init__(context, options)
@@ -56,67 +57,73 @@ class JdbcSink(ClusterSink):
         names = [column.name for column in self._columns]
         self._keys = tuple(names.index(name) for name in context.table.primary_key)
         self._link = Link(self.address, retries=options.number("sink.max-retries"), patience_ms=self.patience_ms)
-        self._found: tuple[Target, tuple[TargetColumn, ...]] | None = None
+        self._target: tuple[Target, tuple[TargetColumn, ...]] | None = None
         self._merge: Merge | None = None
         self._past: Past | None = None
 
     def prepare(self) -> None:
-        """Looks whether the table is there, is of the right shape, and may be written."""
+        """Check that the table exists, fits the declaration, and may be written."""
         link = Link(self.address, retries=0, patience_ms=self.patience_ms)
         try:
-            self._found = link.run(self._look)
+            self._target = link.run(self._inspect)
         except psycopg.Error as error:
-            raise self._explained(error) from None
+            raise self._explain(error) from None
         finally:
             link.close()
 
     def last_applied(self, job: str, sink: str) -> Applied | None:
-        """Return what `everfold_commits` has of the job."""
-        return self._ask(job, sink, lambda merge, connection: merge.last_applied(connection))
+        """Return the last batch of the job in `everfold_commits`."""
+        return self._query(job, sink, lambda merge, connection: merge.last_applied(connection))
 
     def written_by_others(self, job: str) -> str | None:
-        """Return the folder of another job by `everfold_commits`. Rows by key replace each other."""
+        """Return the folder of another job in `everfold_commits` that wrote the same query.
+
+        None for a table with a PRIMARY KEY: its rows replace each other.
+        """
         if self._keys:
             return None
-        return self._ask(job, self.context.name, lambda merge, connection: merge.written_by_others(connection))
+        return self._query(job, self.context.name, lambda merge, connection: merge.written_by_others(connection))
 
-    def _ask(self, job: str, sink: str, question: Callable[[Merge, Connection], T]) -> T:
-        """Ask the database something, before the sink is opened."""
+    def _query(self, job: str, sink: str, query: Callable[[Merge, Connection], T]) -> T:
+        """Run a query against the database before the sink is opened."""
         link = Link(self.address, retries=0, patience_ms=self.patience_ms)
         try:
-            merge = self._merge_of(job, sink)
-            return link.run(lambda connection: question(merge, connection))
+            merge = self._create_merge(job, sink)
+            return link.run(lambda connection: query(merge, connection))
         except psycopg.Error as error:
-            raise self._explained(error) from None
+            raise self._explain(error) from None
         finally:
             link.close()
 
     def look_back(self, past: Past) -> None:
-        """Rows by key are overwritten as they come again. The keys that are there are noted before the first batch."""
+        """Remember the past. Replayed rows overwrite rows by key, so nothing is retracted here.
+
+        The key snapshot is stored before the first batch.
+        """
         self._past = past
 
     def left_over(self, *, prune: bool) -> str | None:
-        """The keys of what the job left that did not come again."""
+        """Return a message about the pending keys, which the job did not write again."""
         if self._past is None or self._past.back is None or not self._keys:
             return None
         link = Link(self.address, retries=0, patience_ms=self.patience_ms)
         try:
-            before = self._opened(BatchId(self._past.job, self.context.name, self._past.epoch, 0)).before
+            before = self._open_merge(BatchId(self._past.job, self.context.name, self._past.epoch, 0)).before
             if before is None:
                 return None
             if prune:
                 return self._past.left_over(self.table.name, link.run(before.prune), (), pruned=True)
             count, first = link.run(before.left)
         except psycopg.Error as error:
-            raise self._explained(error) from None
+            raise self._explain(error) from None
         finally:
             link.close()
         return self._past.left_over(self.table.name, count, first, pruned=False)
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
-        """Writes the batch, unless the table has it."""
+        """Write the batch, unless the table has it."""
         try:
-            merge = self._opened(batch)
+            merge = self._open_merge(batch)
             if self._link.run(lambda connection: merge.applied(connection, batch)):
                 frame.write.format("noop").mode("overwrite").save()
                 return None
@@ -124,11 +131,11 @@ class JdbcSink(ClusterSink):
             if any(report.staged for report in reports):
                 self._link.run(lambda connection: merge.take(connection, batch, reports))
         except psycopg.Error as error:
-            raise self._explained(error) from None
+            raise self._explain(error) from None
         return sum(report.came for report in reports)
 
     def close(self) -> None:
-        """Removes the staging table and lets go of the connection."""
+        """Drop the staging table and close the connection."""
         if self._merge is not None:
             with contextlib.suppress(psycopg.Error):
                 link = Link(self.address, retries=0, patience_ms=self.patience_ms)
@@ -137,9 +144,9 @@ class JdbcSink(ClusterSink):
             self._merge = None
         self._link.close()
 
-    # -- the parts of a batch ------------------------------------------------------------------------------------------
+    # -- the parts of a batch ----------------------------------------------------------------------
 
-    def _look(self, connection: Connection) -> tuple[Target, tuple[TargetColumn, ...]]:
+    def _inspect(self, connection: Connection) -> tuple[Target, tuple[TargetColumn, ...]]:
         version = connection.info.server_version
         if version < _OLDEST:
             raise trouble(
@@ -148,11 +155,11 @@ class JdbcSink(ClusterSink):
             )
         target = look(connection, self.table, self.options.text("table-name"))
         found = check_fits(self.table, target, Role.SINK)
-        wanted = ("INSERT", "SELECT", "UPDATE", "DELETE") if self._keys else ("INSERT",)
-        for right in wanted:
-            allowed = connection.execute("SELECT has_table_privilege(%s, %s)", (target.oid, right)).fetchone()
+        privileges = ("INSERT", "SELECT", "UPDATE", "DELETE") if self._keys else ("INSERT",)
+        for privilege in privileges:
+            allowed = connection.execute("SELECT has_table_privilege(%s, %s)", (target.oid, privilege)).fetchone()
             if allowed != (True,):
-                raise self._not_allowed(f"{right} on `{target.name}`")
+                raise self._permission_error(f"{privilege} on `{target.name}`")
         schema = self._schema(target)
         allowed = connection.execute(
             "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,)
@@ -164,8 +171,8 @@ class JdbcSink(ClusterSink):
                 dict(self.table.option_spans).get("sink.bookkeeping-schema"),
             )
         if allowed != (True,):
-            raise self._not_allowed(
-                f"CREATE in schema `{schema}`, where it keeps what it has written",
+            raise self._permission_error(
+                f"CREATE in schema `{schema}`, where it records what it has written",
                 "grant it, or name another schema: 'sink.bookkeeping-schema' = '…'",
             )
         return target, found
@@ -173,27 +180,27 @@ class JdbcSink(ClusterSink):
     def _schema(self, target: Target) -> str:
         return self.options.text_or_none("sink.bookkeeping-schema") or target.schema
 
-    def _not_allowed(self, what: str, help: str | None = None) -> ConnectorError:
+    def _permission_error(self, what: str, help: str | None = None) -> ConnectorError:
         return trouble("jdbc-permission", f"table `{self.table.name}`: everfold may not {what}", self.table.span, help)
 
-    def _opened(self, batch: BatchId) -> Merge:
+    def _open_merge(self, batch: BatchId) -> Merge:
         if self._merge is None:
-            made = self._merge_of(batch.job, batch.sink)
-            self._link.run(made.prepare)
-            self._merge = self._with_before(made)
+            merge = self._create_merge(batch.job, batch.sink)
+            self._link.run(merge.prepare)
+            self._merge = self._add_key_snapshot(merge)
         return self._merge
 
-    def _merge_of(self, job: str, sink: str) -> Merge:
-        if self._found is None:
-            self._found = self._link.run(self._look)
-        target, columns = self._found
+    def _create_merge(self, job: str, sink: str) -> Merge:
+        if self._target is None:
+            self._target = self._link.run(self._inspect)
+        target, columns = self._target
         folder = "" if self.context.job_folder is None else str(self.context.job_folder)
         return Merge(
             target, columns, self._keys, self._schema(target), job, sink, query=self.context.query, folder=folder
         )
 
-    def _with_before(self, merge: Merge) -> Merge:
-        """The merge, with the keys of before if the job has gone back."""
+    def _add_key_snapshot(self, merge: Merge) -> Merge:
+        """Return the merge, with the key snapshot if the job has rewound."""
         if self._past is None or not self._keys:
             return merge
         names = tuple(merge.columns[at].name for at in self._keys)
@@ -202,7 +209,7 @@ class JdbcSink(ClusterSink):
         return replace(merge, before=before) if self._link.run(before.there) else merge
 
     def _stager(self, merge: Merge, batch: BatchId) -> StageRows:
-        """What each task does."""
+        """Return the function that each task runs."""
         return StageRows(
             address=self.address,
             into=merge.staging.as_string(),
@@ -217,25 +224,25 @@ class JdbcSink(ClusterSink):
         )
 
     def _stage(self, frame: DataFrame, merge: Merge, batch: BatchId) -> list[Report]:
-        """The tasks: what they have staged."""
+        """Run the tasks; return what they have staged."""
         stage = self._stager(merge, batch)
         try:
-            return [Report(*row) for row in frame.mapInArrow(_task(stage), REPORT).collect()]
+            return [Report(*row) for row in frame.mapInArrow(_make_function(stage), REPORT).collect()]
         except Exception as error:
-            said = failed(str(error))
-            if said is None:
+            details = failed(str(error))
+            if details is None:
                 raise
-            code, message, help = said
+            code, message, help = details
             assert code is not None
             assert message is not None
             raise trouble(code, message, self.table.span, help) from None
 
-    def _explained(self, error: psycopg.Error) -> ConnectorError:
+    def _explain(self, error: psycopg.Error) -> ConnectorError:
         return explained(error, self.table.name, self.address, self.table.span, names=())
 
 
-def _task(stage: StageRows) -> Any:
-    """A plain function for Spark, which looks at its name and signature."""
+def _make_function(stage: StageRows) -> Any:
+    """Return a plain function for Spark, which inspects its name and signature."""
 
     def stage_rows(batches: Any) -> Any:
         return stage(batches)

@@ -1,7 +1,8 @@
-"""Reads a table of PostgreSQL: its rows as they are at the moment of reading.
+"""Read a table of PostgreSQL: its rows at the moment of reading.
 
-There is no change capture in it: a stream of the table is what was there when the job was first started. Each task reads its share
-(`scan.partition.*`) in a transaction of its own; without shares one task reads all, as of one moment.
+There is no change data capture: a stream of the table has the rows that existed when the job was
+first started. Each task reads its share (`scan.partition.*`) in its own transaction; without
+shares one task reads all rows as of one moment.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NEVER = "36500d"
-"""Spark forgets files older than this beside the newest one."""
+"""Spark ignores files that are older than the newest one by more than this."""
 
 
 class JdbcSource(Source):
-    """The rows of one table."""
+    """A source that reads one table."""
 
     def __init__(self, table: Table, options: OptionValues) -> None:
         self.table = table
@@ -47,15 +48,15 @@ class JdbcSource(Source):
         self.address = address_of(options)
 
     def bounded(self) -> bool:
-        """Always."""
+        """Return True: a table is always bounded."""
         return True
 
     def read_anew(self) -> bool:
-        """Unless `lookup.cache` is FULL."""
+        """Return True unless `lookup.cache` is FULL."""
         return self.options.text("lookup.cache") != "FULL"
 
     def location(self, base_folder: Path) -> str:
-        """The servers, the database and the table, in the same spelling always."""
+        """Return the servers, the database and the table in a normalized spelling."""
         settings = self.address.settings
         servers = ",".join(sorted(self.address.place.lower().split(",")))
         database = settings.get("dbname") or settings.get("user", "")
@@ -66,15 +67,15 @@ class JdbcSource(Source):
         return f"{servers}/{database}/{name}"
 
     def batch(self, context: SourceContext) -> DataFrame:
-        """The rows, read whenever the frame is run."""
+        """Return the rows as a batch frame; they are read whenever the frame is run."""
         task = self._task()
         shares = len(task.queries)
         fields = ", ".join(f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns))
-        frame = context.spark.range(0, shares, 1, shares).mapInArrow(_plain(task), fields)
+        frame = context.spark.range(0, shares, 1, shares).mapInArrow(_make_function(task), fields)
         return frame.selectExpr("*", f"{quoted(self.table.name)} AS {SPLIT}")
 
     def stream(self, context: SourceContext) -> DataFrame:
-        """The rows as they were when the job began: they are kept in its folder."""
+        """Return the rows that existed when the job began; they are kept in the job directory."""
         kept = (context.kept or Path(tempfile.mkdtemp(prefix="everfold-"))) / f"{context.name}.rows"
         frame = self.batch(context)
         if not kept.exists():
@@ -86,29 +87,34 @@ class JdbcSource(Source):
         return reader.schema(frame.schema).parquet(str(kept))
 
     def local(self, base_folder: Path) -> Iterator[pa.Table]:
-        """The rows, share by share."""
+        """Yield the rows, share by share."""
         task = self._task()
         try:
             for share in range(len(task.queries)):
                 yield from task.rows(share)
         except psycopg.Error as error:
-            raise self._explained(error) from None
+            raise self._explain(error) from None
         except ValueError as wrong:
-            message = f"table `{self.table.name}`: PostgreSQL holds a value that the declared type has not: {wrong}"
+            message = (
+                f"table `{self.table.name}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
+            )
             raise trouble("bad-record", message) from None
 
     def failure(self, error_text: str) -> ConnectorError | None:
-        """What a task has said."""
+        """Return the error of a task, found in an error message of the engine."""
         at = error_text.find(FAILED)
         if at < 0:
             return None
-        said, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
-        return trouble(said["code"], said["message"], self.table.span, said["help"])
+        details, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
+        return trouble(details["code"], details["message"], self.table.span, details["help"])
 
-    # -- the queries ---------------------------------------------------------------------------------------------------
+    # -- the queries -------------------------------------------------------------------------------
 
     def _task(self) -> ReadRows:
-        """How the rows are read. Looks whether the table is there and its columns can be read as they are declared."""
+        """Return the function that reads the rows.
+
+        Checks that the table exists and its columns can be read as declared.
+        """
         retries, patience_ms = (
             self.options.number("lookup.max-retries"),
             self.options.number("connection.max-retry-timeout"),
@@ -117,7 +123,7 @@ class JdbcSource(Source):
         try:
             queries = link.run(self._queries)
         except psycopg.Error as error:
-            raise self._explained(error) from None
+            raise self._explain(error) from None
         finally:
             link.close()
         types = tuple(column.type for column in self.table.columns)
@@ -139,7 +145,10 @@ class JdbcSource(Source):
         )
 
     def _shares(self, target: Target) -> list[sql.Composable]:
-        """The conditions of the shares: as Flink cuts the range from lower to upper bound; what lies outside is not read."""
+        """Return the conditions of the shares.
+
+        The range from lower to upper bound is divided as in Flink; rows outside of it are not read.
+        """
         by = self.options.text_or_none("scan.partition.column")
         if by is None:
             return [sql.SQL("true")]
@@ -154,12 +163,12 @@ class JdbcSource(Source):
             for first, last in pairwise(cuts)
         ]
 
-    def _explained(self, error: psycopg.Error) -> ConnectorError:
+    def _explain(self, error: psycopg.Error) -> ConnectorError:
         return explained(error, self.table.name, self.address, self.table.span)
 
 
-def _plain(task: ReadRows) -> Any:
-    """A plain function for Spark, which looks at its name and signature."""
+def _make_function(task: ReadRows) -> Any:
+    """Return a plain function for Spark, which inspects its name and signature."""
 
     def read_rows(batches: Any) -> Any:
         return task(batches)

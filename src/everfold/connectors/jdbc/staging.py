@@ -1,7 +1,7 @@
-"""Staging tables: where the tasks of a batch put their rows, before one transaction of the driver takes them over.
+"""Staging tables: tasks of a batch write to them, then one transaction of the driver merges them.
 
-A row says which epoch, batch, partition and attempt it is of: of an attempt that failed, or of a driver that was killed, nothing is ever
-taken. Workers import this: it imports little.
+A row has its epoch, batch, partition and attempt, so rows of a failed attempt or a killed driver
+are never merged. Spark workers import this module: it imports little.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 COLUMNS = (
     ("epoch", "bigint"), ("batch", "bigint"), ("part", "integer"), ("attempt", "bigint"), ("seq", "bigint"), ("kind", "smallint"),
 )  # fmt: skip
-"""The columns before those of the rows, which are `c0…`. `seq` numbers the rows of an attempt as they came."""
+"""The columns before those of the rows, `c0…`. `seq` numbers the rows of an attempt in order."""
 FAILED = "everfold[staging-failed]: "
-"""What the text of a task's error begins with; JSON follows: code, message, help."""
+"""Prefix of the error message of a task; JSON with code, message and help follows."""
 
 
 class Report(NamedTuple):
-    """What a task did: which attempt it was, how many rows came, how many are staged, how many of those are taken back."""
+    """The result of a task.
+
+    came: number of rows received. staged: number of rows staged. back: how many of them retract.
+    """
 
     part: int
     attempt: int
@@ -41,15 +44,16 @@ class Report(NamedTuple):
 
 
 REPORT = "part INT, attempt BIGINT, came BIGINT, staged BIGINT, back BIGINT"
-"""`Report` as Spark's schema."""
+"""`Report` as a Spark schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageRows:
     """Stages the rows of one task: `c0…` and `__kind`.
 
-    into: the staging table as SQL has it. names: the columns, for errors. keys: which of them are the PRIMARY KEY: of the rows of a key
-    only the last counts. retries, patience_ms: see `client`.
+    into: the staging table, as an SQL identifier. names: the columns, for errors. keys: the
+    physical names of the PRIMARY KEY columns: only the last row of each key in an Arrow batch is
+    staged. retries, patience_ms: see `client`.
     """
 
     address: Address
@@ -64,7 +68,7 @@ class StageRows:
     patience_ms: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stages the rows, and reports."""
+        """Stage the rows of a task; yield its `Report`."""
         import pyarrow as pa
         from pyspark import TaskContext
 
@@ -75,7 +79,10 @@ class StageRows:
         yield pa.RecordBatch.from_arrays(columns, names=list(Report._fields))
 
     def stage(self, batches: Iterator[pa.RecordBatch], part: int) -> Report:
-        """Each batch is copied in a transaction of its own, so that no more than it is kept to be sent once more."""
+        """Stage rows, each Arrow batch in its own transaction.
+
+        So no more than one batch is kept in memory for a retry.
+        """
         import psycopg
         import pyarrow as pa
 
@@ -92,13 +99,13 @@ class StageRows:
                 if self.keys:
                     rows = last_by_key(rows, self.keys)
                 if rows.num_rows:
-                    back += _taken_back(rows)
+                    back += _count_retracted(rows)
                     link.run(_Copy(self.into, attempt, staged, self._text(rows, part, attempt, staged)))
                     staged += rows.num_rows
         except psycopg.Error as error:
             found = explained(error, self.table, self.address, names=self.names).diagnostics[0]
-            said = {"code": found.code, "message": found.message, "help": found.help}
-            raise RuntimeError(FAILED + json.dumps(said)) from None
+            details = {"code": found.code, "message": found.message, "help": found.help}
+            raise RuntimeError(FAILED + json.dumps(details)) from None
         finally:
             link.close()
         return Report(part, attempt, came, staged, back)
@@ -118,12 +125,15 @@ class StageRows:
         except ValueError as wrong:
             if not str(wrong).startswith(NUL):
                 raise
-            message = f"table `{self.table}`: a text of column `{str(wrong)[len(NUL) :]}` holds U+0000, which PostgreSQL has not"
+            column = str(wrong)[len(NUL) :]
+            message = (
+                f"table `{self.table}`: a string in column `{column}` contains U+0000, which PostgreSQL cannot store"
+            )
             raise RuntimeError(FAILED + json.dumps({"code": "refused-row", "message": message, "help": None})) from None
 
 
 class _Copy:
-    """A COPY that may be done again: what a lost connection left uncertain is removed first."""
+    """A COPY that can be retried: a retry first removes what a lost connection may have written."""
 
     def __init__(self, into: str, attempt: int, first: int, text: bytes) -> None:
         self.into, self.attempt, self.first, self.text = into, attempt, first, text
@@ -139,7 +149,7 @@ class _Copy:
                 copy.write(self.text)
 
 
-def _taken_back(rows: pa.Table) -> int:
+def _count_retracted(rows: pa.Table) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -148,9 +158,9 @@ def _taken_back(rows: pa.Table) -> int:
 
 
 def failed(error_text: str) -> Sequence[str | None] | None:
-    """Code, message and help that a task's error carries, None if it is another error."""
+    """Return code, message and help of a task's error, None if it is another error."""
     at = error_text.find(FAILED)
     if at < 0:
         return None
-    said, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
-    return said["code"], said["message"], said["help"]
+    details, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
+    return details["code"], details["message"], details["help"]

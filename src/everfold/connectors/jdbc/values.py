@@ -1,4 +1,8 @@
-"""Values between Arrow and PostgreSQL's COPY in CSV form: texts in quotes always, NULL as nothing at all. Workers import this: it imports little."""
+"""Convert values between Arrow and the CSV format of PostgreSQL's COPY.
+
+Strings are always quoted, NULL is an empty field. Spark workers import this module: it imports
+little.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +15,36 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NUL = "everfold[nul-in-text]: "
-"""What the error of a text with U+0000 begins with, which PostgreSQL has not; the column's name follows."""
+"""Prefix of the error for a string with U+0000; the column name follows.
+
+PostgreSQL cannot store U+0000.
+"""
 
 
-# --- to PostgreSQL ----------------------------------------------------------------------------------------------------
+# --- to PostgreSQL --------------------------------------------------------------------------------
 
 
 def to_csv(columns: Sequence[pa.Array], types: Sequence[DataType | None], names: Sequence[str]) -> bytes:
-    """Rows as PostgreSQL reads them; a type of None is a number of ours. Raises ValueError `NUL` for a text that it cannot hold."""
+    """Return rows as CSV for PostgreSQL.
+
+    types: None for the numeric columns of the staging table. names: the columns, for errors. Raises
+    ValueError with the prefix `NUL` for a string that PostgreSQL cannot store.
+    """
     import pyarrow as pa
     import pyarrow.csv
 
-    written = [
-        values if of is None else _written(values, of, name)
+    encoded = [
+        values if of is None else _encode(values, of, name)
         for values, of, name in zip(columns, types, names, strict=True)
     ]
     out = pa.BufferOutputStream()
-    table = pa.table(written, names=[str(at) for at in range(len(written))])
+    table = pa.table(encoded, names=[str(at) for at in range(len(encoded))])
     pa.csv.write_csv(table, out, pa.csv.WriteOptions(include_header=False, quoting_style="needed"))
-    made: bytes = out.getvalue().to_pybytes()
-    return made
+    result: bytes = out.getvalue().to_pybytes()
+    return result
 
 
-def _written(values: Any, of: DataType, name: str) -> Any:
+def _encode(values: Any, of: DataType, name: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -45,9 +56,9 @@ def _written(values: Any, of: DataType, name: str) -> Any:
         case BytesType():
             import polars as pl
 
-            made = pl.from_arrow(values)
-            assert isinstance(made, pl.Series)
-            frame = pl.DataFrame({"x": made}).select(pl.concat_str(pl.lit("\\x"), pl.col("x").bin.encode("hex")))
+            result = pl.from_arrow(values)
+            assert isinstance(result, pl.Series)
+            frame = pl.DataFrame({"x": result}).select(pl.concat_str(pl.lit("\\x"), pl.col("x").bin.encode("hex")))
             return frame.to_arrow(compat_level=pl.CompatLevel.oldest()).column(0)
         case TimeType():
             return values.cast(pa.time32("ms"))
@@ -55,11 +66,11 @@ def _written(values: Any, of: DataType, name: str) -> Any:
             return values
 
 
-# --- from PostgreSQL --------------------------------------------------------------------------------------------------
+# --- from PostgreSQL ------------------------------------------------------------------------------
 
 
 def expression(of: DataType, column: str) -> str:
-    """SQL of PostgreSQL: a column (a quoted name) as `from_csv` reads it."""
+    """Return an SQL expression of a column (a quoted name) that `from_csv` can read."""
     match of:
         case StringType():
             return f"CAST({column} AS text)"
@@ -76,7 +87,10 @@ def expression(of: DataType, column: str) -> str:
 
 
 def from_csv(text: bytes, types: Sequence[DataType]) -> pa.Table:
-    """Rows that COPY has written, as `c0…` of Arrow's physical types. Raises ValueError for a value that they have not (`infinity`)."""
+    """Return rows that COPY has written as columns `c0…` of Arrow's physical types.
+
+    Raises ValueError for a value that its type cannot represent (`infinity`).
+    """
     import pyarrow as pa
     import pyarrow.csv
 
@@ -86,12 +100,12 @@ def from_csv(text: bytes, types: Sequence[DataType]) -> pa.Table:
     schema = pa.schema([pa.field(name, of.arrow) for name, of in zip(names, types, strict=True)])
     if not text:
         return schema.empty_table()
-    read = pa.csv.read_csv(
+    table = pa.csv.read_csv(
         pa.BufferReader(text),
         pa.csv.ReadOptions(column_names=names, use_threads=False),
         pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         pa.csv.ConvertOptions(
-            column_types={name: _parsed(of) for name, of in zip(names, types, strict=True)},
+            column_types={name: _csv_type(of) for name, of in zip(names, types, strict=True)},
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -99,11 +113,11 @@ def from_csv(text: bytes, types: Sequence[DataType]) -> pa.Table:
             false_values=["f"],
         ),
     )
-    columns = [_read(read.column(name), of) for name, of in zip(names, types, strict=True)]
+    columns = [_decode(table.column(name), of) for name, of in zip(names, types, strict=True)]
     return pa.table(columns, schema=schema)
 
 
-def _parsed(of: DataType) -> pa.DataType:
+def _csv_type(of: DataType) -> pa.DataType:
     import pyarrow as pa
 
     match of:
@@ -115,16 +129,16 @@ def _parsed(of: DataType) -> pa.DataType:
             return of.arrow
 
 
-def _read(values: Any, of: DataType) -> Any:
+def _decode(values: Any, of: DataType) -> Any:
     import polars as pl
 
     match of:
         case BytesType():
-            made = pl.from_arrow(values)
-            assert isinstance(made, pl.Series)
-            return made.str.decode("hex").to_arrow(compat_level=pl.CompatLevel.oldest())
+            result = pl.from_arrow(values)
+            assert isinstance(result, pl.Series)
+            return result.str.decode("hex").to_arrow(compat_level=pl.CompatLevel.oldest())
         case TimestampType():
-            unit = 10 ** max(0, 6 - of.precision)  # the digits that the type has not are cut off
+            unit = 10 ** max(0, 6 - of.precision)  # truncate to the precision of the type
             frame = pl.DataFrame({"x": pl.from_arrow(values)})
             cut = frame.select((pl.col("x").cast(pl.Int64) // unit * unit).cast(of.polars))
             return cut.to_arrow(compat_level=pl.CompatLevel.oldest()).column(0)

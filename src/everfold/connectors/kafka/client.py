@@ -1,4 +1,4 @@
-"""Talks to the brokers beside Spark: which topics and partitions there are, where they begin and end, what a group has committed."""
+"""Query the brokers without Spark: topics, partitions, their offsets, and committed offsets."""
 
 from __future__ import annotations
 
@@ -26,56 +26,66 @@ _OWN = frozenset({
     "bootstrap.servers", "group.id", "auto.offset.reset", "enable.auto.commit", "auto.commit.interval.ms", "key.deserializer",
     "value.deserializer", "key.serializer", "value.serializer", "interceptor.classes", "transactional.id", "partitioner.class",
 })  # fmt: skip
-"""Settings of Kafka's client that are everfold's to decide."""
+"""Settings of the Kafka client that everfold sets itself."""
 _JAAS = re.compile(r"\b(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
 _STORES = ("ssl.truststore.", "ssl.keystore.")
 _VERIFICATION = "ssl.endpoint.identification.algorithm"
 
 
 def java_settings(options: OptionValues) -> dict[str, str]:
-    """Settings for Spark's client: the table's, and waits short enough that a user hears of a broker that is down."""
-    said = {key: value for key, value in options.with_prefix("properties.").items() if key not in _OWN}
+    """Return the settings for Spark's Kafka client.
+
+    Those of the table, and timeouts that are short enough to report a broker that is down.
+    """
+    given = {key: value for key, value in options.with_prefix("properties.").items() if key not in _OWN}
     defaults = {"isolation.level": "read_committed", "default.api.timeout.ms": "15000", "request.timeout.ms": "12000"}
-    return {**defaults, **said, "bootstrap.servers": options.text(SERVERS)}
+    return {**defaults, **given, "bootstrap.servers": options.text(SERVERS)}
 
 
 def own_settings(options: OptionValues) -> dict[str, str]:
-    """The same for the client of this process, where Java's words differ; what it does not know is left out."""
-    said = {key: value for key, value in options.with_prefix("properties.").items() if key not in _OWN}
-    for word, *values in _JAAS.findall(said.pop("sasl.jaas.config", "")):
-        said.setdefault(f"sasl.{word}", re.sub(r"\\(.)", r"\1", "".join(values)))
-    if said.get(_VERIFICATION) == "":
-        said[_VERIFICATION] = "none"
-    stores = {key: said.pop(key) for key in tuple(said) if key.startswith(_STORES)}
-    settings = {"isolation.level": "read_committed", **said, **_stores(stores)}
-    return _known({**settings, "bootstrap.servers": options.text(SERVERS)})
+    """Return the settings for the Kafka client of this process.
+
+    Java settings with another name are translated; settings that the client does not know are left
+    out.
+    """
+    given = {key: value for key, value in options.with_prefix("properties.").items() if key not in _OWN}
+    for field, *values in _JAAS.findall(given.pop("sasl.jaas.config", "")):
+        given.setdefault(f"sasl.{field}", re.sub(r"\\(.)", r"\1", "".join(values)))
+    if given.get(_VERIFICATION) == "":
+        given[_VERIFICATION] = "none"
+    stores = {key: given.pop(key) for key in tuple(given) if key.startswith(_STORES)}
+    settings = {"isolation.level": "read_committed", **given, **_translate_stores(stores)}
+    return _drop_unknown({**settings, "bootstrap.servers": options.text(SERVERS)})
 
 
 def group_of(options: OptionValues) -> str:
-    """The group of a table, which nobody joins."""
+    """Return the consumer group of a table. No consumer joins it."""
     return options.text_or_none("properties.group.id") or "everfold"
 
 
-def _stores(java: Mapping[str, str]) -> dict[str, str]:
-    """Java's trust store and key store: PEM files or texts; a key store can be PKCS #12 too."""
-    said: dict[str, str | None] = {
+def _translate_stores(java: Mapping[str, str]) -> dict[str, str]:
+    """Translate the settings of Java's trust store and key store.
+
+    Both can be PEM files or strings; a key store can also be a PKCS #12 file.
+    """
+    given: dict[str, str | None] = {
         "ssl.ca.location": java.get("ssl.truststore.location"),
         "ssl.ca.pem": java.get("ssl.truststore.certificates"),
     }
     if java.get("ssl.keystore.type", "").upper() == "PEM":
-        said |= {
+        given |= {
             "ssl.certificate.location": java.get("ssl.keystore.location"),
             "ssl.key.location": java.get("ssl.keystore.location"),
             "ssl.certificate.pem": java.get("ssl.keystore.certificate.chain"),
             "ssl.key.pem": java.get("ssl.keystore.key"),
         }
     else:
-        said |= {each: java.get(each) for each in ("ssl.keystore.location", "ssl.keystore.password")}
-    return {key: value for key, value in said.items() if value is not None}
+        given |= {each: java.get(each) for each in ("ssl.keystore.location", "ssl.keystore.password")}
+    return {key: value for key, value in given.items() if value is not None}
 
 
-def _known(settings: dict[str, str]) -> dict[str, str]:
-    """Without the settings that the client of this process does not know."""
+def _drop_unknown(settings: dict[str, str]) -> dict[str, str]:
+    """Return the settings without those that the client of this process does not know."""
     while True:
         try:
             Consumer({**settings, "group.id": "everfold"}, logger=log).close()
@@ -88,7 +98,10 @@ def _known(settings: dict[str, str]) -> dict[str, str]:
 
 
 class Client:
-    """A connection for questions. Every failure is a ConnectorError: `kafka-unreachable`, `no-such-topic`, `kafka-refused`."""
+    """A connection for metadata queries.
+
+    Every failure is a ConnectorError: `kafka-unreachable`, `no-such-topic`, `kafka-refused`.
+    """
 
     def __init__(self, table: Table, options: OptionValues) -> None:
         self.table = table
@@ -97,7 +110,7 @@ class Client:
 
     @property
     def consumer(self) -> Any:
-        """The consumer, made when first asked; it belongs to no group's members."""
+        """The consumer, created at first use. It does not join its group."""
         if self._consumer is None:
             try:
                 settings = {**own_settings(self.options), "group.id": group_of(self.options)}
@@ -107,38 +120,38 @@ class Client:
         return self._consumer
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Close the connection."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
 
     def cluster(self) -> str:
-        """The id of the cluster that the brokers belong to; empty where they do not give one."""
+        """Return the id of the cluster; empty if the brokers report none."""
         try:
             return self.consumer.list_topics(timeout=TIMEOUT_S).cluster_id or ""
         except KafkaException as wrong:
             raise self.error(wrong) from None
 
     def partitions(self) -> dict[str, list[int]]:
-        """The partitions of the table's topics. Raises ConnectorError when there is no such topic."""
+        """Return the partitions of the table's topics. Raises ConnectorError `no-such-topic`."""
         try:
             found = self.consumer.list_topics(timeout=TIMEOUT_S).topics
         except KafkaException as wrong:
             raise self.error(wrong) from None
         pattern = self.options.text_or_none("topic-pattern")
-        named = (
+        names = (
             topics(self.options)
             if pattern is None
             else tuple(sorted(each for each in found if re.fullmatch(pattern, each)))
         )
-        for topic in named:
+        for topic in names:
             if topic not in found:
                 raise self._no_such_topic(topic, (each for each in found if not each.startswith("__")))
-        if not named:
+        if not names:
             raise trouble(
                 "no-such-topic", f"table `{self.table.name}`: no topic matches `{pattern}`", self._span("topic-pattern")
             )
-        return {topic: sorted(found[topic].partitions) for topic in named}
+        return {topic: sorted(found[topic].partitions) for topic in names}
 
     def _no_such_topic(self, topic: str, known: Iterable[str]) -> ConnectorError:
         return trouble(
@@ -149,7 +162,7 @@ class Client:
         )
 
     def ends(self, partitions: Mapping[str, list[int]], *, first: bool = False) -> Offsets:
-        """Where the partitions end (`first`: begin) now."""
+        """Return the current end offsets of the partitions; first: their first offsets."""
         return {
             topic: {at: self._watermarks(topic, at)[0 if first else 1] for at in of} for topic, of in partitions.items()
         }
@@ -162,10 +175,10 @@ class Client:
         return int(low), int(high)
 
     def at_time(self, partitions: Mapping[str, list[int]], millis: int) -> Offsets:
-        """The first offsets with a time from `millis` on; the end where there is none."""
-        asked = [TopicPartition(topic, at, millis) for topic, of in partitions.items() for at in of]
+        """Return the first offsets with a timestamp from `millis` on; the end if there is none."""
+        queries = [TopicPartition(topic, at, millis) for topic, of in partitions.items() for at in of]
         try:
-            answers = self.consumer.offsets_for_times(asked, timeout=TIMEOUT_S)
+            answers = self.consumer.offsets_for_times(queries, timeout=TIMEOUT_S)
         except KafkaException as wrong:
             raise self.error(wrong) from None
         found: Offsets = {topic: {} for topic in partitions}
@@ -175,10 +188,10 @@ class Client:
         return found
 
     def committed(self, partitions: Mapping[str, list[int]]) -> dict[str, dict[int, int | None]]:
-        """What the table's group has committed, None where it has nothing."""
-        asked = [TopicPartition(topic, at) for topic, of in partitions.items() for at in of]
+        """Return the committed offsets of the table's group, None for a partition without one."""
+        queries = [TopicPartition(topic, at) for topic, of in partitions.items() for at in of]
         try:
-            answers = self.consumer.committed(asked, timeout=TIMEOUT_S)
+            answers = self.consumer.committed(queries, timeout=TIMEOUT_S)
         except KafkaException as wrong:
             raise self.error(wrong) from None
         found: dict[str, dict[int, int | None]] = {topic: {} for topic in partitions}
@@ -187,15 +200,23 @@ class Client:
         return found
 
     def commit(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Commits offsets for the table's group: for people who watch it, so a failure is only logged."""
-        said = [TopicPartition(topic, int(at), offset) for topic, of in offsets.items() for at, offset in of.items()]
+        """Commit offsets for the table's group.
+
+        They only serve monitoring, so a failure is only logged.
+        """
+        positions = [
+            TopicPartition(topic, int(at), offset) for topic, of in offsets.items() for at, offset in of.items()
+        ]
         try:
-            self.consumer.commit(offsets=said, asynchronous=False)
+            self.consumer.commit(offsets=positions, asynchronous=False)
         except (KafkaException, ConnectorError) as wrong:
             log.warning("the offsets of table %s could not be committed: %s", self.table.name, wrong)
 
     def error(self, wrong: KafkaException) -> ConnectorError:
-        """A failure of the client as an error for users; no settings are in it, as they can be secrets."""
+        """Return the error to show for a failure of the client.
+
+        It contains no settings, as they can be secrets.
+        """
         return kafka_error(self.table, self.options, wrong)
 
     def _span(self, option: str) -> Any:
@@ -203,7 +224,7 @@ class Client:
 
 
 def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> ConnectorError:
-    """A failure of the client as an error for users."""
+    """Return the error to show for a failure of the client."""
     error: KafkaError = wrong.args[0]
     if error.code() in (
         KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE,
@@ -218,24 +239,26 @@ def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> C
             dict(table.option_spans).get("topic"),
             "create the topic first",
         )
-    return trouble("kafka-refused", f"table `{table.name}`: Kafka says: {_without_secrets(error.str(), options)}")
+    return trouble("kafka-refused", f"table `{table.name}`: Kafka says: {_mask_secrets(error.str(), options)}")
 
 
-def _without_secrets(text: str, options: OptionValues) -> str:
-    """The text with stars for secrets of the table."""
-    said = options.with_prefix("properties.")
-    hidden = [value for key, value in said.items() if is_secret(key)]
-    hidden += ["".join(value) for word, *value in _JAAS.findall(said.get("sasl.jaas.config", "")) if word == "password"]
+def _mask_secrets(text: str, options: OptionValues) -> str:
+    """Mask the secrets of the table in a string."""
+    given = options.with_prefix("properties.")
+    hidden = [value for key, value in given.items() if is_secret(key)]
+    hidden += [
+        "".join(value) for field, *value in _JAAS.findall(given.get("sasl.jaas.config", "")) if field == "password"
+    ]
     for value in filter(None, hidden):
         text = text.replace(value, "******")
     return text
 
 
 def unreachable(table: Table, options: OptionValues) -> ConnectorError:
-    """No broker answers."""
+    """Return the error `kafka-unreachable`."""
     return trouble(
         "kafka-unreachable",
         f"table `{table.name}`: no Kafka broker answers at {options.text(SERVERS)}",
         dict(table.option_spans).get(SERVERS),
-        "is the broker running, and is this its address?",
+        "check that the broker is running at this address",
     )

@@ -1,4 +1,4 @@
-"""Connector `kafka`: its options and checks. The names are those of Flink's Kafka SQL connector."""
+"""Connector `kafka`: its options and checks. Options have the names of Flink's Kafka connector."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from everfold.plan.nodes import Table
 from everfold.types import BIGINT, BYTES, INT, STRING, TIMESTAMP_LTZ3, DataType, MapType
 
 ROWS = ("json", "csv", "raw", "avro")
-"""The formats of rows: of keys, and of values that are no changes."""
+"""The formats of rows: of keys, and of values that are not changes."""
 FORMATS = (*ROWS, *CHANGES)
 METADATA: dict[str, DataType] = {
     "topic": STRING,
@@ -51,59 +51,59 @@ WRITABLE = ("headers", "timestamp")
 SERVERS = "properties.bootstrap.servers"
 _STARTUP = ("earliest-offset", "latest-offset", "group-offsets", "timestamp", "specific-offsets")
 _BOUNDED = ("unbounded", "latest-offset", "group-offsets", "timestamp", "specific-offsets")
-_ALWAYS_ONCE = "is met: every batch is one transaction of Kafka, so its records are there exactly once"
 _OFFSETS = re.compile(r"partition:(\d+),offset:(\d+)")
 
 OPTIONS = OptionSet(
     (
-        Option("topic", meaning="the topic, or topics with `;` between them"),
-        Option("topic-pattern", role="source", meaning="a regular expression of the topics"),
-        Option(SERVERS, required=True, meaning="where the brokers are, as `host:9092`"),
-        Option("properties.group.id", meaning="the consumer group: where `group-offsets` starts, and where progress is shown"),
-        Option("properties.*", meaning="settings of Kafka's client, handed on as they are", secret=True),
-        Option("format", meaning="how values are written: json, csv, raw, avro, debezium-json or canal-json"),
+        Option("topic", meaning="the topic, or several topics separated by `;`"),
+        Option("topic-pattern", role="source", meaning="a regular expression for the names of the topics"),
+        Option(SERVERS, required=True, meaning="the list of brokers, as `host:9092`"),
+        Option("properties.group.id", meaning="the consumer group that `group-offsets` starts from, and that progress is committed to"),
+        Option("properties.*", meaning="settings of the Kafka client, passed on unchanged", secret=True),
+        Option("format", meaning="the format of values: json, csv, raw, avro, debezium-json or canal-json"),
         Option("value.format", meaning="the same as `format`"),
-        Option("key.format", meaning="how keys are written: json, csv, raw or avro"),
-        Option("key.fields", meaning="the columns that lie in the key, with `;` between them"),
-        Option("key.fields-prefix", default="", meaning="what the names of key columns begin with in the table, but not in the key"),
-        Option("value.fields-include", ("ALL", "EXCEPT_KEY"), "ALL", meaning="whether key columns lie in the value too"),
-        Option("scan.startup.mode", _STARTUP, "group-offsets", role="source", meaning="where to start"),
-        Option("scan.startup.specific-offsets", role="source", meaning="where, as `partition:0,offset:42;partition:1,offset:300`"),
-        Option("scan.startup.timestamp-millis", "int", role="source", meaning="from which time on"),
-        Option("scan.bounded.mode", _BOUNDED, "unbounded", role="source", meaning="where to end; fixed when the job is first started"),
-        Option("scan.bounded.specific-offsets", role="source", meaning="before which offsets, as `partition:0,offset:42`"),
-        Option("scan.bounded.timestamp-millis", "int", role="source", meaning="before which time"),
-        Option("scan.topic-partition-discovery.interval", "duration", "5 min", role="source", note="has no meaning here: every batch looks"),
-        Option("scan.watermark.idle-timeout", "duration", role="source", note="has no meaning here: SET 'table.exec.source.idle-timeout' counts for all tables"),
-        Option("scan.max-records-per-batch", "int", "500000", role="source", meaning="how many records a batch of a stream takes in"),
-        Option("sink.partitioner", ("default", "fixed", "round-robin"), "default", role="sink", meaning="how records go to partitions"),
+        Option("key.format", meaning="the format of keys: json, csv, raw or avro"),
+        Option("key.fields", meaning="the columns in the key, separated by `;`"),
+        Option("key.fields-prefix", default="", meaning="prefix of the key columns in the table, which their names in the key do not have"),
+        Option("value.fields-include", ("ALL", "EXCEPT_KEY"), "ALL", meaning="whether the value contains the key columns too"),
+        Option("scan.startup.mode", _STARTUP, "group-offsets", role="source", meaning="where to start reading"),
+        Option("scan.startup.specific-offsets", role="source", meaning="offsets to start from, as `partition:0,offset:42;partition:1,offset:300`"),
+        Option("scan.startup.timestamp-millis", "int", role="source", meaning="time to start from, in milliseconds since 1970"),
+        Option("scan.bounded.mode", _BOUNDED, "unbounded", role="source", meaning="where to stop reading; fixed when the job is first started"),
+        Option("scan.bounded.specific-offsets", role="source", meaning="offsets to stop before, as `partition:0,offset:42`"),
+        Option("scan.bounded.timestamp-millis", "int", role="source", meaning="time to stop before, in milliseconds since 1970"),
+        Option("scan.topic-partition-discovery.interval", "duration", "5 min", role="source", note="has no meaning here: every batch looks for new partitions"),
+        Option("scan.watermark.idle-timeout", "duration", role="source", note="has no meaning here: SET 'table.exec.source.idle-timeout' applies to all tables"),
+        Option("scan.max-records-per-batch", "int", "500000", role="source", meaning="maximum number of records in a batch of a stream"),
+        Option("sink.partitioner", ("default", "fixed", "round-robin"), "default", role="sink", meaning="how records are assigned to partitions"),
         Option("sink.delivery-guarantee", ("exactly-once", "at-least-once", "none"), "exactly-once", role="sink"),
-        Option("sink.transactional-id-prefix", default="everfold", role="sink", meaning="what transactional ids begin with"),
+        Option("sink.transactional-id-prefix", default="everfold", role="sink", meaning="prefix of transactional ids"),
         Option("sink.parallelism", "int", role="sink", note="has no meaning here: one process writes"),
     )
 )  # fmt: skip
 
 
 class KafkaConnector(Connector):
-    """Records of topics."""
+    """Tables of Kafka records."""
 
     def options(self, table: Table) -> OptionSet:
-        """The connector's options and those of the table's formats, under all their prefixes."""
+        """Return the options of the connector and of the table's formats, with their prefixes."""
         found = OPTIONS
-        said = dict(table.options)
+        given = dict(table.options)
         for option, prefix in (("format", ""), ("value.format", "value."), ("key.format", "key.")):
-            if said.get(option) in FORMATS:
-                found = found + options_of(said[option]).under(f"{prefix}{said[option]}.")
+            if given.get(option) in FORMATS:
+                found = found + options_of(given[option]).under(f"{prefix}{given[option]}.")
         return found
 
     def check(self, table: Table, role: Role) -> OptionValues:
-        """Topics, formats, key columns, METADATA and where to start and end."""
+        """Check topics, formats, key columns, METADATA, and where reading starts and ends."""
         options = self.options(table).read(table, role.value)
         _check_topics(table, options, role)
         if table.primary_key and self.takes(table) is ChangelogMode.INSERT_ONLY:
             raise UnsupportedFeature.of(
                 "primary-key",
-                f"table `{table.name}`: a topic of format `{value_format_name(table)}` keeps every record, so there can be several of a PRIMARY KEY",
+                f"table `{table.name}`: a topic of format `{value_format_name(table)}` keeps every record, "
+                "so several rows can have the same PRIMARY KEY",
                 table.span,
                 "leave the PRIMARY KEY out, or use the connector `upsert-kafka`",
             )
@@ -111,29 +111,29 @@ class KafkaConnector(Connector):
         return options
 
     def changelog(self, table: Table) -> ChangelogMode:
-        """What the values' format makes of records."""
+        """Return the changelog mode of the value format."""
         return changelog_of(value_format_name(table))
 
     def read_whole(self, table: Table) -> bool:
-        """Where fields have no names, or some columns lie in the key."""
+        """Return whether a field has no name in a record, or some columns are in the key."""
         return is_read_whole(table)
 
     def positions(self, table: Table) -> dict[str, str]:
-        """Return those of the key and of the value."""
+        """Return the positions of columns in keys and values."""
         return record_positions(table, split_names(dict(table.options).get("key.fields")))
 
     def takes(self, table: Table) -> ChangelogMode:
-        """What the values' format can hold: a record that was written stays."""
+        """Return the changes that the value format can represent: records are never replaced."""
         return self.changelog(table)
 
     def source(self, table: Table) -> Source:
-        """Reads the topics."""
+        """Return a source that reads the topics."""
         from everfold.connectors.kafka.source import KafkaSource
 
         return KafkaSource(table, self.check(table, Role.SOURCE))
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
-        """Writes to the topic, exactly once."""
+        """Return a sink that writes to the topic exactly once."""
         from everfold.connectors.kafka.sink import KafkaSink
 
         return KafkaSink(context, self.check(context.table, Role.SINK))
@@ -142,58 +142,59 @@ class KafkaConnector(Connector):
 CONNECTOR = KafkaConnector(name="kafka", meaning="topics of Apache Kafka")
 
 
-# --- what the options say ---------------------------------------------------------------------------------------------
+# --- option values --------------------------------------------------------------------------------
 
 
 def topics(options: OptionValues) -> tuple[str, ...]:
-    """The topics by name; none when a pattern is given."""
+    """Return the names of the topics; empty if a pattern is given."""
     return split_names(options.text_or_none("topic"))
 
 
 def value_format_name(table: Table) -> str | None:
-    """The name of the format of values, if the table gives one."""
-    said = dict(table.options)
-    return said.get("value.format", said.get("format"))
+    """Return the name of the value format, None if it is missing."""
+    given = dict(table.options)
+    return given.get("value.format", given.get("format"))
 
 
 def is_read_whole(table: Table) -> bool:
-    """Whether all columns say together where a field of a record is."""
-    said = dict(table.options)
-    return "key.fields" in said or any(is_positional(said.get(of)) for of in ("format", "key.format", "value.format"))
+    """Return whether the position of a field in a record depends on all columns."""
+    given = dict(table.options)
+    return "key.fields" in given or any(is_positional(given.get(of)) for of in ("format", "key.format", "value.format"))
 
 
 def record_positions(table: Table, keys: Sequence[str], *, upsert: bool = False) -> dict[str, str]:
     """Return the positions of columns in keys and values.
 
-    keys: the columns that lie in the key. upsert: whether those that lie in the value too are read from both.
+    keys: the columns in the key. upsert: whether columns that are also in the value are read from
+    both.
     """
-    said = dict(table.options)
-    left_out = keys if said.get("value.fields-include", "").upper() == "EXCEPT_KEY" else ()
+    given = dict(table.options)
+    left_out = keys if given.get("value.fields-include", "").upper() == "EXCEPT_KEY" else ()
     columns = [each.name for each in table.columns if each.metadata_key is None and each.name not in left_out]
     found = positions_in(value_format_name(table), "value", columns)
-    for column, position in positions_in(said.get("key.format"), "key", keys).items():
+    for column, position in positions_in(given.get("key.format"), "key", keys).items():
         if upsert or column not in columns:
             found[column] = f"{found[column]} and {position}" if column in found else position
     return found
 
 
 def value_metadata(table: Table) -> tuple[str, ...]:
-    """The METADATA that the format of values has, as Flink names it in a table of Kafka."""
+    """Return the METADATA keys of the value format, named as in Flink's Kafka tables."""
     return tuple(VALUE + key for key in metadata_of(value_format_name(table) or ""))
 
 
 def value_format(table: Table, options: OptionValues) -> Format:
-    """The format of values."""
-    said = dict(table.options)
-    if "format" in said and "value.format" in said:
-        raise wrong_option(table, "value.format", "`format` and `value.format` say the same thing: leave one out")
-    option = "value.format" if "value.format" in said else "format"
+    """Return the value format."""
+    given = dict(table.options)
+    if "format" in given and "value.format" in given:
+        raise wrong_option(table, "value.format", "`format` and `value.format` have the same meaning: leave one out")
+    option = "value.format" if "value.format" in given else "format"
     name = refuse_unknown(table, option, FORMATS)
     return format_of(name, table, options, f"{'value.' if option == 'value.format' else ''}{name}.")
 
 
 def key_format(table: Table, options: OptionValues) -> Format | None:
-    """The format of keys, None if keys are not looked at."""
+    """Return the key format, None if keys are not read or written."""
     if "key.format" not in options.given:
         return None
     name = refuse_unknown(table, "key.format", ROWS)
@@ -201,19 +202,19 @@ def key_format(table: Table, options: OptionValues) -> Format | None:
 
 
 def key_fields(options: OptionValues) -> tuple[str, ...]:
-    """The names of the table's columns that lie in the key."""
+    """Return the names of the table's columns in the key."""
     if isinstance(found := options.values["key.fields"], tuple):
         return found
     return split_names(options.text_or_none("key.fields"))
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
-    """Return the names in a list whose separator is `;`."""
+    """Split a list of names that are separated by `;`."""
     return tuple(each.strip() for each in (text or "").split(";") if each.strip())
 
 
 def key_columns(table: Table, options: OptionValues, role: Role) -> tuple[RecordColumn, ...]:
-    """The columns that lie in the key. Raises SqlError for one that the table does not have."""
+    """Return the columns in the key. Raises SqlError for one that the table does not have."""
     prefix = options.text("key.fields-prefix")
     if prefix and options.text("value.fields-include") != "EXCEPT_KEY":
         raise wrong_option(
@@ -226,7 +227,7 @@ def key_columns(table: Table, options: OptionValues, role: Role) -> tuple[Record
     for name in key_fields(options):
         if name not in known:
             raise wrong_option(
-                table, "key.fields", f"`key.fields` names `{name}`, which is no column", nearest(name, known)
+                table, "key.fields", f"`key.fields` names `{name}`, which is not a column", nearest(name, known)
             )
         if not name.startswith(prefix):
             raise wrong_option(
@@ -238,7 +239,7 @@ def key_columns(table: Table, options: OptionValues, role: Role) -> tuple[Record
 
 
 def value_columns(table: Table, options: OptionValues, role: Role) -> tuple[RecordColumn, ...]:
-    """The columns that lie in the value."""
+    """Return the columns in the value."""
     left_out = set(key_fields(options)) if options.text("value.fields-include") == "EXCEPT_KEY" else set()
     return tuple(
         RecordColumn(column.name, at, column.type)
@@ -248,21 +249,24 @@ def value_columns(table: Table, options: OptionValues, role: Role) -> tuple[Reco
 
 
 def specific_offsets(table: Table, options: OptionValues, option: str) -> dict[int, int]:
-    """Offsets by partition, as `partition:0,offset:42;partition:1,offset:300` says them."""
+    """Parse `partition:0,offset:42;partition:1,offset:300` to offsets by partition."""
     found: dict[int, int] = {}
     for part in (options.text_or_none(option) or "").rstrip(";").split(";"):
-        said = _OFFSETS.fullmatch(part.replace(" ", ""))
-        if said is None or int(said.group(1)) in found:
+        match = _OFFSETS.fullmatch(part.replace(" ", ""))
+        if match is None or int(match.group(1)) in found:
             raise wrong_option(table, option, f"option `{option}` takes `partition:0,offset:42;partition:1,offset:300`")
-        found[int(said.group(1))] = int(said.group(2))
+        found[int(match.group(1))] = int(match.group(2))
     return found
 
 
-# --- checks -----------------------------------------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------
 
 
 def check_records(table: Table, options: OptionValues, role: Role) -> None:
-    """Whether keys, values and METADATA of a table can be read or written, and where reading starts and ends. Raises SqlError."""
+    """Check that keys, values and METADATA of a table can be read or written.
+
+    Also checks where reading starts and ends. Raises SqlError.
+    """
     if role is Role.SOURCE:
         refuse_metadata(table, (*METADATA, *value_metadata(table)), role)
         _check_offsets(table, options)
@@ -294,18 +298,18 @@ def check_records(table: Table, options: OptionValues, role: Role) -> None:
 
 def _check_topics(table: Table, options: OptionValues, role: Role) -> None:
     pattern = options.text_or_none("topic-pattern")
-    named = topics(options)
-    if bool(named) == (pattern is not None):
+    names = topics(options)
+    if bool(names) == (pattern is not None):
         raise SqlError(
             Diagnostic(
-                "missing-option" if not named else "wrong-option-value",
+                "missing-option" if not names else "wrong-option-value",
                 f"table `{table.name}` needs option `topic`"
-                if not named
+                if not names
                 else f"table `{table.name}`: `topic` or `topic-pattern`, not both",
-                dict(table.option_spans).get("topic-pattern" if named else "connector"),
+                dict(table.option_spans).get("topic-pattern" if names else "connector"),
             )
         )
-    if role is Role.SINK and len(named) != 1:
+    if role is Role.SINK and len(names) != 1:
         raise UnsupportedFeature.of(
             "sink-topics",
             f"table `{table.name}`: rows can be written to one topic only",
@@ -316,16 +320,19 @@ def _check_topics(table: Table, options: OptionValues, role: Role) -> None:
             re.compile(pattern)
         except re.error as wrong:
             raise wrong_option(
-                table, "topic-pattern", f"option `topic-pattern` is no regular expression: {wrong}"
+                table, "topic-pattern", f"option `topic-pattern` is not a regular expression: {wrong}"
             ) from None
 
 
 def _check_stores(table: Table, options: OptionValues) -> None:
-    """Refuses key stores that Java alone can read: offsets and topics are asked for without it."""
-    said = options.with_prefix("properties.")
+    """Refuse key stores that only Java can read.
+
+    Offsets and topics are queried with a client that is not written in Java.
+    """
+    given = options.with_prefix("properties.")
     for store, known in (("truststore", ("PEM",)), ("keystore", ("PEM", "PKCS12"))):
-        of = said.get(f"ssl.{store}.type", "JKS").upper()
-        if f"ssl.{store}.location" in said and of not in known:
+        of = given.get(f"ssl.{store}.type", "JKS").upper()
+        if f"ssl.{store}.location" in given and of not in known:
             option = f"properties.ssl.{store}.location"
             raise UnsupportedFeature.of(
                 "java-key-store",
@@ -346,7 +353,7 @@ def _check_offsets(table: Table, options: OptionValues) -> None:
                     f"table `{table.name}` needs option `properties.group.id`, as `scan.{side}.mode` is `group-offsets`"
                     + (", its default" if default else ""),
                     dict(table.option_spans).get(f"scan.{side}.mode") or dict(table.option_spans).get("connector"),
-                    f"to read all, set 'scan.{side}.mode' = 'earliest-offset'" if side == "startup" else None,
+                    f"to read all records, set 'scan.{side}.mode' = 'earliest-offset'" if side == "startup" else None,
                 )
             )
         for wanted, option in (("timestamp", "timestamp-millis"), ("specific-offsets", "specific-offsets")):

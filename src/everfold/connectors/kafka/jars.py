@@ -1,4 +1,4 @@
-"""Spark's Kafka connector: fetched when a Kafka table is first used, and kept for all later times."""
+"""Spark's Kafka connector: downloaded when a Kafka table is first used, then cached."""
 
 from __future__ import annotations
 
@@ -23,23 +23,29 @@ JARS = (
     f"ivy://{_GROUP}:spark-sql-kafka-0-10_{_SCALA}:{CONNECTOR_VERSION}?exclude={_TOKEN}",
     f"ivy://{_TOKEN}:{TOKEN_VERSION}?transitive=false",
 )
-"""The token provider of the connector's own version is not published; an older one fits (seen working)."""
+"""The jars to download.
+
+The token provider of the connector's version is not published; an older one works (tested).
+"""
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-_DONE = "spark.everfold.kafka.jars"
+_LOADED = "spark.everfold.kafka.jars"
 
 
 def add_jars(spark: SparkSession) -> None:
-    """Makes `kafka` a data source of the session. Raises ConnectorError `kafka-jars` when the jars cannot be fetched."""
-    if spark.conf.get(_DONE, "") or _is_there(spark):
+    """Make `kafka` a data source of the session.
+
+    Raises ConnectorError `kafka-jars` if the jars cannot be downloaded.
+    """
+    if spark.conf.get(_LOADED, "") or _is_loaded(spark):
         return
-    kept = _kept()
-    if kept.is_dir():
-        for jar in sorted(kept.glob("*.jar")):
+    cache = _cache()
+    if cache.is_dir():
+        for jar in sorted(cache.glob("*.jar")):
             spark.sql(f"ADD JAR '{jar}'")
     else:
         _fetch(spark)
-        _keep(spark, kept)
-    spark.conf.set(_DONE, "true")
+        _copy_jars(spark, cache)
+    spark.conf.set(_LOADED, "true")
 
 
 def _fetch(spark: SparkSession) -> None:
@@ -50,37 +56,41 @@ def _fetch(spark: SparkSession) -> None:
             log.debug("ADD JAR %s", jar, exc_info=True)
             raise trouble(
                 "kafka-jars",
-                "Spark's Kafka connector could not be fetched from Maven Central: " + str(wrong).splitlines()[0][:200],
-                help="the first use of a Kafka table needs the network, or an Ivy cache that has seen it (spark.jars.ivy)",
+                "Spark's Kafka connector could not be downloaded from Maven Central: "
+                + str(wrong).splitlines()[0][:200],
+                help="the first use of a Kafka table needs the network, or an Ivy cache with the jars (spark.jars.ivy)",
             ) from None
 
 
-def _kept() -> Path:
-    """Where the jars are kept."""
+def _cache() -> Path:
+    """Return the cache folder of the jars."""
     return cache_folder() / f"spark-kafka-{CONNECTOR_VERSION}"
 
 
-def _keep(spark: SparkSession, kept: Path) -> None:
-    """Copies what Ivy has fetched, so that the next start asks nobody. Whole or not at all; a failure costs only time."""
+def _copy_jars(spark: SparkSession, cache: Path) -> None:
+    """Copy the jars that Ivy downloaded into the cache, so that the next start needs no network.
+
+    Copies all or none. A failure is only logged.
+    """
     names = [str(row[0]).rsplit("/", 1)[-1] for row in spark.sql("LIST JARS").collect()]
-    said = spark.conf.get("spark.jars.ivy", "")
-    homes = [Path(said)] if said else sorted(Path.home().glob(".ivy2*"))
+    ivy = spark.conf.get("spark.jars.ivy", "")
+    homes = [Path(ivy)] if ivy else sorted(Path.home().glob(".ivy2*"))
     found = [next((home / "jars" / name for home in homes if (home / "jars" / name).is_file()), None) for name in names]
     if not names or None in found:
         return
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{kept.name}-", dir=kept.parent))
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{cache.name}-", dir=cache.parent))
         for jar in found:
             assert jar is not None
             shutil.copy2(jar, staging)
-        staging.rename(kept)
+        staging.rename(cache)
     except OSError:
-        log.debug("the jars were not kept", exc_info=True)
+        log.debug("the jars were not cached", exc_info=True)
 
 
-def _is_there(spark: SparkSession) -> bool:
-    """Whether the caller has brought the connector along."""
+def _is_loaded(spark: SparkSession) -> bool:
+    """Return whether the connector is on the class path already."""
     try:
         jvm = spark._jvm
         assert jvm is not None

@@ -1,4 +1,7 @@
-"""Writes to a topic, exactly once: a batch and the mark that it is there are one transaction of Kafka (`transaction`)."""
+"""Write to a topic exactly once.
+
+A batch and the mark that records it are one Kafka transaction (`transaction`).
+"""
 
 from __future__ import annotations
 
@@ -43,22 +46,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_SHOWN = 5
+_EXAMPLES = 5
 
 
 class KafkaSink(LocalSink):
-    """One topic. `upsert`: of the rows of a key in a batch only the last is written, without a value if it is taken back."""
+    """A sink that writes one topic.
+
+    upsert: write only the last row of each key in a batch, as a tombstone if it is a retraction.
+    """
 
     def __init__(self, context: SinkContext, options: OptionValues, *, upsert: bool = False) -> None:
         super().__init__(context, options)
         self.upsert = upsert
-        self._open: TransactionalSink | None = None
+        self._transactional: TransactionalSink | None = None
         self._partition_list: list[int] = [0]
         self._past: Past | None = None
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Looks whether brokers and topic are there."""
+        """Check that the brokers answer and the topic exists."""
         client = Client(self.table, self.options)
         try:
             [self._partition_list] = client.partitions().values()
@@ -66,23 +72,26 @@ class KafkaSink(LocalSink):
             client.close()
 
     def write(self, rows: pa.Table, batch: BatchId) -> None:
-        """Writes the batch, unless the topic has it."""
-        with self._turn, self._guarded():
-            self._opened(batch).apply(batch.epoch, batch.batch, self._records(rows), batch.digest)
+        """Write the batch, unless the topic has it."""
+        with self._lock, self._convert_errors():
+            self._open_sink(batch).apply(batch.epoch, batch.batch, self._records(rows), batch.digest)
 
     def last_applied(self, job: str, sink: str) -> Applied | None:
-        """Return what the committed mark says."""
-        with self._guarded():
+        """Return the last batch of the job, from its committed mark."""
+        with self._convert_errors():
             group = group_name(self.options.text("sink.transactional-id-prefix"), job, sink)
             return read_applied(self.options.text(SERVERS), topics(self.options)[0], group, own_settings(self.options))
 
     def written_by_others(self, job: str) -> str | None:
-        """Return the folder of another job by the committed marks. Newer records of a key take the place of older ones."""
+        """Return the folder of another job that wrote the same query, from the committed marks.
+
+        None for an upsert sink: newer records of a key replace older ones.
+        """
         if self.upsert or not self.context.query:
             return None
         prefix, query = self.options.text("sink.transactional-id-prefix"), self._writer.query
         servers, (topic, *_) = self.options.text(SERVERS), topics(self.options)
-        with self._guarded():
+        with self._convert_errors():
             return find_other_writer(servers, topic, prefix, job, query, own_settings(self.options))
 
     @property
@@ -91,26 +100,33 @@ class KafkaSink(LocalSink):
         return Writer(self.context.query[:16], "" if folder is None else str(folder))
 
     def look_back(self, past: Past) -> None:
-        """Newer records of a key take the place of older ones. The keys that are there are noted before the first batch."""
+        """Remember the past.
+
+        Newer records of a key replace older ones, so nothing is retracted here. The key snapshot is
+        stored before the first batch.
+        """
         self._past = past
 
     def left_over(self, *, prune: bool) -> str | None:
-        """The keys of what the job left that did not come again; pruned ones get a record without a value."""
+        """Return a message about the pending keys, which the job did not write again.
+
+        prune: write a tombstone for each of them.
+        """
         past = self._past
-        before = None if past is None else self._before(past)
+        before = None if past is None else self._key_snapshot(past)
         if past is None or before is None:
             return None
-        with self._turn, self._guarded():  # no batch comes between looking and pruning
-            opened = self._opened(BatchId(past.job, self.context.name, past.epoch, 0))
-            found = before.left()
-            if prune and found:
-                opened.add(OutgoingRecord(each.key, None, each.partition) for each in found)
-        first = [each.key.decode(errors="replace") for each in found[:_SHOWN]]
-        return past.left_over(self.table.name, len(found), first, pruned=prune)
+        with self._lock, self._convert_errors():  # no batch is written between finding and pruning
+            sink = self._open_sink(BatchId(past.job, self.context.name, past.epoch, 0))
+            pending = before.left()
+            if prune and pending:
+                sink.add(OutgoingRecord(each.key, None, each.partition) for each in pending)
+        first = [each.key.decode(errors="replace") for each in pending[:_EXAMPLES]]
+        return past.left_over(self.table.name, len(pending), first, pruned=prune)
 
     @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """In it, what goes wrong is said as of this table, and ends the connection."""
+    def _convert_errors(self) -> Iterator[None]:
+        """Return a context that converts errors to those of this table and then closes the sink."""
         try:
             yield
         except SinkFenced as fenced:
@@ -128,28 +144,32 @@ class KafkaSink(LocalSink):
         except OSError as wrong:
             self.close()
             raise os_trouble(
-                wrong, f"table `{self.table.name}`: the keys of its topic cannot be noted", "start again"
+                wrong,
+                f"table `{self.table.name}`: the key snapshot of its topic cannot be stored",
+                "run the same command again",
             ) from None
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Lets go of the connection."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        """Close the connection."""
+        if self._transactional is not None:
+            self._transactional.close()
+            self._transactional = None
 
-    def _opened(self, batch: BatchId) -> TransactionalSink:
-        if self._open is None:
-            self._open = self._connected(batch)
-            before = None if self._past is None else self._before(self._past)
-            if before is not None and (self._open.applied is None or self._open.applied.epoch < batch.epoch):
+    def _open_sink(self, batch: BatchId) -> TransactionalSink:
+        if self._transactional is None:
+            self._transactional = self._connect(batch)
+            before = None if self._past is None else self._key_snapshot(self._past)
+            if before is not None and (
+                self._transactional.applied is None or self._transactional.applied.epoch < batch.epoch
+            ):
                 before.begin()
-        return self._open
+        return self._transactional
 
-    def _before(self, past: Past) -> Before | None:
-        """The keys of before; None where there is nothing to find them by."""
+    def _key_snapshot(self, past: Past) -> Before | None:
+        """Return the key snapshots; None without keys or a job directory."""
         folder = self.context.job_folder
         if not self.upsert or folder is None:
             return None
@@ -157,7 +177,7 @@ class KafkaSink(LocalSink):
         settings = {**own_settings(self.options), "group.id": group_of(self.options)}
         return Before(topic, tuple(self._partition_list), settings, folder / "sinks" / f"keys-{topic}", past)
 
-    def _connected(self, batch: BatchId) -> TransactionalSink:
+    def _connect(self, batch: BatchId) -> TransactionalSink:
         return TransactionalSink(
             bootstrap_servers=self.options.text(SERVERS),
             topic=topics(self.options)[0],
@@ -175,7 +195,7 @@ class KafkaSink(LocalSink):
         key = key_format(self.table, self.options)
         keys = key_columns(self.table, self.options, Role.SINK)
         encode_key = None if key is None else key.encoder(keys)
-        special = {
+        metadata = {
             column.metadata_key: at
             for at, column in enumerate(columns_of(self.table, Role.SINK))
             if column.metadata_key
@@ -192,15 +212,15 @@ class KafkaSink(LocalSink):
                 partition = self._partition_list[0]
             elif partitioner == "round-robin":
                 partition = self._partition_list[number % len(self._partition_list)]
-            at = special.get("timestamp")
+            at = metadata.get("timestamp")
             tombstone = self.upsert and kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
-            more = [kind] if value.changes else []
+            extra = [kind] if value.changes else []
             yield OutgoingRecord(
                 None if encode_key is None else encode_key([row[column.position] for column in keys]),
-                None if tombstone else encode_value([*(row[column.position] for column in values), *more]),
+                None if tombstone else encode_value([*(row[column.position] for column in values), *extra]),
                 partition,
                 None if at is None or row[at] is None else _millis(row[at]),
-                _headers(row[special["headers"]]) if "headers" in special else (),
+                _headers(row[metadata["headers"]]) if "headers" in metadata else (),
             )
 
 

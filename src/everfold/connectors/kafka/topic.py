@@ -1,7 +1,10 @@
-"""Connector `topic`: a topic as Lenses SQL declares it. A record has a column `_key`, the fields of its value, or `_value`, and `_meta.…`.
+"""Connector `topic`: a topic as Lenses SQL declares it.
 
-A table of it is one of `kafka`, or of `upsert-kafka` where its records are the newest rows of their keys, which the table's PRIMARY KEY `_key` says. What
-is different: a key with fields is one column, a ROW, and storage formats have the names that Lenses gives them.
+A record has the columns `_key`, the fields of its value, or `_value`, and `_meta.…`.
+
+Such a table is converted to one of the connector `kafka`, or of `upsert-kafka` if its PRIMARY KEY
+is `_key`: its records are then the current rows of their keys. There are two differences: a key
+with fields is one column, a ROW, and storage formats are named as in Lenses.
 """
 
 from __future__ import annotations
@@ -36,41 +39,52 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KEY = "_key"
-_WITHIN = f"{KEY}."
-"""What the names of a key's columns begin with where each field is one."""
-_ALONE = ("string", "int", "long", "double", "bytes")
-"""Storage formats of a value alone: Kafka's own, which `raw` writes too."""
-_STORAGE = (*_ALONE, "json", "avro")
-_OF_KAFKA = (
+_KEY_PREFIX = f"{KEY}."
+"""Prefix of the key columns when each field of the key is a column."""
+_SINGLE_VALUE = ("string", "int", "long", "double", "bytes")
+"""Storage formats of a single value: those of Kafka's serializers, which `raw` writes too."""
+_STORAGE = (*_SINGLE_VALUE, "json", "avro")
+_KAFKA_OPTIONS = (
     "properties.bootstrap.servers", "properties.group.id", "properties.*", "scan.startup.mode", "scan.startup.specific-offsets",
     "scan.startup.timestamp-millis", "scan.bounded.mode", "scan.bounded.specific-offsets", "scan.bounded.timestamp-millis",
     "scan.max-records-per-batch", "sink.transactional-id-prefix",
 )  # fmt: skip
-_OF_STREAMS = "scan.startup."
-"""Options that tables do not have: these are always read from the beginning."""
+_STARTUP_PREFIX = "scan.startup."
+"""Prefix of options for streams only: tables are always read from the beginning."""
 
 OPTIONS = OptionSet(
     (
-        Option("topic", meaning="the topic; the table's name unless it is said"),
-        Option("key.format", _STORAGE, required=True, meaning="how keys are stored"),
-        Option("value.format", _STORAGE, required=True, meaning="how values are stored"),
-        Option("create", "bool", "false", meaning="whether the topic is made if it is not there"),
-        Option("create.partitions", "int", "-1", meaning="how many partitions it then has; -1: as the brokers have it"),
+        Option("topic", meaning="the topic; the name of the table if not set"),
+        Option("key.format", _STORAGE, required=True, meaning="the storage format of keys"),
+        Option("value.format", _STORAGE, required=True, meaning="the storage format of values"),
+        Option("create", "bool", "false", meaning="whether to create the topic if it does not exist"),
         Option(
-            "create.replication", "int", "-1", meaning="how many copies of it there are; -1: as the brokers have it"
+            "create.partitions",
+            "int",
+            "-1",
+            meaning="number of partitions of a created topic; -1: the default of the brokers",
         ),
-        Option("create.cleanup.policy", meaning="what becomes of its old records"),
-        Option("create.retention.ms", meaning="how long it keeps records"),
-        Option("create.retention.bytes", meaning="how many bytes of a partition it keeps"),
-        *(option for option in KAFKA_OPTIONS.options if option.name in _OF_KAFKA),
+        Option(
+            "create.replication",
+            "int",
+            "-1",
+            meaning="replication factor of a created topic; -1: the default of the brokers",
+        ),
+        Option("create.cleanup.policy", meaning="cleanup policy of a created topic"),
+        Option("create.retention.ms", meaning="how long a created topic keeps records"),
+        Option("create.retention.bytes", meaning="how many bytes per partition a created topic keeps"),
+        *(option for option in KAFKA_OPTIONS.options if option.name in _KAFKA_OPTIONS),
     )
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A table with each field of its key as a column of its own (`table`), as the connector `of` has it. at: where the key is, None if it is no ROW
-    or not there; width: how many fields it has."""
+    """A table of the connector `topic`, converted to one of Kafka.
+
+    table: the converted table, with each field of the key as a column. of: its connector. at: the
+    position of the key, None if there is none or it is not a ROW. width: how many fields it has.
+    """
 
     table: Table
     of: Connector
@@ -78,10 +92,10 @@ class Spread:
     width: int = 0
 
     def together(self, frame: DataFrame) -> DataFrame:
-        """A frame of the columns with the key as one of them."""
+        """Combine the key columns of a frame into one."""
         if self.at is None:
             return frame
-        fields = [column.name.removeprefix(_WITHIN) for column in self.table.columns[self.at :][: self.width]]
+        fields = [column.name.removeprefix(_KEY_PREFIX) for column in self.table.columns[self.at :][: self.width]]
         columns = [physical(at) for at in range(len(self.table.columns))]
         key = ", ".join(f"'{name}', {physical(self.at + at)}" for at, name in enumerate(fields))
         columns[self.at : self.at + self.width] = [f"named_struct({key})"]
@@ -89,7 +103,7 @@ class Spread:
         return frame.selectExpr(*(f"{sql} AS {physical(at)}" for at, sql in enumerate(columns)), *others)
 
     def apart(self, rows: pa.Table) -> pa.Table:
-        """Rows with the key as one column, with its fields as columns."""
+        """Split the key column of rows into one column per field."""
         if self.at is None:
             return rows
         import pyarrow as pa
@@ -104,107 +118,111 @@ class Spread:
 
 
 def spread(table: Table) -> Spread:
-    """A table of Lenses' as one of Kafka's. UnsupportedFeature `key-format` for a key whose type has no storage format."""
-    said = dict(table.options)
-    options = {name: text for name, text in said.items() if not name.startswith("create")}
-    options |= {"topic": said.get("topic", table.name), "value.format": _format(said.get("value.format"))}
+    """Convert a Lenses table to a Kafka table.
+
+    Raises UnsupportedFeature `key-format` for a key whose type has no storage format.
+    """
+    given = dict(table.options)
+    options = {name: text for name, text in given.items() if not name.startswith("create")}
+    options |= {"topic": given.get("topic", table.name), "value.format": _format(given.get("value.format"))}
     columns = list(table.columns)
     keys: tuple[str, ...] = ()
     at = table.schema.position(KEY)
     if at is None:
         options.pop("key.format", None)
     else:
-        options |= {"key.format": _format(said.get("key.format")), "value.fields-include": "EXCEPT_KEY"}
+        options |= {"key.format": _format(given.get("key.format")), "value.fields-include": "EXCEPT_KEY"}
         columns[at : at + 1] = of_key = _key_columns(table, columns[at])
         keys = tuple(column.name for column in of_key)
         if keys != (KEY,):
-            options["key.fields-prefix"] = _WITHIN
+            options["key.fields-prefix"] = _KEY_PREFIX
     if table.primary_key:
-        options = {name: text for name, text in options.items() if not name.startswith(_OF_STREAMS)}
+        options = {name: text for name, text in options.items() if not name.startswith(_STARTUP_PREFIX)}
     else:
         options |= {"key.fields": ";".join(keys)} if keys else {}
         options.setdefault("scan.startup.mode", "earliest-offset")
     of = UPSERT_KAFKA if table.primary_key else KAFKA
     options["connector"] = of.name
-    made = replace(
+    converted = replace(
         table,
         columns=tuple(columns),
         options=tuple(sorted(options.items())),
         primary_key=keys if table.primary_key else (),
     )
-    return Spread(made, of, None if keys in ((), (KEY,)) else at, len(keys))
+    return Spread(converted, of, None if keys in ((), (KEY,)) else at, len(keys))
 
 
 def _key_columns(table: Table, column: TableColumn) -> list[TableColumn]:
-    """The columns that a key becomes: the fields of a structure, else itself."""
-    if dict(table.options).get("key.format") in _ALONE:
+    """Return the columns of a key: its fields if it is a ROW, else the key itself."""
+    if dict(table.options).get("key.format") in _SINGLE_VALUE:
         return [column]
     if not isinstance(column.type, RowType):
         raise UnsupportedFeature.of(
             "key-format",
-            f"topic `{table.name}`: a key that is {column.type} alone has no storage format: there are {', '.join(_ALONE).upper()}",
+            f"topic `{table.name}`: a key of type {column.type} without a name has no storage format, "
+            f"only {', '.join(_SINGLE_VALUE).upper()} have one",
             table.place_of(KEY),
             "give it a name: GROUP BY x AS name",
         )
-    return [TableColumn(name=_WITHIN + each.name, type=each.type) for each in column.type.fields]
+    return [TableColumn(name=_KEY_PREFIX + each.name, type=each.type) for each in column.type.fields]
 
 
 def _format(name: str | None) -> str:
-    """The format of Kafka's tables that stores the same."""
-    return "raw" if name in _ALONE else name or ""
+    """Return the format of a Kafka table for a storage format."""
+    return "raw" if name in _SINGLE_VALUE else name or ""
 
 
 class TopicConnector(Connector):
-    """Topics of Lenses SQL."""
+    """Tables of topics, as Lenses SQL declares them."""
 
     def options(self, table: Table) -> OptionSet:
-        """The connector's own."""
+        """Return the options of the connector."""
         return OPTIONS
 
     def check(self, table: Table, role: Role) -> OptionValues:
-        """Storage formats, and all that a table of Kafka's can have wrong."""
-        said = self.options(table).read(table, role.value)
-        made = spread(table)
-        made.of.check(made.table, role)
-        return said
+        """Check storage formats, and the converted Kafka table."""
+        options = self.options(table).read(table, role.value)
+        converted = spread(table)
+        converted.of.check(converted.table, role)
+        return options
 
     def changelog(self, table: Table) -> ChangelogMode:
-        """Upserts by `_key`, if that is the PRIMARY KEY; else every record is a row."""
+        """Return upserts by `_key` if it is the PRIMARY KEY; otherwise every record is a row."""
         return self.takes(table)
 
     def read_whole(self, table: Table) -> bool:
-        """Where fields have no names."""
-        said = dict(table.options)
-        return any(is_positional(_format(said.get(option))) for option in ("key.format", "value.format"))
+        """Return whether a storage format has no field names."""
+        given = dict(table.options)
+        return any(is_positional(_format(given.get(option))) for option in ("key.format", "value.format"))
 
     def positions(self, table: Table) -> dict[str, str]:
-        """Return those of the key and of the value."""
-        said = dict(table.options)
+        """Return the positions of columns in keys and values."""
+        given = dict(table.options)
         columns = (each.name for each in table.columns if each.metadata_key is None and each.name != KEY)
-        in_value = positions_in(_format(said.get("value.format")), "value", columns)
-        return {**in_value, **positions_in(_format(said.get("key.format")), "key", (KEY,))}
+        in_value = positions_in(_format(given.get("value.format")), "value", columns)
+        return {**in_value, **positions_in(_format(given.get("key.format")), "key", (KEY,))}
 
     def takes(self, table: Table) -> ChangelogMode:
-        """The same changes."""
+        """Return upserts if there is a PRIMARY KEY, inserts only otherwise."""
         return ChangelogMode.UPSERT if table.primary_key else ChangelogMode.INSERT_ONLY
 
     def again(self, table: Table) -> Again:
-        """The newest record of a key counts."""
+        """With a PRIMARY KEY, replayed records replace older ones; else they are duplicates."""
         return Again.COMPARED if table.primary_key else Again.TWICE
 
     def source(self, table: Table) -> Source:
-        """Reads the topic."""
+        """Return a source that reads the topic."""
         from everfold.connectors.kafka.topic_records import TopicSource
 
-        said, made = self.check(table, Role.SOURCE), spread(table)
-        return TopicSource(made, said, made.of.check(made.table, Role.SOURCE))
+        options, converted = self.check(table, Role.SOURCE), spread(table)
+        return TopicSource(converted, options, converted.of.check(converted.table, Role.SOURCE))
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
-        """Writes to the topic, exactly once."""
+        """Return a sink that writes to the topic exactly once."""
         from everfold.connectors.kafka.topic_records import TopicSink
 
-        said, made = self.check(context.table, Role.SINK), spread(context.table)
-        return TopicSink(context, made, said, made.of.check(made.table, Role.SINK))
+        options, converted = self.check(context.table, Role.SINK), spread(context.table)
+        return TopicSink(context, converted, options, converted.of.check(converted.table, Role.SINK))
 
 
 CONNECTOR = TopicConnector(name="topic", meaning="topics of Apache Kafka as Lenses SQL declares them")

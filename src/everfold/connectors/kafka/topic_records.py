@@ -1,4 +1,4 @@
-"""Reads and writes topics of Lenses SQL as tables of Kafka's, and makes topics."""
+"""Read and write topics of Lenses SQL as Kafka tables, and create topics."""
 
 from __future__ import annotations
 
@@ -25,16 +25,22 @@ _COUNTS = ("partitions", "replication")
 
 
 class TopicSource(KafkaSource):
-    """The records of a topic, or the newest rows of its keys."""
+    """A source that reads a topic.
 
-    def __init__(self, spread: Spread, said: OptionValues, options: OptionValues) -> None:
+    topic_options: of the connector `topic`. options: of the converted table.
+    """
+
+    def __init__(self, spread: Spread, topic_options: OptionValues, options: OptionValues) -> None:
         super().__init__(spread.table, options, upsert=bool(spread.table.primary_key))
         self.spread = spread
-        self.said = said
+        self.topic_options = topic_options
 
     def stream(self, context: SourceContext) -> DataFrame:
-        """The records as a stream. A topic that another INSERT of the script makes is made here, if this comes first."""
-        make_topic(self.table, self.said, self.options)
+        """Return the records as a stream.
+
+        Creates the topic first if the table demands it and no other INSERT of the script has.
+        """
+        make_topic(self.table, self.topic_options, self.options)
         return super().stream(context)
 
     def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
@@ -42,42 +48,55 @@ class TopicSource(KafkaSource):
 
 
 class TopicSink(KafkaSink):
-    """One topic, which is made if the table says so."""
+    """A sink that writes a topic, and creates it if the table demands it.
 
-    def __init__(self, context: SinkContext, spread: Spread, said: OptionValues, options: OptionValues) -> None:
+    topic_options: of the connector `topic`. options: of the converted table.
+    """
+
+    def __init__(
+        self, context: SinkContext, spread: Spread, topic_options: OptionValues, options: OptionValues
+    ) -> None:
         super().__init__(replace(context, table=spread.table), options, upsert=bool(spread.table.primary_key))
         self.spread = spread
-        self.said = said
+        self.topic_options = topic_options
 
     def prepare(self) -> None:
-        """Makes the topic if it is to be made, and looks whether it is there."""
-        make_topic(self.table, self.said, self.options)
+        """Create the topic if the table demands it, and check that it exists."""
+        make_topic(self.table, self.topic_options, self.options)
         super().prepare()
 
     def write(self, rows: pa.Table, batch: BatchId) -> None:
-        """Writes the batch, unless the topic has it. ConnectorError `null-key` for a row that could not be replaced later, as it has no key."""
+        """Write the batch, unless the topic has it.
+
+        Raises ConnectorError `null-key` for a row without a key, which could not be replaced later.
+        """
         if self.upsert and self.spread.at is None:
             at = next(at for at, column in enumerate(self.table.columns) if column.name == KEY)
             if rows.column(at).null_count:
                 raise trouble(
                     "null-key",
-                    f"topic `{topics(self.options)[0]}`: a result has the key NULL, and records of a table are found by their keys",
-                    help="leave such records out with WHERE field IS NOT NULL, or give the key a name: GROUP BY field AS name",
+                    f"topic `{topics(self.options)[0]}`: a result has the key NULL, "
+                    "but the records of a table are identified by their keys",
+                    help="filter such records with WHERE field IS NOT NULL, "
+                    "or give the key a name: GROUP BY field AS name",
                 )
         super().write(self.spread.apart(rows), batch)
 
 
-def make_topic(table: Table, said: OptionValues, options: OptionValues) -> None:
-    """Makes the topic of a table, if that says so and it is not there. Raises ConnectorError."""
+def make_topic(table: Table, topic_options: OptionValues, options: OptionValues) -> None:
+    """Create the topic of a table, if the table demands it and it does not exist.
+
+    topic_options: of the connector `topic`. options: of the converted table. Raises ConnectorError.
+    """
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
-    if not said.flag("create"):
+    if not topic_options.flag("create"):
         return
-    counts = {name: said.number(_CREATE + name) for name in _COUNTS}
+    counts = {name: topic_options.number(_CREATE + name) for name in _COUNTS}
     config = {
-        name.removeprefix(_CREATE): str(said.values[name])
-        for name in said.given
+        name.removeprefix(_CREATE): str(topic_options.values[name])
+        for name in topic_options.given
         if name.startswith(_CREATE) and name.removeprefix(_CREATE) not in counts
     }
     [topic] = topics(options)
@@ -85,8 +104,8 @@ def make_topic(table: Table, said: OptionValues, options: OptionValues) -> None:
         settings: dict[str, Any] = {**own_settings(options), "logger": log}
         del settings["isolation.level"]
         client = AdminClient(settings)
-        made = NewTopic(topic, counts["partitions"], counts["replication"], config=config)
-        client.create_topics([made], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[topic].result()
+        topic_to_create = NewTopic(topic, counts["partitions"], counts["replication"], config=config)
+        client.create_topics([topic_to_create], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[topic].result()
     except KafkaException as wrong:
         if wrong.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise kafka_error(table, options, wrong) from None

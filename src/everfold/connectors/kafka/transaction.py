@@ -1,12 +1,15 @@
-"""Writing a batch to Kafka exactly once, from the driver.
+"""Write a batch to Kafka exactly once, from the driver.
 
-A batch's records and the mark that says "this batch is in" are one Kafka transaction. The mark is the committed offset of a consumer
-group that nobody consumes with: `batch + 1` at partition 0 of the sink's topic, the epoch, the batch's digest and the writer in its metadata. After a crash the next
-producer of the same `transactional.id` fences the last one, which ends an open transaction, and then reads the mark: what it
-names is in the topic as a whole, everything behind it not at all. Readers need `isolation.level = read_committed`.
+The records of a batch and the mark that records the batch are one Kafka transaction. The mark is
+the committed offset of a consumer group without consumers: `batch + 1` at partition 0 of the sink's
+topic, with the epoch, the digest of the batch and the writer in its metadata. After a crash the
+next producer with the same `transactional.id` fences the last one, which ends an open transaction,
+and then reads the mark: the batch that it names is in the topic completely, later batches not at
+all. Readers need `isolation.level = read_committed`.
 
-The broker forgets the mark after `offsets.retention.minutes` without a commit (7 days unless configured): a batch that was committed here
-but not in Spark's log, and is replayed later than that, would be written twice.
+The broker deletes the mark after `offsets.retention.minutes` without a commit (7 days by default):
+a batch that was committed here but not in Spark's log, and is replayed later than that, would be
+written twice.
 """
 
 from __future__ import annotations
@@ -41,15 +44,15 @@ ABORT_TIMEOUT_S = 5.0
 TOPIC_TIMEOUT_S = 3.0
 ANY_PARTITION = -1
 _METADATA_CHARACTERS = 1000
-"""Brokers take 4,096 bytes of it."""
-_OF_CONSUMERS = ("isolation.level",)
-"""Properties that a producer does not have, and warns of."""
+"""Limit of the metadata of a mark; brokers accept 4,096 bytes."""
+_CONSUMER_ONLY = ("isolation.level",)
+"""Properties of consumers only; a producer warns about them."""
 
 Headers = Sequence[tuple[str, str | bytes | None]]
 
 
 class OutgoingRecord(NamedTuple):
-    """One record for a topic; a `None` value is a tombstone."""
+    """One record for a topic; value None is a tombstone."""
 
     key: bytes | None
     value: bytes | None
@@ -59,20 +62,23 @@ class OutgoingRecord(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """Who writes: a hash of the query, without spaces, and the job's folder."""
+    """Identifies a writer: a hash of the query, without spaces, and the job directory."""
 
     query: str
     folder: str
 
 
 class SinkFenced(Exception):
-    """Another process writes for this job and sink: this one must stop, its open transaction is void."""
+    """Another process writes for this job and sink.
+
+    This process must stop; its open transaction is void.
+    """
 
 
 class TransactionalSink:
     """One sink of one job, writing to one topic.
 
-    To open it is to take it over: a process that still writes under the same job and sink is fenced.
+    Opening it fences a process that still writes with the same job and sink.
     """
 
     def __init__(
@@ -89,13 +95,13 @@ class TransactionalSink:
         self._topic, self._writer = topic, writer
         self._job, self._sink = job, sink
         name = group_name(prefix, job, sink)
-        said = {key: value for key, value in (options or {}).items() if key not in _OF_CONSUMERS}
-        common = {**said, "bootstrap.servers": bootstrap_servers}
+        settings = {key: value for key, value in (options or {}).items() if key not in _CONSUMER_ONLY}
+        common = {**settings, "bootstrap.servers": bootstrap_servers}
         self._producer = Producer(
             {
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "linger.ms": 20,
-                "partitioner": "murmur2_random",  # a key goes where Java's producer puts it
+                "partitioner": "murmur2_random",  # assigns keys to the same partitions as Java's producer
                 **common,
                 "transactional.id": name,
             },
@@ -107,7 +113,7 @@ class TransactionalSink:
         self._failed = False
         try:
             self._await_topic()
-            _retrying(self._producer.init_transactions)
+            _retry(self._producer.init_transactions)
             self._applied = _read_mark(self._group, topic)
         except BaseException:
             self._group.close()
@@ -122,22 +128,27 @@ class TransactionalSink:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections; an unfinished transaction is left to be fenced."""
+        """Close the connections; an unfinished transaction is left to be fenced."""
         self._group.close()
 
     @property
     def applied(self) -> Applied | None:
-        """Return the last batch in the topic, as reported by the broker at the start or committed since; None if there is none."""
+        """The last batch in the topic; None if there is none.
+
+        As reported by the broker at the start, or committed since.
+        """
         return self._applied
 
     def apply(self, epoch: int, batch: int, records: Iterable[OutgoingRecord], digest: str = "") -> bool:
-        """Write the batch unless the topic holds it. True: written now. False: it was there already.
+        """Write the batch unless the topic has it; return whether it was written.
 
-        Either all records are visible to `read_committed` readers when this returns, or none is when it dies. When it raises, the last
-        word may be lost on the way (a commit without an answer): the sink is done, and the next one opened reads how it ended.
-        StateError `sink-ahead` if the topic holds a later batch, or one that read other input under that number.
+        When this returns, all records are visible to `read_committed` readers; if the process dies,
+        none is. When it raises, the outcome may be unknown (a commit without an answer): the sink
+        cannot be used any more, and the next one that is opened reads how it ended. Raises
+        StateError `sink-ahead` if the topic has a later batch, or one of the same number with other
+        input.
         """
-        assert not self._failed, "a sink that failed is opened anew"
+        assert not self._failed, "a sink that failed must be opened again"
         if self._applied is not None and self._applied.epoch > epoch:
             raise SinkFenced(f"epoch {epoch} writes to a sink that epoch {self._applied.epoch} has taken over")
         if is_applied(self._topic, BatchId(self._job, self._sink, epoch, batch, digest), self._applied):
@@ -148,12 +159,15 @@ class TransactionalSink:
         return True
 
     def add(self, records: Iterable[OutgoingRecord]) -> None:
-        """Write records that belong to no batch; all or none, as with `apply`."""
-        assert not self._failed, "a sink that failed is opened anew"
+        """Write records that belong to no batch; all or none, as in `apply`."""
+        assert not self._failed, "a sink that failed must be opened again"
         self._commit(records, None)
 
     def _await_topic(self) -> None:
-        """Fail early: a producer would hold records for an absent topic back for a minute. A broker may create it upon being asked."""
+        """Fail early if the topic does not exist: a producer would hold its records for a minute.
+
+        A broker may create the topic when its metadata is requested.
+        """
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
         while True:
             error = self._producer.list_topics(self._topic, REQUEST_TIMEOUT_S).topics[self._topic].error
@@ -169,18 +183,21 @@ class TransactionalSink:
             self._produce(records)
             if mark is not None:
                 self._mark(mark)
-            _retrying(self._producer.commit_transaction)
+            _retry(self._producer.commit_transaction)
         except BaseException as failure:
             self._failed = True
             self._abort()
             if isinstance(failure, KafkaException):
-                raise _known_error(failure) from failure
+                raise _convert_error(failure) from failure
             raise
 
-    # -- the parts of a transaction -----------------------------------------------------------------------------------
+    # -- the parts of a transaction ----------------------------------------------------------------
 
     def _produce(self, records: Iterable[OutgoingRecord]) -> None:
-        """Send all records. One that the broker refuses fails the transaction, so nobody need look at each delivery."""
+        """Send all records.
+
+        A record that the broker rejects fails the transaction, so deliveries need not be checked.
+        """
         for record in records:
             self._enqueue(record)
             self._producer.poll(0)
@@ -196,7 +213,7 @@ class TransactionalSink:
                     value=record.value,
                     key=record.key,
                     partition=ANY_PARTITION if record.partition is None else record.partition,
-                    timestamp=record.timestamp_ms or 0,  # 0 means now, to the client
+                    timestamp=record.timestamp_ms or 0,  # 0 means now in the client
                     headers=list(record.headers),
                 )
                 return
@@ -204,28 +221,34 @@ class TransactionalSink:
                 self._producer.poll(0.1)
 
     def _mark(self, mark: Applied) -> None:
-        """Make the mark part of the open transaction."""
+        """Add the mark to the open transaction."""
         writer = "" if self._writer is None else f" {self._writer.query} {self._writer.folder}"
         metadata = f"{mark.epoch} {mark.digest}{writer}".rstrip()[:_METADATA_CHARACTERS]
         offset = TopicPartition(self._topic, 0, mark.batch + 1, metadata)
         group = self._group.consumer_group_metadata()
-        _retrying(lambda timeout: self._producer.send_offsets_to_transaction([offset], group, timeout))
+        _retry(lambda timeout: self._producer.send_offsets_to_transaction([offset], group, timeout))
 
     def _abort(self) -> None:
-        """Spare readers the wait for the transaction's timeout, where the broker can be asked to."""
+        """Abort the transaction if the broker answers.
+
+        Then readers need not wait for the timeout of the transaction.
+        """
         with contextlib.suppress(KafkaException):
             self._producer.abort_transaction(ABORT_TIMEOUT_S)
 
 
 def group_name(prefix: str, job: str, sink: str) -> str:
-    """The consumer group whose committed offset is the mark, and the transactional id."""
+    """Return the consumer group whose committed offset is the mark; also the transactional id."""
     return f"{prefix}.{job}.{sink}"
 
 
 def read_applied(bootstrap_servers: str, topic: str, group: str, options: Mapping[str, str]) -> Applied | None:
-    """Return the last batch that a topic holds for certain. Fences nobody: what a killed run has sent and not committed yet is not in it. KafkaException."""
-    said = {**options, "bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False}
-    consumer = Consumer({**said, "isolation.level": "read_uncommitted"}, logger=log)
+    """Return the last batch that a topic certainly has, without fencing another writer.
+
+    A batch that a killed run has sent but not yet committed does not count. Raises KafkaException.
+    """
+    settings = {**options, "bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer({**settings, "isolation.level": "read_uncommitted"}, logger=log)
     try:
         return _read_mark(consumer, topic)
     finally:
@@ -233,7 +256,7 @@ def read_applied(bootstrap_servers: str, topic: str, group: str, options: Mappin
 
 
 def _read_mark(group: Consumer, topic: str) -> Applied | None:
-    [committed] = _retrying(lambda timeout: group.committed([TopicPartition(topic, 0)], timeout=timeout))
+    [committed] = _retry(lambda timeout: group.committed([TopicPartition(topic, 0)], timeout=timeout))
     if committed.error is not None:
         raise KafkaException(committed.error)
     if committed.offset < 0:
@@ -245,7 +268,10 @@ def _read_mark(group: Consumer, topic: str) -> Applied | None:
 def find_other_writer(
     bootstrap_servers: str, topic: str, prefix: str, job: str, query: str, options: Mapping[str, str]
 ) -> str | None:
-    """Return the folder of another job that has written the result of the same query to a topic, by the marks; None for none, or if the brokers do not let us list them."""
+    """Return the folder of another job that has written the same query to a topic, from the marks.
+
+    None if there is none, or if the brokers do not permit listing consumer groups.
+    """
     admin = AdminClient({**options, "bootstrap.servers": bootstrap_servers}, logger=log)
     with contextlib.suppress(KafkaException):
         groups = admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result().valid
@@ -253,8 +279,8 @@ def find_other_writer(
         for name in names:
             if name.startswith(f"{prefix}.{job}."):
                 continue
-            asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0)])
-            (answer,) = admin.list_consumer_group_offsets([asked], request_timeout=REQUEST_TIMEOUT_S).values()
+            request = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0)])
+            (answer,) = admin.list_consumer_group_offsets([request], request_timeout=REQUEST_TIMEOUT_S).values()
             for each in answer.result().topic_partitions:
                 parts = (each.metadata or "").split(" ", 3)
                 if each.offset >= 0 and len(parts) == 4 and parts[2] == query:
@@ -262,21 +288,25 @@ def find_other_writer(
     return None
 
 
-def _retrying(step: Callable[[float], T]) -> T:
-    """Run a step, given its timeout in seconds, until it ends in a way that a second call would not mend."""
+def _retry(step: Callable[[float], T]) -> T:
+    """Run a step until it succeeds or fails for good.
+
+    step: takes its timeout in seconds.
+    """
     deadline = time.monotonic() + REQUEST_TIMEOUT_S
     while True:
         try:
             return step(max(deadline - time.monotonic(), 1.0))
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
-            if not (error.retriable() or error.code() in _PASSING) or time.monotonic() > deadline:
-                raise _known_error(failure) from failure
+            if not (error.retriable() or error.code() in _TRANSIENT) or time.monotonic() > deadline:
+                raise _convert_error(failure) from failure
             time.sleep(0.1)
 
 
-# What a coordinator says while it starts, moves or settles; the client marks only its own transaction calls as worth another try.
-_PASSING = (
+# Errors of a coordinator that starts, moves or settles. The client marks only its own transaction
+# calls as retriable.
+_TRANSIENT = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -285,6 +315,6 @@ _PASSING = (
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
-def _known_error(failure: KafkaException) -> Exception:
+def _convert_error(failure: KafkaException) -> Exception:
     error: KafkaError = failure.args[0]
     return SinkFenced(error.str()) if error.code() in _FENCED else failure

@@ -1,7 +1,8 @@
-"""Connector `upsert-kafka`: a topic whose records are the newest rows of their keys; one without a value ends its key's row.
+"""Connector `upsert-kafka`: a topic whose records are the current rows of their keys.
 
-Named and configured as Flink's. As a source its rows are upserts: +U, and -D with the PRIMARY KEY only. It is always read from the
-beginning. As a sink, a batch writes the last row of each key, exactly once.
+A tombstone deletes the row of its key. Named and configured as in Flink. As a source it emits
+upserts: +U, and -D with only the PRIMARY KEY. It is always read from the beginning. As a sink, a
+batch writes the last row of each key, exactly once.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 
-_OF_KAFKA = (
+_KAFKA_OPTIONS = (
     "properties.bootstrap.servers", "properties.group.id", "properties.*", "key.fields-prefix", "value.fields-include", "scan.bounded.mode",
     "scan.bounded.specific-offsets", "scan.bounded.timestamp-millis", "scan.topic-partition-discovery.interval", "scan.max-records-per-batch",
     "sink.delivery-guarantee", "sink.transactional-id-prefix", "sink.parallelism",
 )  # fmt: skip
-_ONE_BATCH = "has no meaning here: a batch writes one record a key"
+_ONE_BATCH = "has no meaning here: a batch writes one record per key"
 
 OPTIONS = OptionSet(
     (
         Option("topic", required=True, meaning="the topic"),
-        Option("key.format", required=True, meaning="how keys are written: json, csv, raw or avro"),
-        Option("value.format", required=True, meaning="how values are written: json, csv, raw or avro"),
-        *(option for option in KAFKA_OPTIONS.options if option.name in _OF_KAFKA),
-        Option("scan.parallelism", "int", role="source", note="has no meaning here: a partition is a task"),
+        Option("key.format", required=True, meaning="the format of keys: json, csv, raw or avro"),
+        Option("value.format", required=True, meaning="the format of values: json, csv, raw or avro"),
+        *(option for option in KAFKA_OPTIONS.options if option.name in _KAFKA_OPTIONS),
+        Option("scan.parallelism", "int", role="source", note="has no meaning here: each partition is a task"),
         Option("sink.buffer-flush.max-rows", "int", "0", role="sink", note=_ONE_BATCH),
         Option("sink.buffer-flush.interval", "duration", "0 ms", role="sink", note=_ONE_BATCH),
         Option("sink.transaction-naming-strategy", role="sink", note="has no meaning here: a sink of a job has one transactional id"),
@@ -49,24 +50,25 @@ OPTIONS = OptionSet(
 
 
 class UpsertKafkaConnector(Connector):
-    """Newest rows by key."""
+    """Tables of the current rows by key."""
 
     def options(self, table: Table) -> OptionSet:
-        """The connector's options and those of the formats, under their prefixes."""
+        """Return the options of the connector and of the formats, with their prefixes."""
         found = OPTIONS
-        said = dict(table.options)
+        given = dict(table.options)
         for option, prefix in (("value.format", "value."), ("key.format", "key.")):
-            if said.get(option) in ROWS:
-                found = found + options_of(said[option]).under(f"{prefix}{said[option]}.")
+            if given.get(option) in ROWS:
+                found = found + options_of(given[option]).under(f"{prefix}{given[option]}.")
         return found
 
     def check(self, table: Table, role: Role) -> OptionValues:
-        """PRIMARY KEY, topic, formats, METADATA and where to end."""
-        said = self.options(table).read(table, role.value)
+        """Check PRIMARY KEY, topic, formats, METADATA, and where reading ends."""
+        options = self.options(table).read(table, role.value)
         if not table.primary_key:
             raise SqlError.of(
                 "missing-primary-key",
-                f"table `{table.name}` needs a PRIMARY KEY: its columns are the keys of the records, by which rows are changed and deleted",
+                f"table `{table.name}` needs a PRIMARY KEY: its columns are the keys of the records, "
+                "by which rows are changed and deleted",
                 table.span,
                 "declare PRIMARY KEY (…) NOT ENFORCED",
             )
@@ -75,47 +77,48 @@ class UpsertKafkaConnector(Connector):
             if name in CHANGES:
                 raise UnsupportedFeature.of(
                     "format-of-changes",
-                    f"table `{table.name}`: `{option}` is `{name}`, whose records are changes, and here a record is a row",
+                    f"table `{table.name}`: `{option}` is `{name}`, whose records are changes, "
+                    "but here each record is a row",
                     dict(table.option_spans).get(option),
                     "use the connector `kafka`, or the format json",
                 )
             refuse_unknown(table, option, ROWS)
-        if len(topics(said)) != 1:
+        if len(topics(options)) != 1:
             raise UnsupportedFeature.of(
                 "one-topic", f"table `{table.name}`: `topic` must be one topic", dict(table.option_spans).get("topic")
             )
-        options = _as_kafka(table, said)
+        options = _to_kafka_options(table, options)
         check_records(table, options, role)
         return options
 
     def changelog(self, table: Table) -> ChangelogMode:
-        """Upserts."""
+        """Return upserts."""
         return ChangelogMode.UPSERT
 
     def read_whole(self, table: Table) -> bool:
-        """Where fields have no names, or some columns lie in the key."""
+        """Return whether a field has no name in a record, or some columns are in the key."""
         return is_read_whole(table)
 
     def positions(self, table: Table) -> dict[str, str]:
-        """Return those of the key, which is the PRIMARY KEY, and of the value."""
+        """Return the positions of columns in keys (the PRIMARY KEY) and values."""
         return record_positions(table, table.primary_key, upsert=True)
 
     def takes(self, table: Table) -> ChangelogMode:
-        """Upserts."""
+        """Return upserts."""
         return ChangelogMode.UPSERT
 
     def again(self, table: Table) -> Again:
-        """The newest record of a key counts."""
+        """Replayed records replace older records of their keys."""
         return Again.COMPARED
 
     def source(self, table: Table) -> Source:
-        """Reads the topic."""
+        """Return a source that reads the topic."""
         from everfold.connectors.kafka.source import KafkaSource
 
         return KafkaSource(table, self.check(table, Role.SOURCE), upsert=True)
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
-        """Writes to the topic, exactly once."""
+        """Return a sink that writes to the topic exactly once."""
         from everfold.connectors.kafka.sink import KafkaSink
 
         return KafkaSink(context, self.check(context.table, Role.SINK), upsert=True)
@@ -126,10 +129,13 @@ CONNECTOR = UpsertKafkaConnector(
 )
 
 
-def _as_kafka(table: Table, said: OptionValues) -> OptionValues:
-    """The options as the connector `kafka` has them: what is not the author's to say here is said for him."""
-    decided = {
+def _to_kafka_options(table: Table, options: OptionValues) -> OptionValues:
+    """Convert options to those of the connector `kafka`.
+
+    Options that cannot be set for `upsert-kafka` get fixed values.
+    """
+    fixed = {
         "format": None, "topic-pattern": None, "key.fields": table.primary_key, "scan.startup.mode": "earliest-offset",
         "sink.partitioner": "default",
     }  # fmt: skip
-    return replace(said, values={**said.values, **decided})
+    return replace(options, values={**options.values, **fixed})

@@ -45,7 +45,7 @@ class Run:
         self.sink, self.job, self.name, self.epoch, self.read = sink, job, name, epoch, read
         sink.prepare()
         self.link = Link(sink.address, retries=3, patience_ms=60_000)
-        self.merge: Merge = sink._opened(self.id(0))
+        self.merge: Merge = sink._open_merge(self.id(0))
 
     def close(self) -> None:
         """Lets go of the connections, as the end of a process does."""

@@ -263,11 +263,11 @@ def test_a_row_that_postgres_refuses_is_named(start: Start, database: Database) 
         with pytest.raises((RuntimeError, psycopg.Error)) as caught:
             run.write(0, rows)
         if isinstance(caught.value, psycopg.Error):
-            return str(run.sink._explained(caught.value))
+            return str(run.sink._explain(caught.value))
         return str(caught.value)
 
     assert "`k`: value too long for type character varying(3)" in refused(("+I", "toolong", 1))
-    assert "a text of column `k` holds U+0000" in refused(("+I", "a\0", 1))
+    assert "a string in column `k` contains U+0000" in refused(("+I", "a\0", 1))
     assert "`k` is NULL, and it is part of the PRIMARY KEY" in refused(("+I", None, 1))
     assert 'violates check constraint "t_n_check"' in refused(("+I", "a", 0), ("+I", "b", 1))
     assert content(database) == []

@@ -48,10 +48,10 @@ def test_what_a_url_says_beside_the_place() -> None:
     [
         ({"url": None}, "missing-option", "needs option `url`"),
         ({"table-name": None}, "missing-option", "needs option `table-name`"),
-        ({"url": "jdbc:mysql://h/db"}, "wrong-option-value", "there is no other database yet"),
-        ({"url": "jdbc:postgresql://h:x/db"}, "wrong-option-value", "its port is no number"),
+        ({"url": "jdbc:mysql://h/db"}, "wrong-option-value", "other databases are not supported yet"),
+        ({"url": "jdbc:postgresql://h:x/db"}, "wrong-option-value", "its port is not a number"),
         ({"url": "jdbc:postgresql://canary:canary@h/db"}, "wrong-option-value", "options `username` and `password`"),
-        ({"url": URL + "?password=canary"}, "wrong-option-value", "the option `password` is never shown"),
+        ({"url": URL + "?password=canary"}, "wrong-option-value", "use the option `password`"),
         ({"password": "canary"}, "missing-option", "needs option `username`"),
         ({"table-name": "a.b.c"}, "wrong-option-value", "`name` or `schema.name`"),
         ({"table-name": ""}, "wrong-option-value", "`name` or `schema.name`"),
@@ -88,7 +88,7 @@ def test_what_is_accepted_for_flinks_sake() -> None:
     notes = connector_of(of).check(of, Role.SINK).notes
     assert [note.split(": ", 1)[1] for note in notes] == [
         "option `driver` has no meaning here: PostgreSQL's own client library is used",
-        "option `scan.fetch-size` has no meaning here: rows come as they are read",
+        "option `scan.fetch-size` has no meaning here: rows are emitted as they are read",
         "option `sink.buffer-flush.max-rows` has no meaning here: a batch is written as a whole",
         "`prepareThreshold` of the `url` has no meaning here",
     ]
