@@ -158,7 +158,7 @@ def _output(plan: Plan, position: int) -> InputRef:
     return InputRef(type=field.type, position=position, name=field.name)
 
 
-# --- windows ----------------------------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------
 
 
 def _window_group(
@@ -239,7 +239,7 @@ def _of_window(expr: Expr, unwound: Unwound, window: Sequence[Expr]) -> Expr:
     return transform(expr, lambda part: window[part.position - unwound.width] if isinstance(part, InputRef) else None)
 
 
-# --- windows whose rows are used together with the window --------------------------------------------------------------
+# --- windows whose rows are used together with the window -----------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -248,7 +248,7 @@ def _check_watermark_type(expression: Expr, of: object, name: str, span: Span) -
         )
 
 
-# --- views ------------------------------------------------------------------------------------------------------------
+# --- views ----------------------------------------------------------------------------------------
 
 
 def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:

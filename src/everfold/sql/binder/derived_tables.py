@@ -29,7 +29,7 @@ from everfold.sql.statements import (
 _KINDS = {"GENERATED": ComputedColumn, "METADATA": MetadataColumn}
 
 
-# --- LIKE -------------------------------------------------------------------------------------------------------------
+# --- LIKE -----------------------------------------------------------------------------------------
 
 
 def complete_like(statement: CreateTable, catalog: Catalog) -> CreateTable:
@@ -144,7 +144,7 @@ def _bare(tree: exp.Expression) -> exp.Expression:
     return copy
 
 
-# --- AS ---------------------------------------------------------------------------------------------------------------
+# --- AS -------------------------------------------------------------------------------------------
 
 
 def complete_as(statement: CreateTable, query: AsQuery, catalog: Catalog) -> CreateTable:

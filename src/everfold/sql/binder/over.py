@@ -270,7 +270,7 @@ class WindowBinder:
 
         return sort_key(node, self._bind(node.this))
 
-    # --- frames -------------------------------------------------------------------------------------------------------
+    # --- frames -----------------------------------------------------------------------------------
 
     def _frame(self, node: exp.Window, order: Sequence[SortKey], entry: Aggregate, name: str) -> Frame:
         spec = node.args.get("spec")

@@ -34,7 +34,7 @@ def not_in_this_mode(name: str, call: exp.Expression, context: Context) -> Unsup
     return context.unsupported("over-function", f"`{name}` is not supported {mode}", call)
 
 
-# --- shares of a partition --------------------------------------------------------------------------------------------
+# --- shares of a partition ------------------------------------------------------------------------
 
 
 def bind_share(node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: Overs, context: Context) -> Expr:
@@ -87,7 +87,7 @@ def _divide(by: Expr, divisor: Expr) -> Expr:
     return build("/", (by, divisor))
 
 
-# --- other rows -------------------------------------------------------------------------------------------------------
+# --- other rows -----------------------------------------------------------------------------------
 
 
 def bind_neighbor(

@@ -110,7 +110,7 @@ def _with(node: exp.With, context: Context) -> Context:
     return context
 
 
-# --- ORDER BY, LIMIT --------------------------------------------------------------------------------------------------
+# --- ORDER BY, LIMIT ------------------------------------------------------------------------------
 
 
 def _sorted(relation: Relation, node: exp.Expression, context: Context) -> Relation:
@@ -158,7 +158,7 @@ def _limited(relation: Relation, node: exp.Expression, context: Context) -> Rela
     return relation.over(limited(plan))
 
 
-# --- set operations, VALUES -------------------------------------------------------------------------------------------
+# --- set operations, VALUES -----------------------------------------------------------------------
 
 
 def _set_operation(node: exp.Expression, context: Context) -> Plan:

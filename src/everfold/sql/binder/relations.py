@@ -85,7 +85,7 @@ def _query(node: exp.Expression, context: Context) -> Relation:
     return bind_body(node, context)
 
 
-# --- tables and views -------------------------------------------------------------------------------------------------
+# --- tables and views -----------------------------------------------------------------------------
 
 
 def _table(node: exp.Table, context: Context) -> Relation:
@@ -183,7 +183,7 @@ def _is_text(node: exp.Expression) -> bool:
     return isinstance(node, exp.Literal) and node.is_string
 
 
-# --- UNNEST -----------------------------------------------------------------------------------------------------------
+# --- UNNEST ---------------------------------------------------------------------------------------
 
 
 def _unnest(left: Relation, node: exp.Unnest, context: Context, *, outer: bool) -> Relation:
@@ -237,7 +237,7 @@ def _element_fields(of: DataType) -> tuple[Field, ...]:
     return (Field(name="EXPR$0", type=of),)
 
 
-# --- joins ------------------------------------------------------------------------------------------------------------
+# --- joins ----------------------------------------------------------------------------------------
 
 
 def _join(left: Relation, node: exp.Join, context: Context) -> Relation:

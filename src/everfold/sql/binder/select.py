@@ -88,7 +88,7 @@ def _has_aggregate(node: exp.Expression, context: Context) -> bool:
     return any(_has_aggregate(child, context) for child in node.iter_expressions())
 
 
-# --- WHERE ------------------------------------------------------------------------------------------------------------
+# --- WHERE ----------------------------------------------------------------------------------------
 
 
 def _where(node: exp.Where, select: _Select) -> Relation:
@@ -136,7 +136,7 @@ def _and(one: Expr, other: Expr, context: Context, node: exp.Expression) -> Expr
     return build("AND", (one, other), context.span(node))
 
 
-# --- the list of columns ----------------------------------------------------------------------------------------------
+# --- the list of columns --------------------------------------------------------------------------
 
 
 def _items(select: _Select, binder: ExpressionBinder) -> list[_Item]:
@@ -208,7 +208,7 @@ def _qualified_star(select: _Select, node: QualifiedStar, binder: ExpressionBind
     return [_Item(of.name, build("FIELD", (value, text(of.name)), span)) for of in value.type.fields]
 
 
-# --- without groups ---------------------------------------------------------------------------------------------------
+# --- without groups -------------------------------------------------------------------------------
 
 
 def _plain(select: _Select) -> Plan:
@@ -268,7 +268,7 @@ def distinct_rows(plan: Plan, context: Context, node: exp.Expression) -> Plan:
     return Project(input=grouped.plan, expressions=grouped.keys, names=plan.schema.names)
 
 
-# --- with groups ------------------------------------------------------------------------------------------------------
+# --- with groups ----------------------------------------------------------------------------------
 
 
 def _grouped(select: _Select) -> Plan:
@@ -388,7 +388,7 @@ def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Ex
         raise
 
 
-# --- ORDER BY ---------------------------------------------------------------------------------------------------------
+# --- ORDER BY -------------------------------------------------------------------------------------
 
 
 def ordered(order: exp.Order, context: Context) -> list[exp.Ordered]:

@@ -80,7 +80,7 @@ def options(settings: Settings) -> tuple[tuple[str, str], ...]:
     return tuple((key, shown_value(key, value)) for key, value in sorted(settings.options.items()))
 
 
-# --- SHOW CREATE ------------------------------------------------------------------------------------------------------
+# --- SHOW CREATE ----------------------------------------------------------------------------------
 
 
 def show_create(entry: Entry, kind: str, span: Span | None) -> str:

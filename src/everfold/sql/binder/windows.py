@@ -30,7 +30,7 @@ from everfold.types import IntervalType, TimestampType, article
 START, END, TIME = "window_start", "window_end", "window_time"
 
 
-# --- the function -----------------------------------------------------------------------------------------------------
+# --- the function ---------------------------------------------------------------------------------
 
 
 def bind_window_function(node: WindowTvf, relation: Relation, context: Context) -> WindowTableFunction:
@@ -189,7 +189,7 @@ def _milliseconds(kind: str, role: str, value: exp.Expression, context: Context)
     return literal.value
 
 
-# --- the aggregate over it --------------------------------------------------------------------------------------------
+# --- the aggregate over it ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

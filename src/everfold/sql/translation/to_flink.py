@@ -108,7 +108,7 @@ class _Writer:
         parts += [self._table(reading, name) for reading, name in self.readings.items()]
         return ";\n\n".join([*parts, *self.statements]) + ";\n"
 
-    # --- tables -------------------------------------------------------------------------------------------------------
+    # --- tables -----------------------------------------------------------------------------------
 
     def named(self, reading: _Reading) -> str:
         """The name of the table of a way of reading: the topic's, if that is not taken."""
@@ -142,7 +142,7 @@ class _Writer:
         extras = f" METADATA FROM '{column.metadata_key}' VIRTUAL" if column.metadata_key is not None else ""
         return f"{quoted_name(column.name)} {serialised(column.type)}{extras}"
 
-    # --- queries ------------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     def insert(self, statement: Insert, submits: tuple[Submit, ...]) -> str:
         """An INSERT."""
@@ -242,7 +242,7 @@ class _Writer:
         sizes = [f"INTERVAL '{each.ms / 1000:.3f}' SECOND({len(str(each.ms // 1000))})" for each in node.window.sizes]
         return ", ".join([quoted_name(_TIMESTAMP), *reversed(sizes)])
 
-    # --- expressions --------------------------------------------------------------------------------------------------
+    # --- expressions ------------------------------------------------------------------------------
 
     def _said(self, node: exp.Expression, query: TopicQuery) -> str:
         """An expression over the source."""

@@ -87,7 +87,7 @@ def _insert(statement: Insert, session: Session) -> str:
     return f"INSERT INTO {quoted_name(statement.target[-1])}\n{body}"
 
 
-# --- queries ----------------------------------------------------------------------------------------------------------
+# --- queries --------------------------------------------------------------------------------------
 
 
 class _Select:

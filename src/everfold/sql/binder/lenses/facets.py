@@ -39,7 +39,7 @@ class FacetBinder(LensesBinder):
         self.source = source
         self.projection = projection
 
-    # --- fields -------------------------------------------------------------------------------------------------------
+    # --- fields -----------------------------------------------------------------------------------
 
     def _column(self, node: ColumnPath) -> Expr:
         span, names = self.context.span(node), node.names
@@ -85,7 +85,7 @@ class FacetBinder(LensesBinder):
         values = [each for each in references(schema) if each.name in fields]
         return row_of(values, [each.name for each in values])
 
-    # --- aggregates ---------------------------------------------------------------------------------------------------
+    # --- aggregates -------------------------------------------------------------------------------
 
     def _aggregate(self, node: FunctionCall) -> Expr:
         name, context = node.name, self.context

@@ -54,7 +54,7 @@ def bind_topic_query(node: TopicQuery, context: Context, *, upserts: bool = Fals
     return _projected(node, source, context)
 
 
-# --- projections of each record ---------------------------------------------------------------------------------------
+# --- projections of each record -------------------------------------------------------------------
 
 
 def _projected(node: TopicQuery, source: Source, context: Context) -> Result:
@@ -107,7 +107,7 @@ def _typed(value: Expr, node: exp.Expression, context: Context) -> Expr:
     return value
 
 
-# --- aggregations -----------------------------------------------------------------------------------------------------
+# --- aggregations ---------------------------------------------------------------------------------
 
 
 class _Aggregation:
