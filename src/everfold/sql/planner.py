@@ -295,7 +295,7 @@ class Session:
         if statement.language != "PYTHON":
             raise UnsupportedFeature.of(
                 "function-language",
-                f"a function in {statement.language.capitalize()} cannot be called: everfold runs only Python functions",
+                f"a function in {statement.language.capitalize()} cannot be called: everfold runs functions in Python",
                 statement.span,
                 "write it in Python and add LANGUAGE PYTHON; the default is JAVA",
             )

@@ -174,7 +174,7 @@ def test_order_of_conditions_and_unnest() -> None:
         ("SELECT q FROM (SELECT a, b FROM t) AS x (q)", "column-count", 1, 39, "names 1 columns of 2"),
         ("SELECT *", "misplaced-star", 1, 8, "needs a FROM"),
         ("SELECT e FROM t CROSS JOIN UNNEST(a) AS u (e)", "wrong-arguments", 1, 28, "not INT"),
-        ("SELECT SUM(COUNT(*)) FROM t GROUP BY a", "nested-aggregate", 1, 12, "aggregates do not nest"),
+        ("SELECT SUM(COUNT(*)) FROM t GROUP BY a", "nested-aggregate", 1, 12, "aggregates cannot be nested"),
         ("SELECT SUM(c) FROM t", "wrong-arguments", 1, 8, "`SUM` does not take STRING"),
         ("SELECT COUNT(a, b) FROM t", "wrong-arguments", 1, 8, "takes 1 argument, not 2"),
         ("SELECT SUM() FROM t", "wrong-arguments", 1, 8, "takes an argument"),

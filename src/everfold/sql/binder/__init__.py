@@ -1,4 +1,6 @@
-"""The binder: trees of a dialect to typed plans and catalog entries, by Flink's rules, without any engine."""
+"""The binder: turns trees of a dialect into typed plans and catalog entries by Flink's rules,
+without any engine.
+"""
 
 from __future__ import annotations
 
