@@ -181,7 +181,7 @@ def test_order_of_conditions_and_unnest() -> None:
         ("SELECT COUNT(*) FILTER (WHERE a) FROM t", "not-a-condition", 1, 31, "FILTER"),
         ("SELECT a AS z, COUNT(*) FROM t GROUP BY z", "unknown-column", 1, 41, "write `a`"),
         ("SELECT a, COUNT(*) FROM t GROUP BY 1", "not-in-group-by", 1, 8, "`a`"),
-        ("SELECT a, b, COUNT(*) FROM t GROUP BY a", "not-in-group-by", 1, 11, "made by `a`"),
+        ("SELECT a, b, COUNT(*) FROM t GROUP BY a", "not-in-group-by", 1, 11, "keys are `a`"),
         ("SELECT a, COUNT(*) FROM t GROUP BY a HAVING b > 0", "not-in-group-by", 1, 45, "`b`"),
         ("SELECT a, COUNT(*) FROM t GROUP BY a HAVING COUNT(*)", "not-a-condition", 1, 45, "HAVING"),
         ("SELECT UPPER(DISTINCT c) FROM t", "not-an-aggregate", 1, 8, "DISTINCT"),

@@ -206,7 +206,7 @@ def test_options() -> None:
         ("SET 'everfold.null-rowtime' = 'maybe'", "wrong-option-value", 31, "`error` or `drop`"),
         ("SET 'parallelism.default' = '0'", "wrong-option-value", 29, "at least 1"),
         ("SET 'table.exec.emit.early-fire.enabled' = 'sometimes'", "wrong-option-value", 44, "`true` or `false`"),
-        ("SET 'table.exec.sink.not-null-enforcer' = 'DROP'", "unsupported-option", 43, "stops at a NULL"),
+        ("SET 'table.exec.sink.not-null-enforcer' = 'DROP'", "unsupported-option", 43, "fails on a NULL"),
         ("SET 'pipeline.name' = '${nobody}'", "unknown-variable", 23, "nobody"),
         ("RESET 'nope'", "unknown-option", 1, "`nope`"),
     ],
