@@ -30,8 +30,10 @@ Name: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A declared column. `expression` computes it from the columns that the connector delivers;
-    `extras` is what DESCRIBE shows for it.
+    """A declared column.
+
+    `expression` computes it from the columns that the connector delivers; `extras` is what DESCRIBE
+    shows for it.
     """
 
     name: str
@@ -48,8 +50,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """WATERMARK FOR the column at position `column` AS `expression`, over the declared columns;
-    `text` is its SQL.
+    """WATERMARK FOR the column at position `column` AS `expression`.
+
+    `expression` is over the declared columns; `text` is its SQL.
     """
 
     column: int
@@ -108,8 +111,9 @@ class CatalogTable:
 
     @property
     def stream_expressions(self) -> tuple[Expr, ...]:
-        """The expression of each column in a stream. A time attribute has milliseconds there,
-        whatever its declared precision.
+        """The expression of each column in a stream.
+
+        A time attribute has milliseconds there, whatever its declared precision.
         """
         expressions = [of.expression for of in self.columns]
         if self.watermark is not None:
@@ -141,8 +145,9 @@ def rowtime_of(column: Expr) -> Expr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogView:
-    """A view: its query, bound again wherever it is used. `schema` is that of its creation; `span`
-    is the CREATE VIEW statement in its script.
+    """A view: its query, bound again wherever it is used.
+
+    `schema` is that of its creation; `span` is the CREATE VIEW statement in its script.
     """
 
     name: str
@@ -158,8 +163,9 @@ Entry: TypeAlias = CatalogTable | CatalogView
 Resolve: TypeAlias = Callable[[str, Span | None], str]
 """Substitutes the session's variables in an option value, which is located at the span."""
 Connected: TypeAlias = Callable[[Table], Table]
-"""Returns the table with what its connector derives from its options, unknown to this layer: its
-`changelog`, and whether it is `bounded`.
+"""Returns a table with the properties that its connector derives from its options.
+
+These are its `changelog` and whether it is `bounded`; this layer does not know them.
 """
 
 
@@ -244,8 +250,9 @@ class Catalog:
         return local is not None and local in (self._temporary if temporary else self._permanent)
 
     def check_new(self, name: Name, *, temporary: bool, span: Span | None = None) -> str:
-        """Return the name within the database. Raises SqlError if the database does not exist or
-        the name is taken.
+        """Return the name within the database.
+
+        Raises SqlError if the database does not exist or the name is taken.
         """
         local = local_name(name)
         if local is None:

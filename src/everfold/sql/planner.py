@@ -68,8 +68,9 @@ class Submit:
 
     @property
     def sources(self) -> tuple[Table, ...]:
-        """The tables read, with the columns left after pruning. A table has the same columns
-        wherever it is read.
+        """The tables read, with the columns left after pruning.
+
+        A table has the same columns wherever it is read.
         """
         return tables_read(self.roots)
 
@@ -96,9 +97,9 @@ class Session:
     """An interpreter of scripts.
 
     `options` are set before the first statement (`--conf`). `variables` and `environment` replace
-    `${name}` and `${env:NAME}` in option values. `notes` receives messages about options without
-    effect. `connected` adds what connectors know about a table. Modules of Python functions are
-    searched for in `folder` first, which is the script's.
+    `${name}` and `${env:NAME}` in option values. `notes` receives messages for the user, such as
+    options without effect. `connected` adds what connectors know about a table. Modules of Python
+    functions are searched for in `folder` first, which is the script's.
 
     If `lenient`, scripts are checked and never run: undeclared tables and functions are inferred
     from their use, and features that no stream could run are only noted.
@@ -130,8 +131,9 @@ class Session:
         return self.catalog.settings
 
     def run(self, text: str, source: str = "<sql>") -> Iterator[Action]:
-        """Yield the actions of a script. The next statement is read only after the last action was
-        handled.
+        """Yield the actions of a script.
+
+        The next statement is read only after the last action was handled.
         """
         statements = parse_script(text, source, self.settings.dialect)
         if self.lenient:
@@ -198,17 +200,16 @@ class Session:
                 assert_never(statement)
 
     def _names(self, title: str, names: Iterable[str], statement: ShowTables | ShowViews | ShowFunctions) -> Show:
-        """Return a table of one column with the names that match the statement's pattern, if there
-        is one.
-        """
+        """Return a table of one column, with the names that match the pattern of the statement."""
         if statement.database is not None and local_name((*statement.database, "")) is None:
             raise self.catalog.unknown_database(statement.database, statement.database_span)
         pattern = statement.pattern
         return Show(columns=(title,), rows=tuple((name,) for name in names if pattern is None or pattern.matches(name)))
 
     def register_function(self, name: Name, function: object, kind: Kind) -> None:
-        """Register a Python function object. Raises SqlError if it is not a function, does not
-        declare its types, or the name is taken.
+        """Register a Python function object.
+
+        Raises SqlError if it is not a function, does not declare its types, or the name is taken.
         """
         local = self._function_name(name, None)
         self.catalog.functions.add(declared(function, local, place_of(function), None), kind)
@@ -272,9 +273,7 @@ class Session:
         return Done(message=f"Table {statement.name[-1]} created.")
 
     def _create_table_as(self, statement: CreateTable, query: AsQuery) -> Submit:
-        """Create a table and return the job that fills it, like CREATE TABLE followed by INSERT
-        INTO.
-        """
+        """Create a table and return the job that fills it: CREATE TABLE and INSERT INTO in one."""
         exists = statement.if_not_exists and self.catalog.exists(statement.name, temporary=False)
         if not exists:
             self.catalog.add(bind_create_table(complete_as(statement, query, self.catalog), self.catalog))

@@ -62,9 +62,7 @@ def _first_on_path(folder: Path) -> Iterator[None]:
 
 
 def _forget_namesakes(name: str, folder: Path) -> None:
-    """Unload a module of the same name that another folder provided, for another script, so that
-    this folder's module is imported.
-    """
+    """Unload a module of the same name from another folder, such as that of another script."""
     top = name.partition(".")[0]
     if not ((folder / f"{top}.py").is_file() or (folder / top).is_dir()):
         return

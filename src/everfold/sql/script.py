@@ -42,8 +42,9 @@ def parse_script(text: str, source: str = "<sql>", dialect: str = "flink") -> tu
 
 
 def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
-    """Yield the parts of a script that are in one dialect each. A part ends with the SET that
-    starts the next one.
+    """Yield the parts of a script that are in one dialect each.
+
+    A part ends with the SET that starts the next one.
     """
     start = 0
     if DIALECT_OPTION in text:
@@ -58,9 +59,7 @@ def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
 
 
 def unresolved(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return variables and an environment that leave every `${name}` and `${env:NAME}` of a script
-    unchanged.
-    """
+    """Return variables and an environment that keep every `${name}` and `${env:NAME}` unchanged."""
     variables: dict[str, str] = {}
     environment: dict[str, str] = {}
     for found in _VARIABLE.finditer(text):
@@ -71,11 +70,10 @@ def unresolved(text: str) -> tuple[dict[str, str], dict[str, str]]:
 def resolve_variables(
     value: str, variables: Mapping[str, str], environment: Mapping[str, str], span: Span | None = None
 ) -> str:
-    """Return an option value with `${name}` and `${env:NAME}` substituted once; substituted values
-    are not scanned again.
+    """Return an option value with `${name}` and `${env:NAME}` substituted.
 
-    Only values of WITH (…), OPTIONS (…) and SET pass through here, when they are used, so no secret
-    enters the SQL text or a plan.
+    Substituted values are not scanned again. Only values of WITH (…), OPTIONS (…) and SET pass
+    through here, when they are used, so no secret enters the SQL text or a plan.
     """
 
     def fill(match: re.Match[str]) -> str:

@@ -237,16 +237,18 @@ TOPIC_PROPERTIES: Mapping[str, Option] = MappingProxyType({
         Option(key="sink.*", meaning="how records are written; the options of the connector `topic`"),
     )
 })  # fmt: skip
-"""Properties that `defaults.topic.<property>` sets for all topics of Lenses SQL, and
-`topic.<name>.<property>` for one. A name that ends in `*` stands for all table options with that
-prefix.
+"""Properties of topics in Lenses SQL.
+
+`defaults.topic.<property>` sets one for all topics, `topic.<name>.<property>` for one topic. A name
+that ends in `*` stands for all table options with that prefix.
 """
 _ALL_TOPICS = "defaults.topic."
 
 
 def _topic_property(key: str) -> Option | None:
-    """Return the property set by `defaults.topic.<property>` or `topic.<name>.<property>`, or None
-    for any other key.
+    """Return the property that a key sets, or None.
+
+    Keys are `defaults.topic.<property>` and `topic.<name>.<property>`.
     """
     if key.startswith(_ALL_TOPICS):
         return next((each for each in TOPIC_PROPERTIES.values() if _matches(key.removeprefix(_ALL_TOPICS), each)), None)
@@ -315,8 +317,9 @@ def check_option(key: str, value: str, span: Span | None = None, value_span: Spa
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of a session, typed. `options` holds those that were set; all are already
-    checked.
+    """The options of a session, typed.
+
+    `options` holds those that were set; all are already checked.
     """
 
     options: Mapping[str, str]
@@ -429,16 +432,12 @@ class Settings:
 
     @property
     def ignore_filter(self) -> bool:
-        """Whether the WHERE below an operator may change although it decided which rows are in the
-        state.
-        """
+        """Whether state stays compatible when the WHERE below its operator changes."""
         return bool(self._read("everfold.compat.ignore-filter"))
 
     @property
     def extended_rules(self) -> bool:
-        """Whether changed queries are judged by the extended rules instead of Flink's reference
-        rules.
-        """
+        """Whether the extended rules judge changed queries, instead of Flink's reference rules."""
         return self._read("everfold.compat.rules") == "extended"
 
     @property
@@ -452,8 +451,9 @@ class Settings:
         return bool(self._read("defaults.topic.autocreate"))
 
     def topic_options(self, name: str) -> dict[str, str]:
-        """Return the properties set for a topic as options of its table; those for its creation get
-        the prefix `create.`.
+        """Return the properties set for a topic as options of its table.
+
+        Those for its creation get the prefix `create.`.
         """
         found: dict[str, str] = {}
         for prefix in (_ALL_TOPICS, f"topic.{name}."):

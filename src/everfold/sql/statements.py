@@ -49,8 +49,9 @@ class OptionDef(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhysicalColumn(_Placed):
-    """A column that the connector reads or writes. `type` includes NOT NULL; columns of a PRIMARY
-    KEY are not yet marked NOT NULL.
+    """A column that the connector reads or writes.
+
+    `type` includes NOT NULL; columns of a PRIMARY KEY are not yet marked NOT NULL.
     """
 
     name: str
@@ -71,8 +72,9 @@ class ComputedColumn(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataColumn(_Placed):
-    """`name type METADATA [FROM 'key'] [VIRTUAL]`. Without FROM (`key` is None) the column name is
-    the key.
+    """`name type METADATA [FROM 'key'] [VIRTUAL]`.
+
+    Without FROM (`key` is None) the column name is the key.
     """
 
     name: str
@@ -98,8 +100,9 @@ class WatermarkDef(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyDef(_Placed):
-    """`PRIMARY KEY (a, b) NOT ENFORCED`, of the table or of one column; `name` is the name of the
-    constraint, if it has one.
+    """`PRIMARY KEY (a, b) NOT ENFORCED`, of the table or of one column.
+
+    `name` is that of the constraint, if it has one.
     """
 
     columns: Name
@@ -108,8 +111,9 @@ class KeyDef(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikeFeature(_Placed):
-    """`EXCLUDING WATERMARKS` and the like: how LIKE treats one feature of the table. Both fields
-    are in capitals.
+    """`EXCLUDING WATERMARKS` and the like: how LIKE treats one feature of the table.
+
+    Both fields are in capitals.
     """
 
     strategy: Literal["INCLUDING", "EXCLUDING", "OVERWRITING"]
@@ -127,8 +131,9 @@ class Like(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsQuery(_Placed):
-    """`AS query`; `span` is that of the query, `text` its exact SQL. `columns` is the column order
-    of the table; None: as in the query.
+    """`AS query`; `span` is that of the query, `text` its exact SQL.
+
+    `columns` is the column order of the table; None: as in the query.
     """
 
     query: exp.Expression
@@ -141,8 +146,9 @@ class AsQuery(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOption(_Placed):
-    """`SET 'key' = 'value'`; `SET` alone (`key` is None) lists the options. The value is raw: it
-    still contains `${name}`.
+    """`SET 'key' = 'value'`; `SET` alone (`key` is None) lists the options.
+
+    The value is raw: it still contains `${name}`.
     """
 
     key: str | None = None
@@ -160,8 +166,9 @@ class ResetOption(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable(_Placed):
-    """CREATE TABLE. With `like` or `as_query`, the rest of the declaration comes from another table
-    or from a query.
+    """CREATE TABLE.
+
+    With `like` or `as_query`, the rest of the declaration comes from another table or from a query.
     """
 
     name: Name
@@ -204,8 +211,10 @@ class CreateView(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateFunction(_Placed):
-    """CREATE FUNCTION. `identifier` is the string after AS; for Python, module and attribute.
-    Without LANGUAGE the language is Java.
+    """CREATE FUNCTION.
+
+    `identifier` is the string after AS; for Python, module and attribute. Without LANGUAGE the
+    language is Java.
     """
 
     name: Name
@@ -251,8 +260,9 @@ class DropView(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insert(_Placed):
-    """INSERT INTO target [(columns)] query. If `columns` is None, all columns in order. `text` is
-    the exact SQL of the query.
+    """INSERT INTO target [(columns)] query.
+
+    If `columns` is None, all columns in order. `text` is the exact SQL of the query.
     """
 
     target: Name
@@ -288,8 +298,9 @@ class Describe(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamePattern:
-    """[NOT] LIKE 'pattern', or ILIKE, which ignores case. `%` matches any string, `_` any
-    character; a backslash escapes the next character.
+    """[NOT] LIKE 'pattern', or ILIKE, which ignores case.
+
+    `%` matches any string, `_` any character; a backslash escapes the next character.
     """
 
     text: str
@@ -306,8 +317,9 @@ class NamePattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ShowNames(_Placed):
-    """A statement that lists all names, or those that match a pattern. `database` is that of FROM
-    or IN.
+    """A statement that lists all names, or those that match a pattern.
+
+    `database` is that of FROM or IN.
     """
 
     pattern: NamePattern | None = None

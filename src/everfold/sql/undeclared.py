@@ -107,8 +107,9 @@ class Completion:
 
 
 def complete(statements: Sequence[Statement], known: Iterable[str], functions: Iterable[str]) -> Completion:
-    """Return what a script leaves undeclared. Queries that must pass a column through are changed
-    in place.
+    """Return what a script leaves undeclared.
+
+    Queries that must pass a column through are changed in place.
 
     `known` are tables declared elsewhere; `functions` are the user functions that can be loaded.
     """
@@ -266,8 +267,9 @@ class _Inference:
                 self._record_calls(node.args[name], over_groups=False, keys=keys)
 
     def _record_calls(self, node: exp.Expression, *, over_groups: bool, keys: Set[exp.Expression]) -> None:
-        """Record the undeclared functions among the calls. `over_groups`: whether calls here are
-        computed over the rows of a group.
+        """Record the undeclared functions among the calls.
+
+        `over_groups`: whether calls here are computed over the rows of a group.
         """
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists) or node in keys:
             return
@@ -282,7 +284,7 @@ class _Inference:
             self._record_calls(child, over_groups=inside, keys=keys)
 
     def _record_if_undeclared(self, node: FunctionCall, *, aggregate: bool) -> bool:
-        """Return whether a call is one of an undeclared aggregate function."""
+        """Record a function if it is undeclared; return whether it is such an aggregate."""
         if node.special or is_sqls(node.name) or node.spelled.lower() in self.functions:
             return False
         self.found.aggregates[node.spelled] = aggregate or self.found.aggregates.get(node.spelled, False)
@@ -309,8 +311,9 @@ class _Scope:
         ]
 
     def take(self, path: Sequence[str], use: Use) -> None:
-        """Record the use of a column. An unqualified name belongs to the first item that may have
-        it.
+        """Record the use of a column.
+
+        An unqualified name belongs to the first item that may have it.
         """
         named = {_alias(item): wanted for item, wanted in self._items if _alias(item)}
         if len(path) > 1 and path[0] in named:
@@ -327,8 +330,9 @@ class _Scope:
             self._hand_down(item, wanted)
 
     def _may_have(self, item: exp.Expression, name: str) -> bool:
-        """Return whether an item has a column, or may have it. Among several items, one that lists
-        its columns has only those.
+        """Return whether an item has a column, or may have it.
+
+        Among several items, one that lists its columns has only those.
         """
         if len(self._items) == 1:
             return True
@@ -388,9 +392,7 @@ def _items(node: exp.Select) -> dict[str, exp.Expression]:
 
 
 def _outputs(node: exp.Expression) -> list[str]:
-    """Return the column names of a query as far as they are written; `` for a column without a
-    name.
-    """
+    """Return the column names of a query, as far as they are written; `` for an unnamed column."""
     match node:
         case exp.Select():
             return [

@@ -1,9 +1,8 @@
-"""User functions of a session: registration by CREATE FUNCTION, name resolution and typing of
-calls.
+"""User functions of a session: registration, name resolution and typing of calls.
 
-Function names are case-insensitive. An unqualified name means the first of: temporary system
-function, built-in function, temporary function, catalog function. Source: Flink's page on
-functions.
+CREATE FUNCTION registers them. Function names are case-insensitive. An unqualified name means the
+first of: temporary system function, built-in function, temporary function, catalog function.
+Source: Flink's page on functions.
 """
 
 from __future__ import annotations
@@ -23,8 +22,10 @@ from everfold.udf.interface import AggregateFunction, ScalarFunction, UserDefine
 
 
 class Kind(StrEnum):
-    """Where a function is registered. SYSTEM functions hide built-in ones. All kinds end with the
-    session, not only the temporary ones.
+    """Where a function is registered.
+
+    SYSTEM functions hide built-in ones. All kinds end with the session, not only the temporary
+    ones.
     """
 
     SYSTEM = "temporary system"
@@ -56,8 +57,9 @@ class UserFunction:
         return not isinstance(self.python.function, ScalarFunction)
 
     def arguments(self, args: Sequence[Expr], span: Span | None) -> tuple[Expr, ...]:
-        """Return the arguments of a call, cast to the declared input types. Raises SqlError
-        `wrong-arguments`.
+        """Return the arguments of a call, cast to the declared input types.
+
+        Raises SqlError `wrong-arguments`.
         """
         from everfold.sql.functions.coercion import converted, fits_implicitly
         from everfold.types import STRING
@@ -109,14 +111,16 @@ class UserFunctions:
         self._by_kind: dict[Kind, dict[str, UserFunction]] = {kind: {} for kind in Kind}
 
     def system(self, name: str) -> UserFunction | None:
-        """Return the temporary system function of a name, which takes precedence over a built-in
-        one.
+        """Return the temporary system function of a name.
+
+        It takes precedence over a built-in one.
         """
         return self._by_kind[Kind.SYSTEM].get(name.lower())
 
     def other(self, name: str) -> UserFunction | None:
-        """Return the temporary function of a name, else that of the catalog; a built-in function
-        takes precedence over both.
+        """Return the temporary function of a name, else that of the catalog.
+
+        Used for names that are not built-in.
         """
         key = name.lower()
         return self._by_kind[Kind.TEMPORARY].get(key) or self._by_kind[Kind.CATALOG].get(key)
@@ -137,8 +141,9 @@ class UserFunctions:
         self._by_kind[kind][function.name.lower()] = function
 
     def drop(self, name: str, kind: Kind, *, if_exists: bool, span: Span | None = None) -> bool:
-        """Remove a function; return whether there was one. Raises SqlError `unknown-function` if
-        there was none and not `if_exists`.
+        """Remove a function; return whether there was one.
+
+        Raises SqlError `unknown-function` if there was none and not `if_exists`.
         """
         if self._by_kind[kind].pop(name.lower(), None) is not None:
             return True
@@ -161,9 +166,9 @@ class UserFunctions:
 
 
 def declared(found: object, name: str, identifier: str, span: Span | None) -> UserFunction:
-    """Build a user function from a Python object: a result of `udf` or `udaf`, or an
-    AggregateFunction that declares its own types.
+    """Build a user function from a Python object.
 
+    The object is a result of `udf` or `udaf`, or an AggregateFunction that declares its own types.
     Raises SqlError `not-a-function`, or `undeclared-type` with what is missing.
     """
     of = _declaration(found, identifier, span)

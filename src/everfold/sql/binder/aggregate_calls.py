@@ -1,5 +1,6 @@
-"""Calls of aggregate functions: split constants from arguments, turn clauses into constants, derive
-types by Flink's rules.
+"""Calls of aggregate functions, typed by Flink's rules.
+
+Constants are split from arguments, and clauses become constants.
 """
 
 from __future__ import annotations
@@ -166,8 +167,9 @@ def _to_fraction(value: object) -> Fraction | None:
 
 
 def _compute(operator: str, values: Sequence[Fraction], of: DataType) -> tuple[bool, object]:
-    """Return the result of an operation over constants in its type: integers truncate, decimals
-    round half up.
+    """Return the result of an operation over constants, in its type.
+
+    Integers truncate, decimals round half up.
     """
     match operator, values:
         case "/", (_, divisor) if not divisor:

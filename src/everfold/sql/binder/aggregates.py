@@ -31,8 +31,9 @@ from everfold.sql.binder.windows import END, START, Unwound, check_size, unwind
 
 
 class Calls:
-    """The distinct aggregate calls of a query. Their references follow the `width` columns of the
-    aggregate's input.
+    """The distinct aggregate calls of a query.
+
+    Their references follow the `width` columns of the aggregate's input.
     """
 
     def __init__(self, width: int) -> None:
@@ -134,8 +135,9 @@ def group_by_window(
 def group(
     plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
 ) -> Grouped:
-    """Build the aggregate of a plan by keys: a window aggregate if both window_start and window_end
-    are among them.
+    """Build the aggregate of a plan by keys.
+
+    It is a window aggregate if both window_start and window_end are among the keys.
     """
     unwound = unwind(plan)
     if unwound is not None:
@@ -218,9 +220,7 @@ def _row_keys(unwound: Unwound, over: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def _is_own_sessions(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> bool:
-    """Return whether sessions are grouped by their own partition keys: then each group is one
-    session.
-    """
+    """Return whether sessions are grouped by their partition keys: each group is one session."""
     source = unwound.source
     if mixed or isinstance(source, WindowAggregate):
         return False
@@ -235,8 +235,9 @@ def _is_own_sessions(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> boo
 def _results_over_window(
     aggregate: Plan, unwound: Unwound, over: Sequence[Expr], row_keys: tuple[Expr, ...], calls: int
 ) -> Grouped:
-    """Return keys and calls over a window aggregate. Filters on the window alone are applied on top
-    of it.
+    """Return keys and calls over a window aggregate.
+
+    Filters on the window alone are applied on top of it.
     """
     first = len(row_keys) + calls
     window = tuple(_output(aggregate, first + at) for at in range(3))
@@ -260,8 +261,9 @@ def _over_window(expr: Expr, unwound: Unwound, window: Sequence[Expr]) -> Expr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WithWindow:
-    """A plan that keeps the three window columns, with the positions of these and of each original
-    column.
+    """A plan that keeps the three window columns.
+
+    `columns` and `window` are the positions of the original columns and of the window columns.
     """
 
     plan: Plan

@@ -11,9 +11,7 @@ from everfold.sql.binder.context import Context
 
 
 def beside_stream(context: Context) -> Context:
-    """Return the context for the other side of a join, or a subquery: batch, whatever the mode of
-    the session.
-    """
+    """Return the context for the other side of a join, or a subquery: always batch."""
     return replace(context, as_batch=True)
 
 

@@ -1,6 +1,4 @@
-"""The environment of binding: the catalog, the mode, the names of WITH, and the script that spans
-refer to.
-"""
+"""The environment of binding: catalog, mode, names of WITH, and the script that spans refer to."""
 
 from __future__ import annotations
 
@@ -85,8 +83,9 @@ class Context:
             raise too_complex(what, MAX_VIEWS, self.span(node))
 
     def of_view(self, name: str, bind: Callable[[], T], *, upserts: bool = False) -> T:
-        """Return the bound query of a view. It is bound only once, however often a statement uses
-        the view.
+        """Return the bound query of a view.
+
+        It is bound only once, however often a statement uses the view.
         """
         key = (name, self.streaming, upserts)
         if key not in self.bound:
@@ -95,8 +94,9 @@ class Context:
         return found
 
     def refuse(self, error: SqlError) -> None:
-        """Raise an error for what no stream can run; in a script that is only checked, note it
-        instead.
+        """Raise an error for what no stream can run.
+
+        In a script that is only checked, the error is noted instead.
         """
         if self.catalog.excused is None:
             raise error from None

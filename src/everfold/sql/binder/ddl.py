@@ -123,8 +123,9 @@ def _connector_column(column: PhysicalColumn | MetadataColumn, key: Sequence[str
 
 
 def _columns(statement: CreateTable, table: Table, catalog: Catalog, problems: Problems) -> tuple[Column, ...]:
-    """Return all columns in order. Computed columns are expressions over those that the connector
-    delivers.
+    """Return all columns in order.
+
+    Computed columns are expressions over those that the connector delivers.
     """
     scan = Relation.of(Scan(table=table))
     context = Context.at(statement.span, catalog)
@@ -297,8 +298,9 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
 
 
 def _view_query(statement: CreateView, context: Context) -> Plan:
-    """Return the plan of the query. A view may use batch features: a query that uses the view in
-    streaming is rejected.
+    """Return the plan of the query.
+
+    A view may use batch features: a query that uses the view in streaming is rejected.
     """
     try:
         return bind_body(statement.query, context).plan

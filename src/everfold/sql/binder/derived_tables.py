@@ -1,7 +1,7 @@
-"""CREATE TABLE … LIKE and CREATE TABLE … AS: complete declarations from another table or from a
-query.
+"""CREATE TABLE … LIKE and CREATE TABLE … AS: declarations completed from another source.
 
-Source: Flink's documentation of CREATE TABLE, and the errors of flink 2.3.
+The source is another table or a query. Source of the rules: Flink's documentation of CREATE TABLE,
+and the errors of flink 2.3.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ _KINDS = {"GENERATED": ComputedColumn, "METADATA": MetadataColumn}
 
 
 def complete_like(statement: CreateTable, catalog: Catalog) -> CreateTable:
-    """Return the declaration, completed with what LIKE takes from its source. The source's columns
-    come first.
+    """Return the declaration, completed with what LIKE takes from its source.
+
+    The source's columns come first.
 
     Raises SqlError `unknown-table`, `not-a-table`, or `like-conflict` for what both tables declare.
     """
@@ -126,9 +127,7 @@ def _conflict(like: Like, what: str, feature: str, span: Span | None) -> SqlErro
 
 
 def _strip_locations(source: CreateTable) -> CreateTable:
-    """Return a declaration of another script without locations, which would be wrong in this
-    script.
-    """
+    """Return a declaration of another script without its locations, which are wrong in this one."""
     watermark = source.watermark
     columns = tuple(
         replace(each, expression=_strip_tree(each.expression)) if isinstance(each, ComputedColumn) else each
@@ -152,8 +151,9 @@ def _strip_tree(tree: exp.Expression) -> exp.Expression:
 
 
 def complete_as(statement: CreateTable, query: AsQuery, catalog: Catalog) -> CreateTable:
-    """Return the declaration with the columns of its query after its own. A declared column that
-    the query also has sets its type.
+    """Return the declaration with the columns of its query after its own.
+
+    A declared column that the query also has sets its type.
 
     Raises SqlError `column-count` or `unknown-column` if the column list does not match the query.
     """

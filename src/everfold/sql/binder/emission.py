@@ -1,9 +1,9 @@
-"""Emit control: early results of windows, and updates for late rows, as set by the options
-`table.exec.emit.*`.
+"""Emit control: early results of windows, and updates for late rows.
 
-Such a window becomes a group aggregate with the window bounds among its keys; a session window
-becomes an aggregate that emits while the session grows. Their changes are held back until they are
-due. Source: flink 2.3 through `tests/cases/window/emit.case.yaml`.
+The options `table.exec.emit.*` enable it. Such a window becomes a group aggregate with the window
+bounds among its keys; a session window becomes an aggregate that emits while the session grows.
+Their changes are held back until they are due. Source: flink 2.3 through
+`tests/cases/window/emit.case.yaml`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ class Emission:
 
 
 def emitting(aggregate: WindowAggregate, context: Context, node: exp.Expression) -> Plan:
-    """Return a plan with the aggregate's columns that emits as the options say; the aggregate
-    itself if none are set.
+    """Return a plan with the aggregate's columns that emits as the options say.
 
-    Raises SqlError `emit-delay`, `emit-lateness`.
+    Without such options it is the aggregate itself. Raises SqlError `emit-delay`, `emit-lateness`.
     """
     settings = context.settings
     if not context.streaming or not (settings.early_fire or settings.late_fire):

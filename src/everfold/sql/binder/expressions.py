@@ -204,8 +204,9 @@ class ExpressionBinder:
         return value
 
     def _is_time_attribute(self, reference: InputRef) -> bool:
-        """Return whether a reference is a time attribute. Calls and subqueries, which follow the
-        columns, never are.
+        """Return whether a reference is a time attribute.
+
+        Calls and subqueries, which follow the columns, never are.
         """
         schema = self.relation.plan.schema
         return is_time_of_window(reference) or (
@@ -347,9 +348,7 @@ class ExpressionBinder:
             raise SqlError(Diagnostic(found.code, found.message, found.span, near)) from None
 
     def refuse_aggregate_clauses(self, node: FunctionCall) -> None:
-        """Raise SqlError `not-an-aggregate` if a call has a clause that only aggregate functions
-        take.
-        """
+        """Raise SqlError `not-an-aggregate` if a call has a clause of aggregate functions."""
         for clause, present in (
             ("DISTINCT", node.distinct),
             ("FILTER", node.filter),

@@ -32,8 +32,9 @@ Set = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The keys of a GROUP BY in the order written, and its sets as positions of keys. A plain GROUP
-    BY has one set of all keys.
+    """The keys of a GROUP BY in the order written, and its sets as positions of keys.
+
+    A plain GROUP BY has one set of all keys.
     """
 
     keys: tuple[Expr, ...]

@@ -17,15 +17,17 @@ from everfold.types import DataType, NullType
 
 
 def writable(table: CatalogTable) -> tuple[TableColumn, ...]:
-    """Return the columns that an INSERT writes: physical ones, and metadata ones that are not
-    VIRTUAL.
+    """Return the columns that an INSERT writes.
+
+    They are the physical columns, and the metadata columns that are not VIRTUAL.
     """
     return tuple(column for column in table.table.columns if not column.virtual)
 
 
 def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
-    """Bind an INSERT. The input of the sink has the writable columns of the table, in their order
-    and types.
+    """Bind an INSERT.
+
+    The input of the sink has the writable columns of the table, in their order and types.
     """
     entry = catalog.get(statement.target, statement.target_span)
     context = Context.at(statement.span, catalog)
@@ -128,8 +130,9 @@ def _item(query: exp.Expression, at: int, context: Context) -> Span | None:
 
 
 def into(value: Expr, column: TableColumn, at: int, table: str, location: Span | None) -> Expr:
-    """Cast a value to the type of a column. The column's nullability is checked when rows are
-    written.
+    """Cast a value to the type of a column.
+
+    The column's nullability is checked when rows are written.
     """
     from everfold.sql.functions import implicit_cast
 

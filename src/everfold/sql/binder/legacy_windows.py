@@ -1,10 +1,10 @@
-"""Group window functions: TUMBLE, HOP and SESSION in GROUP BY, which precede window TVFs, and their
-auxiliary functions.
+"""Group window functions: TUMBLE, HOP and SESSION in GROUP BY, and their auxiliary functions.
 
-`GROUP BY TUMBLE(ts, INTERVAL '1' DAY), k` is the same window aggregation as `GROUP BY window_start,
-window_end, k` over the TVF, and runs on the same operators. An auxiliary function
-(`TUMBLE_START(ts, INTERVAL '1' DAY)`) is a column of that window; it has the same arguments as the
-window. Source: the seed on window aggregation; flink 2.3 through `tests/cases/window`.
+They are the predecessors of window TVFs. `GROUP BY TUMBLE(ts, INTERVAL '1' DAY), k` is the same
+window aggregation as `GROUP BY window_start, window_end, k` over the TVF, and runs on the same
+operators. An auxiliary function (`TUMBLE_START(ts, INTERVAL '1' DAY)`) is a column of that window;
+it has the same arguments as the window. Source: the seed on window aggregation; flink 2.3 through
+`tests/cases/window`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
 from everfold.types import TimestampType
 
 _FAR = 1 << 21
-"""First position of references to the window's columns until the aggregate is built: no relation
-has so many columns.
-"""
+"""First provisional position of references to the window: no relation has so many columns."""
 _KINDS = ("TUMBLE", "HOP", "SESSION")
 _ROLES = {"TUMBLE": ("SIZE",), "HOP": ("SLIDE", "SIZE"), "SESSION": ("GAP",)}
 _PARTS = {"START": 0, "END": 1, "ROWTIME": 2, "PROCTIME": 2}
@@ -59,8 +57,9 @@ class GroupWindow:
         )
 
     def column(self, node: FunctionCall, relation: Relation, context: Context) -> InputRef:
-        """Return the column that an auxiliary function refers to. Raises SqlError `other-window`
-        unless it names this window.
+        """Return the column that an auxiliary function refers to.
+
+        Raises SqlError `other-window` unless it names this window.
         """
         name = node.name
         kind, _, part = name.partition("_")
@@ -94,8 +93,9 @@ def part_of_window(expr: Expr) -> int | None:
 
 
 def is_time_of_window(expr: Expr) -> bool:
-    """Return whether a reference is the window's time attribute: `TUMBLE_ROWTIME(…)`,
-    `TUMBLE_PROCTIME(…)`.
+    """Return whether a reference is the window's time attribute.
+
+    That is `TUMBLE_ROWTIME(…)` or `TUMBLE_PROCTIME(…)`, for example.
     """
     return part_of_window(expr) == _PARTS["ROWTIME"]
 

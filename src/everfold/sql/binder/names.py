@@ -16,9 +16,7 @@ LEGACY_WINDOWS = frozenset({
     *("TUMBLE", "HOP", "SESSION"),
     *(f"{kind}_{part}" for kind in ("TUMBLE", "HOP", "SESSION") for part in ("START", "END", "ROWTIME", "PROCTIME")),
 })  # fmt: skip
-"""Group window functions, which precede window TVFs and are used in GROUP BY, and their auxiliary
-functions.
-"""
+"""Group window functions of GROUP BY, the predecessors of window TVFs, and their auxiliaries."""
 
 
 def aggregate_named(name: str) -> registry.Aggregate | None:

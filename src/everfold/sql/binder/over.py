@@ -30,9 +30,7 @@ from everfold.sql.binder.topn import can_be_ranked, for_first_rows
 from everfold.types import DecimalType, FloatingType, IntegerType, IntervalType, NumericType, TemporalType, article
 
 _FAR = 1 << 20
-"""First position of references to calls until the final one is known: no relation has so many
-columns.
-"""
+"""First provisional position of references to calls: no relation has so many columns."""
 _TO_CURRENT_ROW = Frame(rows=False, first=None, last=0)
 _ALL = Frame(rows=False, first=None, last=None)
 _EXACT_DIGITS = 18
@@ -50,8 +48,9 @@ class OverWindow:
 
 @dataclass(slots=True)
 class Overs:
-    """The windows of a SELECT and the calls over each of them. `named` holds the windows of the
-    WINDOW clause, by name.
+    """The windows of a SELECT and the calls over each of them.
+
+    `named` holds the windows of the WINDOW clause, by name.
     """
 
     named: dict[str, exp.Window] = field(default_factory=dict)
@@ -79,10 +78,10 @@ class Overs:
     def over(
         self, plan: Plan, rewrite: Callable[[Expr], Expr], context: Context
     ) -> tuple[Plan, Callable[[Expr], Expr]]:
-        """Return the plan with all windows on top, and a function that resolves references to calls
-        in an expression over it.
+        """Return the plan with all windows on top, and a function that places references to calls.
 
-        `moved` rewrites an expression over the query's input to one over `plan` (over groups, say).
+        That function rewrites an expression to one over the returned plan. `rewrite` rewrites an
+        expression over the query's input to one over `plan` (over groups, say).
         """
         if len(self._windows) > MAX_HEIGHT:
             node = next(reversed(self._windows.values()))
@@ -175,8 +174,9 @@ def _build_over(
 
 
 def _clock(plan: Plan, order: Sequence[SortKey]) -> TimeKind | None:
-    """Return the clock of an order by one ascending time attribute over insert-only rows; None for
-    any other order or input.
+    """Return the clock of an order by a single ascending time attribute over insert-only rows.
+
+    None for any other order or input.
     """
     if len(order) != 1 or order[0].descending or is_updating(plan):
         return None
@@ -239,8 +239,9 @@ class WindowBinder:
         self._context, self._overs, self._bind = context, overs, bind
 
     def window(self, node: exp.Window, entry: Aggregate, name: str | None = None) -> tuple[OverWindow, exp.Window]:
-        """Return the window of a call, and the node that has its ORDER BY. `name` is the function
-        name as written.
+        """Return the window of a call, and the node that has its ORDER BY.
+
+        `name` is the function name as written.
         """
         name = name or entry.name
         parts = self._parts(node, ())

@@ -1,5 +1,4 @@
-"""Window functions derived from other calls or from another row: CUME_DIST, PERCENT_RANK, NTILE,
-LAG, LEAD.
+"""Window functions derived from others: CUME_DIST, PERCENT_RANK, NTILE, LAG, LEAD.
 
 The first three are ratios of counts over frames of the same window. They need complete partitions,
 so they work in batch only. LAG with a negative offset is LEAD, and vice versa. Source: flink 2.3
@@ -68,8 +67,9 @@ def bind_share(node: exp.Window, call: FunctionCall, inside: ExpressionBinder, o
 
 
 def _bucket(position: Expr, total: Expr, buckets: int) -> Expr:
-    """Return the bucket of a row, counted from 1. `place` is its position, counted from 0, among
-    `total` rows.
+    """Return the bucket of a row, counted from 1.
+
+    `place` is its position, counted from 0, among `total` rows.
 
     If the rows do not divide evenly, the first buckets have one row more.
     """
@@ -131,8 +131,9 @@ def bind_neighbor(
 
 
 def _coerce(default: Expr, of: DataType) -> Expr:
-    """Cast a default to the type of the values, as in Flink: between numbers, and between strings
-    and types that convert to strings.
+    """Cast a default to the type of the values, as in Flink.
+
+    Casts between numbers, and between strings and types that convert to strings.
     """
     numbers = isinstance(default.type, NumericType) and isinstance(of, NumericType)
     plain = (NumericType, StringType, TemporalType)

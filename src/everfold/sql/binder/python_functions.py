@@ -17,9 +17,7 @@ from everfold.sql.user_functions import UserFunction
 
 
 def called(node: FunctionCall, context: Context) -> UserFunction | None:
-    """Return the user function that a call refers to; None for a built-in function or an unknown
-    name.
-    """
+    """Return the user function that a call refers to; None if it is built-in or unknown."""
     functions = context.catalog.functions
     parts = tuple(node.spelled.split("."))
     name = local_name(parts)
@@ -59,8 +57,9 @@ def python_aggregate(
     condition: Callable[[exp.Expression], Expr],
     context: Context,
 ) -> AggCall:
-    """Return the typed call of an aggregate function. `bind` binds an argument, `condition` that of
-    FILTER.
+    """Return the typed call of an aggregate function.
+
+    `bind` binds an argument, `condition` that of FILTER.
 
     Raises SqlError `wrong-arguments`, UnsupportedFeature `unsupported-clause`.
     """
@@ -85,7 +84,8 @@ def python_aggregate(
 
 
 def sql_name(function: UserFunction) -> str:
-    """Return the name of a user function in plans and canonical strings: in backticks, so that it
-    never equals a built-in name.
+    """Return the name of a user function in plans and canonical strings.
+
+    It is in backticks, so that it never equals the name of a built-in function.
     """
     return f"`{function.name}`"

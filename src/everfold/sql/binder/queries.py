@@ -24,8 +24,9 @@ from everfold.types import DataType, Field, NullType
 
 
 def bind_query(query: exp.Expression, catalog: Catalog, span: Span) -> Collect:
-    """Bind a bare query. `span` is that of its statement, in whose script the offsets of the query
-    are.
+    """Bind a bare query.
+
+    `span` is that of its statement, in whose script the offsets of the query are.
     """
     context = Context.at(span, catalog)
     plan = bind_body(query, context).plan
@@ -235,8 +236,9 @@ def _column_type(at: int, kind: str, node: exp.Expression, plans: Sequence[Plan]
 
 
 def _cast_to(plan: Plan, types: Sequence[DataType]) -> Plan:
-    """Cast the columns of a plan to these types. A column of the same type stays unchanged, and a
-    time attribute remains one.
+    """Cast the columns of a plan to these types.
+
+    A column of the same type stays unchanged, and a time attribute remains one.
     """
     if all(field.type.same_as(of) for field, of in zip(plan.schema, types, strict=True)):
         return plan

@@ -121,10 +121,10 @@ def view_plan(view: CatalogView, context: Context, node: exp.Expression | None) 
     if view.name in context.views:
         raise context.error("recursive-view", f"the view `{view.name}` refers to itself", node)
     context.check_views(node)
-    return context.of_view(view.name, lambda: _bind_view(view, context, node))
+    return context.of_view(view.name, lambda: _bind_view_query(view, context, node))
 
 
-def _bind_view(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
+def _bind_view_query(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
     from everfold.sql.binder.queries import bind_body
 
     inside = replace(
@@ -277,10 +277,10 @@ def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
 
 
 def _drop_system_time(item: exp.Expression, left: Relation, context: Context) -> exp.Expression:
-    """Return a table without its FOR SYSTEM_TIME AS OF, which must name a processing time of the
-    left side.
+    """Return a table without its FOR SYSTEM_TIME AS OF.
 
-    A table is read as of processing time anyway.
+    The clause must name a processing time of the left side; the table is read as of processing time
+    anyway.
     """
     version = item.args.get("version") if isinstance(item, exp.Table) else None
     if version is None:

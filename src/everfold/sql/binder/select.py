@@ -126,8 +126,9 @@ def _where(node: exp.Where, select: _Select) -> Relation:
 
 
 def _apply_condition(plan: Plan, condition: Expr, node: exp.Expression, context: Context) -> Plan:
-    """Return the rows that satisfy a condition; in a stream as a Top-N if the condition bounds a
-    row number.
+    """Return the rows that satisfy a condition.
+
+    In a stream, a condition that bounds a row number becomes a Top-N.
     """
     kept = Filter(input=plan, condition=condition, span=context.span(node))
     return ranked(kept) if context.streaming else kept
@@ -421,9 +422,7 @@ def ordered(order: exp.Order, context: Context) -> list[exp.Ordered]:
 
 
 def ordinal(node: exp.Expression, width: int, context: Context) -> int | None:
-    """Return the column that a number in ORDER BY refers to, counted from 0; None for other
-    expressions.
-    """
+    """Return the column, from 0, that a number in ORDER BY refers to; None for others."""
     if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdecimal():
         return None
     at = int(node.name)
@@ -459,8 +458,9 @@ def _sort_keys(select: _Select, items: Sequence[_Item], binder: ExpressionBinder
 
 
 def _project_sorted(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey], select: _Select) -> Plan:
-    """Return the SELECT list over a plan, sorted by expressions over the same plan, which need not
-    be in the list.
+    """Return the SELECT list over a plan, sorted by keys over the same plan.
+
+    The keys need not be in the list.
     """
     projected = _project(plan, items, select)
     if not keys:

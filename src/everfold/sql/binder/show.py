@@ -67,9 +67,7 @@ def view_names(catalog: Catalog) -> tuple[str, ...]:
 
 
 def function_names(catalog: Catalog, *, user: bool) -> tuple[str, ...]:
-    """Return the names that SHOW FUNCTIONS lists: user functions and, unless `user` is set,
-    built-in ones.
-    """
+    """Return the names that SHOW FUNCTIONS lists: the user's and, unless `user`, built-in ones."""
     from everfold.sql.binder.names import aggregate_names
     from everfold.sql.functions import names
 

@@ -1,5 +1,6 @@
-"""Subqueries in expressions: scalar ones become columns of a join, IN and EXISTS become semi and
-anti joins.
+"""Subqueries in expressions.
+
+Scalar ones become columns of a join, IN and EXISTS become semi and anti joins.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class Subqueries:
         return SubqueryValues(*self._columns(GroupAggregate(input=plan, keys=(), calls=tuple(calls), span=span), span))
 
     def _columns(self, plan: Plan, span: Span | None) -> list[InputRef]:
-        """Return the columns of a one-row subquery, which follow those of the relation and of
-        earlier subqueries.
+        """Return the columns of a one-row subquery.
+
+        They follow those of the relation and of earlier subqueries.
         """
         if plan not in self.plans:
             self.plans.append(plan)
@@ -81,9 +83,7 @@ class Subqueries:
 
 @dataclass(frozen=True, slots=True)
 class SubqueryValues:
-    """The minimum and maximum of a subquery's values, the number of rows, and the number that are
-    not NULL.
-    """
+    """Minimum and maximum of a subquery's values, the number of rows, and of non-NULL values."""
 
     least: Expr
     greatest: Expr
@@ -125,9 +125,7 @@ def _has_one_row(plan: Plan) -> bool:
 
 
 def semi_join(node: exp.Expression, relation: Relation, context: Context) -> Plan | None:
-    """Return the plan of WHERE [NOT] IN (SELECT …) or [NOT] EXISTS (SELECT …); None for another
-    condition.
-    """
+    """Return the plan of WHERE [NOT] IN (SELECT …) or [NOT] EXISTS (SELECT …); None for others."""
     from everfold.sql.binder.expressions import ExpressionBinder
     from everfold.sql.functions import build
 

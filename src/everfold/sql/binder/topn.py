@@ -108,8 +108,9 @@ class _Numbers:
 
 
 def _number_range(part: Expr) -> tuple[int, _Numbers] | None:
-    """Return the column and the range of a condition that compares a column with a constant; None
-    for others.
+    """Return the column and the numbers that a comparison with a constant selects.
+
+    None for any other condition.
     """
     if not isinstance(part, Call):
         return None
@@ -181,9 +182,7 @@ def _rank(node: OverAggregate, first: int, last: int) -> Rank:
 
 
 def _window(node: OverAggregate) -> InWindow | None:
-    """Return the window of the partitions, if both its start and its end are among the partition
-    keys.
-    """
+    """Return the window of the partitions, if the partition keys include its start and its end."""
     origin = unwind(node.input)
     if origin is None:
         return None

@@ -73,8 +73,9 @@ def _column(path: ColumnPath, relation: Relation, context: Context, what: str) -
 
 
 def time_kind(kind: str, node: exp.Expression, plan: Plan, column: int, context: Context) -> TimeKind:
-    """Return the clock of a window of that kind over a column, which `node` names. Raises SqlError
-    `no-time-attribute`.
+    """Return the clock of a window of that kind over a column, which `node` names.
+
+    Raises SqlError `no-time-attribute`.
     """
     field = plan.schema[column]
     name = field.name
@@ -157,10 +158,9 @@ def window_of(kind: str, given: Mapping[str, exp.Expression], context: Context) 
 
 
 def check_size(source: WindowTableFunction, context: Context) -> None:
-    """Reject the aggregation of a stream over a HOP whose size is not a multiple of its slide, as
-    in Flink.
+    """Reject a stream's aggregation over a HOP whose size is not a multiple of its slide.
 
-    A group window and a batch may have such a size.
+    Flink rejects it too. A group window and a batch may have such a size.
     """
     window = source.window
     if context.streaming and isinstance(window, Hop) and not window.is_whole_slides:
@@ -226,9 +226,7 @@ class Unwound:
         return None
 
     def touches(self, expr: Expr) -> tuple[bool, bool]:
-        """Return whether an expression reads columns of `inner`, and whether it reads window
-        columns.
-        """
+        """Return whether an expression reads columns of `inner`, and whether it reads the window."""
         read = inputs_of(expr)
         return any(at < self.width for at in read), any(at >= self.width for at in read)
 

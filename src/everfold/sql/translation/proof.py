@@ -1,5 +1,6 @@
-"""Check whether two scripts have the same plan: equal nodes over the same topics, whatever tables
-and variables are called.
+"""Check whether two scripts have the same plan.
+
+The nodes must be equal and over the same topics, whatever tables and variables are called.
 """
 
 from __future__ import annotations

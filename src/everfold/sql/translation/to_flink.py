@@ -43,8 +43,10 @@ _LATE = {"table.exec.emit.late-fire.enabled": "true", "table.exec.emit.late-fire
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A way of reading a topic: whether as a table, by which field of EVENTTIME BY, and whether
-    with a watermark.
+    """A way of reading a topic.
+
+    It tells whether the topic is read as a table, by which time of EVENTTIME BY, and whether with a
+    watermark.
     """
 
     topic: str
@@ -86,8 +88,9 @@ def _is_table(writer: _Writer, query: TopicQuery) -> bool:
 
 @dataclass(slots=True)
 class _Writer:
-    """Builds a script. `readings` maps the ways in which topics are read or written to the names of
-    their tables.
+    """Builds a script.
+
+    `readings` maps the ways in which topics are read or written to the names of their tables.
     """
 
     session: Session

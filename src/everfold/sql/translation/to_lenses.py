@@ -113,8 +113,9 @@ class _Select:
             self.kind = "TABLE " if is_updating(entry.plan(streaming=True)) else "STREAM "
 
     def to_sql(self, columns: Sequence[str], *, keyed: bool = False) -> str:
-        """Return the SELECT with columns of these names. `keyed`: it is written to a table that has
-        a key in addition to its fields.
+        """Return the SELECT with columns of these names.
+
+        `keyed`: it is written to a table that has a key in addition to its fields.
         """
         query = self.query
         items = [each.this if isinstance(each, exp.Alias) else each for each in query.expressions]

@@ -1,5 +1,4 @@
-"""Functions of Lenses SQL: its aggregates, which of them work on tables, and MIN and MAX, which are
-scalar there.
+"""Functions of Lenses SQL: aggregates, which of them work on tables, and scalar MIN and MAX.
 
 Source: the seed on Lenses streaming aggregations.
 """
@@ -33,8 +32,9 @@ AGGREGATES: Mapping[str, str] = MappingProxyType({
 })  # fmt: skip
 """The aggregates by their names in Lenses SQL, with those in the registry."""
 ON_TABLES = frozenset({"AVG", "COUNT", "SUM"})
-"""Aggregates whose state supports retraction of a value. Tables work with these; with others only
-if all values are kept.
+"""Aggregates whose state supports retraction of a value.
+
+Tables work with these; with others only if all values are kept.
 """
 _TOP_1 = {"MAXK": "MAX", "MAXK_UNIQUE": "MAX", "MINK": "MIN", "MINK_UNIQUE": "MIN"}
 _SCALAR_FUNCTIONS = {"MIN": "LEAST", "MAX": "GREATEST"}
@@ -65,9 +65,7 @@ def of_one(call: AggCall) -> AggCall:
 
 
 class LensesBinder(ExpressionBinder):
-    """Binds expressions with the functions of Lenses SQL; functions other than aggregates are
-    Flink's.
-    """
+    """Binds expressions with the functions of Lenses SQL; all but aggregates are Flink's."""
 
     def _call(self, node: FunctionCall, span: Span | None) -> Expr:
         name = node.name
@@ -99,8 +97,9 @@ class LensesBinder(ExpressionBinder):
 
 
 def check_on_table(node: FunctionCall, context: Context) -> None:
-    """Raise SqlError `stream-only-aggregate` for an aggregate over a table that cannot retract,
-    unless all values are kept.
+    """Raise SqlError `stream-only-aggregate` if an aggregate over a table cannot retract.
+
+    All aggregates can if all values are kept.
     """
     if node.name in ON_TABLES or context.settings.lenses_exact_tables:
         return

@@ -42,8 +42,9 @@ class _HavingBinder(LensesBinder):
 
 
 def with_having(node: TopicQuery, plan: Project, aggregated: Sequence[str], context: Context) -> Plan:
-    """Return a projection of the groups that HAVING keeps. Raises SqlError `not-in-select`,
-    `not-a-condition`.
+    """Return a projection of the groups that HAVING keeps.
+
+    Raises SqlError `not-in-select`, `not-a-condition`.
     """
     clause = node.args.get("having")
     if clause is None:

@@ -1,9 +1,8 @@
-"""INSERT INTO a topic, which is declared or created by the statement (`defaults.topic.autocreate`),
-or into any other table.
+"""INSERT of Lenses SQL, into a topic or any other table.
 
-The table of a topic has a column `_key`, and the storage formats of key and value are in its
-options. A table without such a column receives the fields of the key by name, and `window_start`
-and `window_end`.
+The topic is declared, or created by the statement (`defaults.topic.autocreate`). The table of a
+topic has a column `_key`, and the storage formats of key and value are in its options. A table
+without such a column receives the fields of the key by name, and `window_start` and `window_end`.
 """
 
 from __future__ import annotations
@@ -74,8 +73,9 @@ def _drop_metadata(plan: Plan) -> Plan:
 
 
 def _create_topic(name: str, found: Result, schema: Schema, catalog: Catalog) -> CatalogTable:
-    """Return the topic that a result creates: compacted if records replace each other, unless its
-    options differ.
+    """Return the topic that a result creates: compacted if records replace each other.
+
+    Options set for the topic take precedence.
     """
     structure = found.structure or _DEFAULT_STRUCTURE
     options = {
@@ -101,8 +101,9 @@ def _storage_format(schema: Schema, facet: str, structure: str) -> str:
 
 
 def _map_columns(entry: CatalogTable, plan: Plan, found: Result, statement: Insert, context: Context) -> Plan:
-    """Map the columns of a result to those of a declared table, by name. The table may lack those
-    of the key.
+    """Map the columns of a result to those of a declared table, by name.
+
+    The table may lack those of the key.
     """
     columns = writable(entry)
     values: dict[str, Expr] = dict(zip(plan.schema.names, references(plan.schema), strict=True))

@@ -52,8 +52,9 @@ def primitive_format(of: DataType) -> str | None:
 
 
 def bind_key(node: TopicQuery, source: Source, context: Context, problems: Problems) -> ResultKey:
-    """Bind GROUP BY. Errors, such as SqlError `unnamed-key`, `duplicate-column`, are collected in
-    `problems`.
+    """Bind GROUP BY.
+
+    Errors, such as SqlError `unnamed-key`, `duplicate-column`, are collected in `problems`.
     """
     binder = FacetBinder(source, context, "GROUP BY")
     values: list[Expr] = []

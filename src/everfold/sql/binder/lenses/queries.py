@@ -31,12 +31,12 @@ from everfold.types import BIGINT, NullType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of a query: `_key`, the fields of the value, and `_meta.timestamp` if each row is
-    a record of the source.
+    """The result of a query.
 
-    `table`: whether rows are the latest state of each key. `structure` is the storage format of
-    values with fields; None if unknown. `of_key` are the columns that replace the key in a result
-    without `_key`.
+    Its columns are `_key`, the fields of the value, and `_meta.timestamp` if each row is a record
+    of the source. `table`: whether rows are the latest state of each key. `structure` is the
+    storage format of values with fields; None if unknown. `of_key` are the columns that replace the
+    key in a result without `_key`.
     """
 
     plan: Plan

@@ -1,8 +1,8 @@
-"""FROM of Lenses SQL: a topic, a table of another dialect, or the name of a WITH; read as a stream
-or as a table.
+"""FROM of Lenses SQL: a topic, a table of another dialect, or the name of a WITH.
 
-A stream takes each record by itself. A table holds the latest value of each key, and a record
-without a value deletes its key. Source: the seed on Lenses streaming aggregations.
+Each is read as a stream or as a table. A stream takes each record by itself. A table holds the
+latest value of each key, and a record without a value deletes its key. Source: the seed on Lenses
+streaming aggregations.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def is_facet(name: str) -> bool:
 
 
 def bind_source(node: TopicQuery, context: Context, *, upserts: bool = False) -> Source:
-    """Return the source of a query. `upserts`: its records may replace each other, and the caller
-    keeps the last one of each key.
+    """Return the source of a query.
+
+    `upserts`: its records may replace each other, and the caller keeps the last one of each key.
 
     Raises SqlError `unknown-table`, `table-as-stream`, `no-key`; UnsupportedFeature
     `table-in-batch`.
@@ -109,8 +110,9 @@ def _bind_topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upse
 
 
 def _check_streaming(node: TopicQuery, context: Context) -> None:
-    """Raise UnsupportedFeature `table-in-batch`: the last record of a key is only known as records
-    arrive.
+    """Raise UnsupportedFeature `table-in-batch`.
+
+    Which record of a key is the last one is only known as records arrive.
     """
     if not context.streaming:
         raise context.unsupported(
@@ -134,9 +136,7 @@ def _with_key(entry: CatalogTable, keys: tuple[str, ...]) -> CatalogTable:
 
 
 def _structure(options: Mapping[str, str]) -> str | None:
-    """Return the storage format of records with fields in a topic: that of values, else that of
-    keys.
-    """
+    """Return a topic's storage format of records with fields: that of values, else that of keys."""
     found = (options.get(option) for option in ("value.format", "format", "key.format"))
     return next((each for each in found if each is not None and each.upper() in STRUCTURES), None)
 

@@ -47,8 +47,9 @@ def target_of(node: Projection, context: Context, *, aggregation: bool) -> str:
 
 
 def check_names(names: Sequence[str], node: TopicQuery, context: Context) -> None:
-    """Raise SqlError `duplicate-column` for a column that two projections write, or a field in
-    addition to the whole value.
+    """Raise SqlError `duplicate-column` if two projections write the same column.
+
+    A field in addition to the whole value is such an error too.
     """
     doubles = [name for at, name in enumerate(names) if name in names[:at]]
     if doubles:

@@ -27,10 +27,9 @@ TIMESTAMP = f"{META}.timestamp"
 
 
 def timed(node: TopicQuery, source: Source, context: Context) -> Source:
-    """Return the source with the time of EVENTTIME BY as its `_meta.timestamp`; unchanged without
-    that clause.
+    """Return the source with the time of EVENTTIME BY as its `_meta.timestamp`.
 
-    Raises SqlError `wrong-event-time`, `eventtime-on-table`.
+    Without that clause it is unchanged. Raises SqlError `wrong-event-time`, `eventtime-on-table`.
     """
     field: ColumnPath | None = node.args.get("eventtime")
     if field is None:
@@ -88,8 +87,9 @@ def time_of(source: Source, context: Context) -> tuple[int, TimeKind]:
 
 
 def _times(source: Source) -> list[int]:
-    """Return the columns that can be the time, the best one first: that of EVENTTIME BY or a
-    watermark, else the record's timestamp.
+    """Return the columns that can be the time, the best one first.
+
+    That of EVENTTIME BY or a watermark comes before the timestamp of the record.
     """
     schema = source.plan.schema
     declared = [at for at, field in enumerate(schema) if field.time == "rowtime"]

@@ -19,8 +19,9 @@ _CONNECTOR = "topic"
 
 
 def bind_topic(statement: CreateTopic, catalog: Catalog) -> CatalogTable:
-    """Return the topic that a CREATE TABLE of Lenses SQL declares. All errors in it are raised
-    together.
+    """Return the topic that a CREATE TABLE of Lenses SQL declares.
+
+    All errors in it are raised together.
     """
     entry = bind_create_table(statement, catalog)
     return replace(entry, table=configured(entry.table, catalog))
@@ -35,8 +36,9 @@ def configured(table: Table, catalog: Catalog) -> Table:
 
 
 def check_in_time(key: str, catalog: Catalog, span: Span | None) -> None:
-    """Raise SqlError `late-option` for an option of a topic that is already declared or created: it
-    would have no effect.
+    """Raise SqlError `late-option` for an option of a topic that already exists.
+
+    The option would have no effect.
     """
     late = next((entry.name for entry in catalog.entries() if key.startswith(f"topic.{entry.name}.")), None)
     if late is not None:
