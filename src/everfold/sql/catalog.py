@@ -1,7 +1,7 @@
 """The catalog of a session: its tables, views, functions and options.
 
-There is one database, `default_catalog.default_database`. Names are case-sensitive, as in Flink. A temporary table or view hides a
-permanent one of the same name.
+There is one database, `default_catalog.default_database`. Names are case-sensitive, as in Flink. A
+temporary table or view hides a permanent one of the same name.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ from everfold.types import DataType, Field, Schema, TimestampType
 
 CATALOG, DATABASE = "default_catalog", "default_database"
 ROWTIME_PRECISION = 3
-"""Digits of a second that a time attribute has in a stream."""
+"""Fractional digits of a second in a time attribute of a stream."""
 Name: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column as declared: `expression` computes it over what the connector delivers; `extras` is what DESCRIBE says about it."""
+    """A declared column.
+
+    `expression` computes it from the columns that the connector delivers; `extras` is what DESCRIBE
+    shows for it.
+    """
 
     name: str
     expression: Expr
@@ -40,13 +44,16 @@ class Column:
 
     @property
     def type(self) -> DataType:
-        """Its type."""
+        """The data type of the column."""
         return self.expression.type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """WATERMARK FOR the column at `column` AS `expression`, over the declared columns; `text` is its SQL."""
+    """WATERMARK FOR the column at position `column` AS `expression`.
+
+    `expression` is over the declared columns; `text` is its SQL.
+    """
 
     column: int
     expression: Expr
@@ -55,7 +62,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogTable:
-    """A table: what its connector reads and writes (`table`), and what is made of it."""
+    """A table: what its connector reads and writes (`table`), and the columns declared on top."""
 
     table: Table
     columns: tuple[Column, ...]
@@ -64,11 +71,11 @@ class CatalogTable:
     comment: str | None = None
     temporary: bool = False
     declared: CreateTable | None = field(default=None, compare=False, repr=False)
-    """The statement that declares it, for CREATE TABLE … LIKE; None for a table that code declares."""
+    """The CREATE TABLE statement, for CREATE TABLE … LIKE; None for a table declared by code."""
 
     @classmethod
     def of(cls, table: Table, *, rowtime: Watermark | None = None, temporary: bool = False) -> CatalogTable:
-        """A table without computed columns, as code (not DDL) declares it."""
+        """Build a table without computed columns, as code (not DDL) declares it."""
         columns = tuple(
             Column(
                 name=of.name,
@@ -81,13 +88,14 @@ class CatalogTable:
 
     @property
     def name(self) -> str:
-        """The table's name."""
+        """The name of the table."""
         return self.table.name
 
     def plan(self, *, streaming: bool, table: Table | None = None, span: Span | None = None) -> Plan:
-        """How it is read: scan, computed columns, watermark. In batch nothing waits for a watermark, so there is none.
+        """Return the plan that reads the table: scan, computed columns, watermark.
 
-        `table` replaces the table where a query overrides its options.
+        In batch there is no watermark, because nothing waits for one. `table` replaces the table if
+        a query overrides its options.
         """
         plan: Plan = Scan(table=table or self.table, span=span)
         expressions = self.stream_expressions if streaming else tuple(of.expression for of in self.columns)
@@ -103,7 +111,10 @@ class CatalogTable:
 
     @property
     def stream_expressions(self) -> tuple[Expr, ...]:
-        """What each column is in a stream: a time attribute has milliseconds there, whatever its declared precision."""
+        """The expression of each column in a stream.
+
+        A time attribute has milliseconds there, whatever its declared precision.
+        """
         expressions = [of.expression for of in self.columns]
         if self.watermark is not None:
             at = self.watermark.column
@@ -112,7 +123,7 @@ class CatalogTable:
 
     @property
     def schema(self) -> Schema:
-        """All columns, with their time attributes."""
+        """All columns, including their time attributes."""
         fields = [
             Field(name=of.name, type=of.type, time=time_attribute(of.expression, self.table.schema))
             for of in self.columns
@@ -124,7 +135,7 @@ class CatalogTable:
 
 
 def rowtime_of(column: Expr) -> Expr:
-    """A column as a time attribute of a stream: with milliseconds."""
+    """Return a column cast to the precision of a time attribute in a stream: milliseconds."""
     assert isinstance(column.type, TimestampType)
     if column.type.precision == ROWTIME_PRECISION:
         return column
@@ -134,7 +145,10 @@ def rowtime_of(column: Expr) -> Expr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogView:
-    """A view: its query, bound anew where it is used. `schema` is that of its creation; `span` is the statement, in its script."""
+    """A view: its query, bound again wherever it is used.
+
+    `schema` is that of its creation; `span` is the CREATE VIEW statement in its script.
+    """
 
     name: str
     query: exp.Expression
@@ -147,18 +161,25 @@ class CatalogView:
 
 Entry: TypeAlias = CatalogTable | CatalogView
 Resolve: TypeAlias = Callable[[str, Span | None], str]
-"""Fills the session's variables into an option's value, which stands at that place."""
+"""Substitutes the session's variables in an option value, which is located at the span."""
 Connected: TypeAlias = Callable[[Table], Table]
-"""The table with what connectors know of it by its options, and this layer does not: its `changelog`, and whether it is `bounded`."""
+"""Returns a table with the properties that its connector derives from its options.
+
+These are its `changelog` and whether it is `bounded`; this layer does not know them.
+"""
 
 
 def unconnected(table: Table) -> Table:
-    """What a table is to a session that knows no connectors."""
+    """Return the table unchanged: the default of a session without connectors."""
     return table
 
 
 class Catalog:
-    """Tables, views, functions and options of one session. excused: what no stream could run of a script that is only judged; None: it is run."""
+    """Tables, views, functions and options of one session.
+
+    `excused` collects errors of statements that no stream could run, in a script that is only
+    checked; None: the script runs, so they are raised.
+    """
 
     def __init__(
         self,
@@ -180,14 +201,14 @@ class Catalog:
     # --- options ---
 
     def set_option(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> None:
-        """SET; see `settings.check_option` for what it refuses."""
-        said = check_option(key, value, span, value_span)
+        """Execute SET; see `settings.check_option` for the errors."""
+        note = check_option(key, value, span, value_span)
         self.settings = self.settings.with_option(key, value)
-        if said:
-            self._note(said)
+        if note:
+            self._note(note)
 
     def reset_option(self, key: str | None = None, span: Span | None = None) -> None:
-        """RESET of one option or all; an option that does not exist is refused."""
+        """Execute RESET of one option or of all. Raises SqlError `unknown-option`."""
         if key is not None and key not in self.settings.options:
             from everfold.sql.settings import FAMILIES, OPTIONS
 
@@ -198,38 +219,41 @@ class Catalog:
     # --- tables and views ---
 
     def find(self, name: Name) -> Entry | None:
-        """The table or view of that name; temporary ones first."""
+        """Return the table or view of a name, temporary ones first; None if there is none."""
         local = local_name(name)
         if local is None:
             return None
         return self._temporary.get(local) or self._permanent.get(local)
 
     def get(self, name: Name, span: Span | None = None) -> Entry:
-        """The table or view of that name; SqlError `unknown-table` if there is none."""
+        """Return the table or view of a name. Raises SqlError `unknown-table` if there is none."""
         found = self.find(name)
         if found is None:
             raise SqlError(self.unknown(name, span))
         return found
 
     def unknown(self, name: Name, span: Span | None = None, also: tuple[str, ...] = ()) -> Diagnostic:
-        """The finding that no table has that name; `also` are names that stand beside the catalog's."""
+        """Return the diagnostic for an unknown table; `also` lists further names to suggest."""
         near = nearest_or_all(name[-1], dict.fromkeys((*also, *self._temporary, *self._permanent)))
         if local_name(name) is None:
             near = f"everfold has one database, `{CATALOG}.{DATABASE}`"
         return Diagnostic("unknown-table", f"no table or view is named `{'.'.join(name)}`", span, near)
 
     def entries(self) -> Iterator[Entry]:
-        """What queries can see, by name."""
+        """Yield the tables and views that queries can see, by name."""
         for name in sorted({*self._temporary, *self._permanent}):
             yield self._temporary.get(name) or self._permanent[name]
 
     def exists(self, name: Name, *, temporary: bool) -> bool:
-        """Whether CREATE would meet a table or view of that name."""
+        """Return whether CREATE would collide with a table or view of that name."""
         local = local_name(name)
         return local is not None and local in (self._temporary if temporary else self._permanent)
 
     def check_new(self, name: Name, *, temporary: bool, span: Span | None = None) -> str:
-        """The name within the database; SqlError if the database does not exist, or the name is taken."""
+        """Return the name within the database.
+
+        Raises SqlError if the database does not exist or the name is taken.
+        """
         local = local_name(name)
         if local is None:
             raise self.unknown_database(name, span)
@@ -248,22 +272,22 @@ class Catalog:
 
     @staticmethod
     def unknown_database(name: Name, span: Span | None = None) -> SqlError:
-        """The error that a name is in a database that does not exist."""
+        """Return the error for a name in a database that does not exist."""
         message = f"no database holds `{'.'.join(name)}`"
         return SqlError.of("unknown-database", message, span, f"everfold has one, `{CATALOG}.{DATABASE}`")
 
     def add(self, entry: Entry) -> None:
-        """Registers a table or view; the name must be free."""
+        """Register a table or view; the name must be free."""
         under = self._temporary if entry.temporary else self._permanent
         assert entry.name not in under, entry.name
         under[entry.name] = entry
 
     def replace(self, entry: Entry) -> None:
-        """Registers a table or view, in place of one that has its name."""
+        """Register a table or view, replacing one of the same name."""
         (self._temporary if entry.temporary else self._permanent)[entry.name] = entry
 
     def drop(self, name: Name, *, view: bool, temporary: bool, if_exists: bool, span: Span | None = None) -> bool:
-        """DROP TABLE or DROP VIEW; whether there was one."""
+        """Execute DROP TABLE or DROP VIEW; return whether there was one."""
         kind, other = ("view", "table") if view else ("table", "view")
         local = local_name(name)
         if not temporary and local in self._temporary and isinstance(self._temporary[local], CatalogView) == view:
@@ -286,13 +310,13 @@ class Catalog:
             )
         if if_exists:
             return False
-        way = self.unknown(name, span).help or "write IF EXISTS if it need not be there"
+        help_ = self.unknown(name, span).help or "write IF EXISTS if it may be missing"
         if temporary and local in self._permanent:
-            way = f"`{local}` is not temporary"
-        said = "temporary " if temporary else ""
-        raise SqlError(Diagnostic(f"unknown-{kind}", f"no {said}{kind} is named `{'.'.join(name)}`", span, way))
+            help_ = f"`{local}` is not temporary"
+        prefix = "temporary " if temporary else ""
+        raise SqlError(Diagnostic(f"unknown-{kind}", f"no {prefix}{kind} is named `{'.'.join(name)}`", span, help_))
 
 
 def local_name(name: Name) -> str | None:
-    """The name within the one database there is; None for a name in another."""
+    """Return the name within the only database; None for a name in another one."""
     return name[-1] if name[:-1] in ((), (DATABASE,), (CATALOG, DATABASE)) else None

@@ -1,6 +1,7 @@
-"""A session: runs a script's statements one by one, without any engine.
+"""A session: executes the statements of a script one by one, without any engine.
 
-What only concerns the catalog is done at once; what an engine has to do comes out as an action.
+Statements that only concern the catalog are executed at once. Work for an engine is returned as an
+action.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ from everfold.sql.user_functions import Kind, declared, place_of
 class Submit:
     """Work for an engine: a Collect, a Sink, or the Sinks of a statement set, which run as one job.
 
-    `names` are the result's columns for a Collect, and the tables written for Sinks. `settings` are those of this moment.
+    `names` are the result columns of a Collect, or the tables that Sinks write. `settings` are
+    those in effect at this statement.
     """
 
     roots: tuple[Root, ...]
@@ -66,13 +68,16 @@ class Submit:
 
     @property
     def sources(self) -> tuple[Table, ...]:
-        """The tables read, with the columns that are left after pruning; the same table has the same columns wherever it is read."""
+        """The tables read, with the columns left after pruning.
+
+        A table has the same columns wherever it is read.
+        """
         return tables_read(self.roots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Show:
-    """A table to show: DESCRIBE, SHOW, EXPLAIN, SET alone."""
+    """A table to show: the result of DESCRIBE, SHOW, EXPLAIN or SET without arguments."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -80,7 +85,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A statement that has been carried out; `message` says what."""
+    """A statement that has been executed; `message` reports what it did."""
 
     message: str
 
@@ -91,10 +96,13 @@ Action: TypeAlias = Submit | Show | Done
 class Session:
     """An interpreter of scripts.
 
-    `options` are set before the first statement (`--conf`), `variables` and `environment` fill `${name}` and `${env:NAME}` in option
-    values, `notes` takes sentences about what has no effect, `connected` knows what connectors' rows are. Modules of Python functions are looked for
-    in `folder` first: the script's. lenient: scripts are judged and never run, so that what nobody declares is known by its use, and what no stream could
-    run is noted.
+    `options` are set before the first statement (`--conf`). `variables` and `environment` replace
+    `${name}` and `${env:NAME}` in option values. `notes` receives messages for the user, such as
+    options without effect. `connected` adds what connectors know about a table. Modules of Python
+    functions are searched for in `folder` first, which is the script's.
+
+    If `lenient`, scripts are checked and never run: undeclared tables and functions are inferred
+    from their use, and features that no stream could run are only noted.
     """
 
     def __init__(
@@ -119,11 +127,14 @@ class Session:
 
     @property
     def settings(self) -> Settings:
-        """The options of this moment."""
+        """The options currently in effect."""
         return self.catalog.settings
 
     def run(self, text: str, source: str = "<sql>") -> Iterator[Action]:
-        """The actions of a script, statement by statement: the next one is read when the last has been dealt with."""
+        """Yield the actions of a script.
+
+        The next statement is read only after the last action was handled.
+        """
         statements = parse_script(text, source, self.settings.dialect)
         if self.lenient:
             self._complete(statements)
@@ -131,12 +142,11 @@ class Session:
             yield self.execute(statement)
 
     def execute(self, statement: Statement) -> Action:
-        """What one statement comes to."""
+        """Execute one statement and return its action."""
         try:
             return self._execute(statement)
-        except (
-            RecursionError
-        ):  # the caller stood near the limit already, or the limits of `everfold.limits` let too much through
+        except RecursionError:
+            # The caller was already close to the limit, or those of `everfold.limits` are too lax.
             raise SqlError.of("too-complex", "the statement is nested too deeply", statement.span) from None
 
     def _execute(self, statement: Statement) -> Action:
@@ -190,30 +200,33 @@ class Session:
                 assert_never(statement)
 
     def _names(self, title: str, names: Iterable[str], statement: ShowTables | ShowViews | ShowFunctions) -> Show:
-        """Names in one column: those of the pattern, if there is one."""
+        """Return a table of one column, with the names that match the pattern of the statement."""
         if statement.database is not None and local_name((*statement.database, "")) is None:
             raise self.catalog.unknown_database(statement.database, statement.database_span)
         pattern = statement.pattern
         return Show(columns=(title,), rows=tuple((name,) for name in names if pattern is None or pattern.matches(name)))
 
     def register_function(self, name: Name, function: object, kind: Kind) -> None:
-        """Registers a Python function that is at hand. SqlError if it is none, does not declare its types, or the name is taken."""
+        """Register a Python function object.
+
+        Raises SqlError if it is not a function, does not declare its types, or the name is taken.
+        """
         local = self._function_name(name, None)
         self.catalog.functions.add(declared(function, local, place_of(function), None), kind)
 
     def forget_function(self, name: Name, kind: Kind) -> bool:
-        """Forgets a function; whether there was one."""
+        """Remove a function; return whether there was one."""
         return self.catalog.functions.drop(self._function_name(name, None), kind, if_exists=True)
 
     # --- statements ---
 
     def _complete(self, statements: tuple[Statement, ...]) -> None:
-        """Declares what a script uses and does not declare."""
+        """Declare what a script uses without declaring it."""
         from everfold.sql.undeclared import complete
 
-        at_hand = [each.name[-1] for each in statements if isinstance(each, CreateFunction) and self._loads(each)]
+        loadable = [each.name[-1] for each in statements if isinstance(each, CreateFunction) and self._can_load(each)]
         tables = (entry.name for entry in self.catalog.entries())
-        found = complete(statements, tables, [*at_hand, *(each.name for each in self.catalog.functions)])
+        found = complete(statements, tables, [*loadable, *(each.name for each in self.catalog.functions)])
         for entry in found.entries():
             self.catalog.add(entry)
         for function in found.functions():
@@ -221,8 +234,8 @@ class Session:
         for each in found.notes:
             self._note(each)
 
-    def _loads(self, statement: CreateFunction) -> bool:
-        """Whether a function is at hand; of one that is not, only its use is known."""
+    def _can_load(self, statement: CreateFunction) -> bool:
+        """Return whether a function can be loaded; if not, only its use is known."""
         try:
             load(statement.identifier, self.folder, statement.identifier_span)
         except SqlError:
@@ -230,7 +243,7 @@ class Session:
         return True
 
     def _resolve(self, value: str, span: Span | None) -> str:
-        if self.lenient:  # no value of an option says what a query means
+        if self.lenient:  # option values do not affect the meaning of a query
             return value
         return resolve_variables(value, self.variables, self.environment, span)
 
@@ -260,7 +273,7 @@ class Session:
         return Done(message=f"Table {statement.name[-1]} created.")
 
     def _create_table_as(self, statement: CreateTable, query: AsQuery) -> Submit:
-        """The table, and the job that fills it: the same as CREATE TABLE and INSERT INTO."""
+        """Create a table and return the job that fills it: CREATE TABLE and INSERT INTO in one."""
         exists = statement.if_not_exists and self.catalog.exists(statement.name, temporary=False)
         if not exists:
             self.catalog.add(bind_create_table(complete_as(statement, query, self.catalog), self.catalog))
@@ -281,13 +294,13 @@ class Session:
         if statement.language != "PYTHON":
             raise UnsupportedFeature.of(
                 "function-language",
-                f"a function in {statement.language.capitalize()} cannot be called: everfold runs functions in Python, not in a JVM of Flink's",
+                f"a function in {statement.language.capitalize()} cannot be called: everfold runs functions in Python",
                 statement.span,
-                "write it in Python and add LANGUAGE PYTHON, which is not the default",
+                "write it in Python and add LANGUAGE PYTHON; the default is JAVA",
             )
         name = self._function_name(statement.name, statement.name_span)
-        if self.lenient and not self._loads(statement):
-            return Done(message=f"Function {name} is not at hand.")
+        if self.lenient and not self._can_load(statement):
+            return Done(message=f"Function {name} cannot be loaded.")
         kind = Kind.of(temporary=statement.temporary, system=statement.system)
         if statement.if_not_exists and self.catalog.functions.has(name, kind):
             return Done(message=f"Function {name} exists already.")
@@ -309,15 +322,15 @@ class Session:
         return local
 
     def _submit(self, statement: Query | Insert | StatementSet) -> Submit:
-        roots = self._planned(statement)
+        roots = self._plan(statement)
         names: tuple[str, ...] = ()
         for root in roots:
             names += root.schema.names if isinstance(root, Collect) else (root.table.name,)
         text = statement.text if isinstance(statement, Query) else statement.sql
         return Submit(roots=roots, names=names, settings=self.settings, span=statement.span, text=text)
 
-    def _planned(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
-        bound = self._bound(statement)
+    def _plan(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
+        bound = self._bind(statement)
         for root in bound:
             self.catalog.work.add(cells(root.input), statement.span)
         roots = rewrite(bound)
@@ -325,7 +338,7 @@ class Session:
             check_streamed(roots)
         return roots
 
-    def _bound(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
+    def _bind(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
         match statement:
             case Query():
                 return (bind_query(statement.query, self.catalog, statement.span),)
@@ -349,6 +362,6 @@ class Session:
                     statement.span,
                     "write EXPLAIN or EXPLAIN CHANGELOG_MODE",
                 )
-        roots = self._planned(statement.statement)
+        roots = self._plan(statement.statement)
         text = "\n\n".join(explain(root, streaming=self.settings.streaming) for root in roots)
         return Show(columns=("result",), rows=((text,),))

@@ -1,4 +1,4 @@
-"""Finds the Python object that CREATE FUNCTION … AS 'module.attribute' names."""
+"""Load the Python object named by CREATE FUNCTION … AS 'module.attribute'."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from everfold.udf.failure import trace
 
 
 def load(identifier: str, folder: Path, span: Span | None) -> object:
-    """The object that `module.attribute` names. Modules are looked for as `python script.py` does: in the script's folder first.
+    """Return the object that `module.attribute` names.
 
-    Raises SqlError `python-module` or `python-attribute`.
+    Modules are searched for as `python script.py` does: in the script's folder first. Raises
+    SqlError `python-module` or `python-attribute`.
     """
     name, _, attribute = identifier.rpartition(".")
     if not name or not attribute:
         raise SqlError.of(
             "python-module",
-            f"`{identifier}` does not say where a Python function is",
+            f"`{identifier}` does not name a Python function",
             span,
             "write 'module.attribute': the module's name, a dot, and the function's name in it",
         )
@@ -43,10 +44,10 @@ def _module(name: str, folder: Path, span: Span | None) -> ModuleType:
         except (Exception, SystemExit) as error:
             if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
                 message = f"no Python module is named `{error.name}`"
-                help_ = f"it is looked for in {folder.resolve()} and where Python's packages are"
+                help_ = f"modules are searched for in {folder.resolve()} and in the installed Python packages"
                 raise SqlError.of("python-module", message, span, help_) from None
-            said = " ".join(str(error).split())
-            message = f"the Python module `{name}` cannot be imported: {type(error).__name__}: {said}"
+            reason = " ".join(str(error).split())
+            message = f"the Python module `{name}` cannot be imported: {type(error).__name__}: {reason}"
             raise SqlError(Diagnostic("python-module", message, span, notes=trace(error))) from error
 
 
@@ -61,13 +62,13 @@ def _first_on_path(folder: Path) -> Iterator[None]:
 
 
 def _forget_namesakes(name: str, folder: Path) -> None:
-    """Makes room for a module of this folder where another folder's of the same name was imported before, as for another script."""
+    """Unload a module of the same name from another folder, such as that of another script."""
     top = name.partition(".")[0]
     if not ((folder / f"{top}.py").is_file() or (folder / top).is_dir()):
         return
     known = sys.modules.get(top)
-    places = [getattr(known, "__file__", None), *getattr(known, "__path__", ())]
-    if known is None or any(place and Path(place).is_relative_to(folder) for place in places):
+    locations = [getattr(known, "__file__", None), *getattr(known, "__path__", ())]
+    if known is None or any(place and Path(place).is_relative_to(folder) for place in locations):
         return
     for each in [each for each in sys.modules if each == top or each.startswith(f"{top}.")]:
         del sys.modules[each]

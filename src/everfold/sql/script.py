@@ -1,4 +1,4 @@
-"""A script: text to statements, and the variables in its option values."""
+"""Parse a script into statements, and substitute the variables in its option values."""
 
 from __future__ import annotations
 
@@ -14,31 +14,38 @@ from everfold.sql.dialects.tokens import Part, scan
 from everfold.sql.statements import Statement
 
 DIALECTS = {"flink": flink.parse_statements, "lenses": lenses.parse_statements}
-"""What parses a script, or a part of it, by the dialect's name."""
+"""The parser of each dialect; it parses a script or a part of one."""
 DIALECT_OPTION = "everfold.dialect"
-"""The option that says the dialect of the statements behind it."""
+"""The option that sets the dialect of the statements after it."""
 
 _VARIABLE = re.compile(r"\$\{(env:)?([^}]*)\}")
 
 
 def parse_script(text: str, source: str = "<sql>", dialect: str = "flink") -> tuple[Statement, ...]:
-    """The statements of a script, which begins in a dialect; `SET 'everfold.dialect'` changes it. `source` names the script in messages."""
+    """Return the statements of a script.
+
+    `dialect` is the one it begins with; `SET 'everfold.dialect'` changes it. `source` names the
+    script in messages.
+    """
     if dialect not in DIALECTS:
         raise UsageError.of("unknown-dialect", f"no SQL dialect is named `{dialect}`", help=nearest(dialect, DIALECTS))
     found: list[Statement] = []
-    for number, (spoken, part) in enumerate(_parts(text, source, dialect)):
+    for number, (language, part) in enumerate(_parts(text, source, dialect)):
         if number > MAX_DIALECTS:
             span = Span(part.start, part.start + 1, source, text)
-            raise too_complex("it changes its dialect more often", MAX_DIALECTS, span)
-        found += DIALECTS[spoken](text, source, part)
+            raise too_complex("it changes its dialect too often", MAX_DIALECTS, span)
+        found += DIALECTS[language](text, source, part)
         if len(found) > MAX_STATEMENTS:
             what = f"it has {len(found):,} statements"
-            raise too_complex(what, MAX_STATEMENTS, found[MAX_STATEMENTS].span, "make several scripts of it")
+            raise too_complex(what, MAX_STATEMENTS, found[MAX_STATEMENTS].span, "split it into several scripts")
     return tuple(found)
 
 
 def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
-    """The parts of a script that are in one dialect each: a part ends with the SET that begins the next one."""
+    """Yield the parts of a script that are in one dialect each.
+
+    A part ends with the SET that starts the next one.
+    """
     start = 0
     if DIALECT_OPTION in text:
         tokens = scan(text, source, measures=True)
@@ -52,7 +59,7 @@ def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
 
 
 def unresolved(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Variables and an environment by which every `${name}` and `${env:NAME}` of a script stays as it is."""
+    """Return variables and an environment that keep every `${name}` and `${env:NAME}` unchanged."""
     variables: dict[str, str] = {}
     environment: dict[str, str] = {}
     for found in _VARIABLE.finditer(text):
@@ -63,9 +70,10 @@ def unresolved(text: str) -> tuple[dict[str, str], dict[str, str]]:
 def resolve_variables(
     value: str, variables: Mapping[str, str], environment: Mapping[str, str], span: Span | None = None
 ) -> str:
-    """An option's value with `${name}` and `${env:NAME}` filled in, once: what is filled in is not looked at again.
+    """Return an option value with `${name}` and `${env:NAME}` substituted.
 
-    Only values of WITH (…), OPTIONS (…) and SET go through here, when they are used, so no secret enters the SQL text or a plan.
+    Substituted values are not scanned again. Only values of WITH (…), OPTIONS (…) and SET pass
+    through here, when they are used, so no secret enters the SQL text or a plan.
     """
 
     def fill(match: re.Match[str]) -> str:

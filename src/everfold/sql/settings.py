@@ -1,7 +1,8 @@
-"""Options of a session (SET, RESET, `--conf`): which there are, what they take and what they mean here.
+"""Session options (SET, RESET, `--conf`): which ones exist, what values they take and what they do.
 
-Every option stands in `OPTIONS`, or its family in `FAMILIES`. An option that Flink knows and that has no meaning here is accepted
-with a note, one that would change results if it were ignored is refused, and an unknown one is refused with the nearest name.
+Every option is listed in `OPTIONS`, or its family in `FAMILIES`. An option that Flink has but that
+has no effect here is accepted with a note. One that would change results if it were ignored is
+rejected. An unknown one is rejected with the nearest name.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, Unsupport
 from everfold.secrets import is_secret, shown_value
 
 Note = Callable[[str], None]
-"""Takes a sentence that a user should see although nothing is wrong."""
+"""Receives a message that the user should see although nothing is wrong."""
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 _UNITS_NS = {
     "ns": 1, "nano": 1, "nanos": 1, "nanosecond": 1, "nanoseconds": 1,
@@ -32,13 +33,14 @@ _UNITS_NS = {
 }  # fmt: skip
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,9}))?S)?)?", re.I | re.ASCII)
 _FIXED_ZONE = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
-_TRUTH = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 
 
 def parse_duration(text: str) -> int:
-    """A duration as Flink writes it (`5 s`, `10 min`, `1 d`, `500 ms`, `PT5S`; a bare number is milliseconds), in milliseconds.
+    """Return a duration in milliseconds, from Flink's notation.
 
-    Raises ValueError, whose text says what a duration looks like. Parts of a millisecond are cut off.
+    Accepts `5 s`, `10 min`, `1 d`, `500 ms`, `PT5S`; a bare number is milliseconds. Fractions of a
+    millisecond are truncated. Raises ValueError with a message that describes the notation.
     """
     text = text.strip()
     if text[:1] in ("P", "p"):
@@ -50,13 +52,14 @@ def parse_duration(text: str) -> int:
     plain = re.fullmatch(r"(\d+)\s*([^\W\d]*)", text)
     if plain is not None and (unit := _UNITS_NS.get(plain.group(2).lower() or "ms")) is not None:
         return int(plain.group(1)) * unit // 1_000_000
-    raise ValueError("a duration is a whole number and a unit, as `5 s`, `10 min`, `1 d`, `500 ms` or `PT5S`")
+    raise ValueError("a duration is a whole number and a unit, such as `5 s`, `10 min`, `1 d`, `500 ms` or `PT5S`")
 
 
 def parse_zone(text: str) -> str:
-    """A time zone as the engines know it; ValueError, with what a zone looks like, for anything else.
+    """Return a time zone under the name that the engines use.
 
-    A fixed offset (`GMT+08:00`) becomes the zone of that name in the time zone data base (`Etc/GMT-8`).
+    A fixed offset (`GMT+08:00`) becomes its zone in the time zone database (`Etc/GMT-8`). Raises
+    ValueError with a message that describes the notation.
     """
     text = text.strip()
     if text in ("default", "Z", "UTC", "GMT"):
@@ -66,14 +69,15 @@ def parse_zone(text: str) -> str:
         sign, hours, minutes = fixed.group(1), int(fixed.group(2)), int(fixed.group(3) or 0)
         if minutes or hours > (14 if sign == "+" else 12):
             raise ValueError(
-                "a fixed offset is a whole number of hours from -12 to +14; name the place instead, as `Asia/Kolkata`"
+                "a fixed offset is a whole number of hours from -12 to +14; "
+                "use a named zone instead, such as `Asia/Kolkata`"
             )
         return f"Etc/GMT{'-' if sign == '+' else '+'}{hours}" if hours else "UTC"
     try:
         ZoneInfo(text)
     except (KeyError, ValueError, OSError):
         raise ValueError(
-            "a time zone is the name of a place or an offset, as `Europe/Berlin`, `UTC` or `GMT+08:00`"
+            "a time zone is a zone name or an offset, such as `Europe/Berlin`, `UTC` or `GMT+08:00`"
         ) from None
     return text
 
@@ -86,14 +90,14 @@ def _whole(text: str) -> int:
 
 def _positive(text: str) -> int:
     if (value := _whole(text)) == 0:
-        raise ValueError("it takes a whole number from 1")
+        raise ValueError("it takes a whole number of at least 1")
     return value
 
 
-def _truth(text: str) -> bool:
-    if text.strip().lower() not in _TRUTH:
+def _boolean(text: str) -> bool:
+    if text.strip().lower() not in _BOOLEANS:
         raise ValueError("it takes `true` or `false`")
-    return _TRUTH[text.strip().lower()]
+    return _BOOLEANS[text.strip().lower()]
 
 
 def _choice(*values: str) -> Callable[[str], str]:
@@ -106,19 +110,19 @@ def _choice(*values: str) -> Callable[[str], str]:
     return read
 
 
-NULL_ROWTIME_HELP = "mend the record, or SET 'everfold.null-rowtime' = 'drop' to go on and count such rows"
+NULL_ROWTIME_HELP = "fix the record, or SET 'everfold.null-rowtime' = 'drop' to skip and count such rows"
 """What to do about a row whose time attribute is NULL."""
 
 
-# --- the table of options ---------------------------------------------------------------------------------------------
+# --- the table of options -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An option: how its text is read, its default, what it does.
+    """An option: the parser of its value, its default and its meaning.
 
-    `meaning` None: accepted with a note, `why` says what there is instead. `only`: the one value that everfold can honour;
-    any other is refused with `why`.
+    If `meaning` is None, the option is accepted with a note, and `why` names the replacement.
+    `only` is the one value that everfold supports; any other is rejected with `why`.
     """
 
     key: str
@@ -130,82 +134,89 @@ class Option:
 
 
 _COMMITS = "everfold commits every micro-batch"
-_PLAN = "everfold plans aggregates in its own way"
-_CLIENT = "results are shown in one form"
+_PLAN = "everfold plans aggregates differently"
+_CLIENT = "results have only one display format"
 
 OPTIONS: Mapping[str, Option] = MappingProxyType({
     option.key: option
     for option in (
         Option(key="execution.runtime-mode", read=_choice("streaming", "batch"), default="streaming",
-               meaning="whether queries run over streams, or once over finished input"),
+               meaning="whether queries run continuously over streams, or once over bounded input"),
         Option(key="table.local-time-zone", read=parse_zone, default="UTC",
-               meaning="the session's zone: TIMESTAMP_LTZ is shown in it and windows over it align there"),
+               meaning="the session time zone: TIMESTAMP_LTZ is shown in it, and windows over it are aligned to it"),
         Option(key="table.exec.source.idle-timeout", read=parse_duration, default="0 ms",
-               meaning="how long a split may be silent before event time goes on without it; 0 waits for ever"),
+               meaning="how long a split may be idle before the watermark advances without it; 0 waits forever"),
         Option(key="table.exec.state.ttl", read=parse_duration, default="0 ms",
-               meaning="how long the state of an unbounded aggregate is kept after its last change; windows do not need it"),
-        Option(key="pipeline.name", meaning="the job's name"),
+               meaning="how long the state of an unbounded aggregate is kept after its last change; "
+                       "windows do not need it"),
+        Option(key="pipeline.name", meaning="the name of the job"),
         Option(key="parallelism.default", read=_positive,
-               meaning="how many tasks run side by side"),
+               meaning="how many tasks run in parallel"),
         Option(key="everfold.null-rowtime", read=_choice("error", "drop"), default="error",
-               meaning="what a NULL time attribute does: stop the job, or drop the row and count it"),
-        Option(key="everfold.compat.ignore-filter", read=_truth, default="false",
-               meaning="whether a changed WHERE below an aggregate leaves its state usable: what was kept stays, though the old condition chose it"),
+               meaning="what to do with a row whose time attribute is NULL: stop the job, or drop and count the row"),
+        Option(key="everfold.compat.ignore-filter", read=_boolean, default="false",
+               meaning="whether state stays compatible when the WHERE below an aggregate changes: "
+                       "rows that the old condition selected stay in the state"),
         Option(key="everfold.compat.rules", read=_choice("reference", "extended"), default="reference",
-               meaning="by which rules a changed query is judged: as Realtime Compute for Apache Flink does, or by all that everfold can keep"),
+               meaning="which rules judge the compatibility of a changed query: "
+                       "those of Realtime Compute for Apache Flink, or everfold's own, which keep more state"),
         Option(key="everfold.dialect", read=_choice("flink", "lenses"), default="flink",
-               meaning="the SQL dialect of the statements that follow"),
-        Option(key="everfold.lenses.exact-tables", read=_truth, default="false",
-               meaning="whether in Lenses SQL all aggregates work on tables: MAXK and its like then keep all values, so that one can be taken back"),
-        Option(key="defaults.topic.autocreate", read=_truth, default="false",
-               meaning="whether an INSERT of Lenses SQL makes the topic that it writes to"),
+               meaning="the SQL dialect of the statements after it"),
+        Option(key="everfold.lenses.exact-tables", read=_boolean, default="false",
+               meaning="whether all aggregates of Lenses SQL work on tables: "
+                       "MAXK and similar ones then keep all values, so that a value can be retracted"),
+        Option(key="defaults.topic.autocreate", read=_boolean, default="false",
+               meaning="whether an INSERT of Lenses SQL creates the topic that it writes to"),
         Option(key="table.sql-dialect", read=_choice("default"), default="default", meaning="Flink's own dialect"),
-        Option(key="table.exec.emit.early-fire.enabled", read=_truth, default="false",
-               meaning="whether windows give results before they are complete, and changes of these"),
+        Option(key="table.exec.emit.early-fire.enabled", read=_boolean, default="false",
+               meaning="whether windows emit early results before they are complete, and updates of them"),
         Option(key="table.exec.emit.early-fire.delay", read=parse_duration,
-               meaning="how long a change of an open window waits; 0 gives every batch's changes"),
-        Option(key="table.exec.emit.late-fire.enabled", read=_truth, default="false",
-               meaning="whether windows that have ended take late rows, and give the changes"),
+               meaning="how long a change of an open window is held back; 0 emits the changes of every batch"),
+        Option(key="table.exec.emit.late-fire.enabled", read=_boolean, default="false",
+               meaning="whether windows that have ended accept late rows and emit the changes"),
         Option(key="table.exec.emit.late-fire.delay", read=parse_duration, default="0 ms",
-               meaning="how long a change by late rows waits"),
+               meaning="how long a change caused by late rows is held back"),
         Option(key="table.exec.emit.allow-lateness", read=parse_duration, default="0 ms",
-               meaning="how long windows take late rows, with late-fire"),
-        Option(key="table.exec.mini-batch.enabled", read=_truth, default="false",
-               meaning="whether the two options that follow count; everfold always works in micro-batches"),
+               meaning="how long after their end windows accept late rows, if late-fire is enabled"),
+        Option(key="table.exec.mini-batch.enabled", read=_boolean, default="false",
+               meaning="whether the next two options have an effect; everfold always works in micro-batches"),
         Option(key="table.exec.mini-batch.allow-latency", read=parse_duration, default="0 ms",
-               meaning="how long a batch of unbounded input gathers rows; 0 takes what is there as soon as the batch before is done"),
+               meaning="how long a batch of unbounded input collects rows; "
+                       "0 starts a batch with the available rows as soon as the previous one is done"),
         Option(key="table.exec.mini-batch.size", read=_whole,
-               meaning="how many rows a Kafka table gives to one batch, unless the table says so itself"),
+               meaning="how many rows one batch reads from a Kafka table, unless the table has its own limit"),
         Option(key="table.optimizer.agg-phase-strategy", read=_choice("AUTO", "ONE_PHASE", "TWO_PHASE"), why=_PLAN),
-        Option(key="table.optimizer.distinct-agg.split.enabled", read=_truth, why=_PLAN),
+        Option(key="table.optimizer.distinct-agg.split.enabled", read=_boolean, why=_PLAN),
         Option(key="table.optimizer.distinct-agg.split.bucket-num", read=_positive, why=_PLAN),
-        Option(key="table.optimizer.incremental-agg-enabled", read=_truth, why=_PLAN),
+        Option(key="table.optimizer.incremental-agg-enabled", read=_boolean, why=_PLAN),
         Option(key="table.exec.resource.default-parallelism", read=_whole,
-               why="`parallelism.default` says how many tasks there are"),
+               why="`parallelism.default` sets the number of tasks"),
         Option(key="table.exec.sink.not-null-enforcer", read=_choice("ERROR", "DROP"), only="ERROR",
-               why="everfold stops at a NULL for a NOT NULL column"),
+               why="everfold fails on a NULL in a NOT NULL column"),
         Option(key="table.exec.sink.type-length-enforcer", read=_choice("IGNORE", "TRIM_PAD", "ERROR"), only="IGNORE",
-               why="everfold writes texts as they are"),
-        Option(key="table.dml-sync", read=_truth, why="a script waits for its jobs anyway"),
-        Option(key="execution.attached", read=_truth, why="a script waits for its jobs anyway"),
+               why="everfold writes strings unchanged"),
+        Option(key="table.dml-sync", read=_boolean, why="a script waits for its jobs anyway"),
+        Option(key="execution.attached", read=_boolean, why="a script waits for its jobs anyway"),
         Option(key="execution.target", why="everfold runs on Spark"),
         Option(key="execution.checkpointing.interval", read=parse_duration, why=_COMMITS),
         Option(key="execution.checkpointing.mode", read=_choice("EXACTLY_ONCE", "AT_LEAST_ONCE"), why=_COMMITS),
         Option(key="execution.checkpointing.timeout", read=parse_duration, why=_COMMITS),
         Option(key="execution.checkpointing.min-pause", read=parse_duration, why=_COMMITS),
-        Option(key="pipeline.auto-watermark-interval", read=parse_duration, why="watermarks move with every micro-batch"),
-        Option(key="pipeline.object-reuse", read=_truth),
-        Option(key="pipeline.operator-chaining", read=_truth),
-        Option(key="pipeline.operator-chaining.enabled", read=_truth),
+        Option(key="pipeline.auto-watermark-interval", read=parse_duration,
+               why="watermarks advance with every micro-batch"),
+        Option(key="pipeline.object-reuse", read=_boolean),
+        Option(key="pipeline.operator-chaining", read=_boolean),
+        Option(key="pipeline.operator-chaining.enabled", read=_boolean),
         Option(key="pipeline.max-parallelism", read=_whole),
         Option(key="sql-client.execution.result-mode", read=_choice("table", "changelog", "tableau"),
-               meaning="how a changing result is shown on a terminal: `table` as it is now (the default), else every change"),
+               meaning="how a changing result is shown on a terminal: `table` (the default) shows its current state, "
+                       "the others every change"),
         Option(key="sql-client.execution.max-table-result.rows", read=_whole, why=_CLIENT),
-        Option(key="sql-client.display.max-column-width", read=_whole, meaning="how wide a column of a shown result may be"),
-        Option(key="sql-client.display.print-time-cost", read=_truth, why=_CLIENT),
+        Option(key="sql-client.display.max-column-width", read=_whole, meaning="maximum width of a displayed column"),
+        Option(key="sql-client.display.print-time-cost", read=_boolean, why=_CLIENT),
         Option(key="sql-client.display.color-schema", why=_CLIENT),
-        Option(key="sql-client.display.show-line-numbers", read=_truth, why=_CLIENT),
-        Option(key="sql-client.verbose", read=_truth, why=_CLIENT),
+        Option(key="sql-client.display.show-line-numbers", read=_boolean, why=_CLIENT),
+        Option(key="sql-client.verbose", read=_boolean, why=_CLIENT),
         Option(key="sql-client.prompt", why=_CLIENT),
         Option(key="table.display.max-column-width", read=_whole, why=_CLIENT),
     )
@@ -214,25 +225,33 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
 TOPIC_PROPERTIES: Mapping[str, Option] = MappingProxyType({
     option.key: option
     for option in (
-        Option(key="partitions", read=_positive, meaning="how many partitions it has when it is made"),
-        Option(key="replication", read=_positive, meaning="how many copies of it there are then"),
-        Option(key="cleanup.policy", read=_choice("compact", "delete", "compact,delete"), meaning="what becomes of its old records"),
-        Option(key="retention.ms", read=_whole, meaning="how long it keeps records"),
-        Option(key="retention.bytes", read=_whole, meaning="how many bytes of a partition it keeps"),
-        Option(key="properties.*", meaning="settings of Kafka's client; `properties.bootstrap.servers` says where the brokers are"),
-        Option(key="scan.*", meaning="where reading starts and ends, as the connector `topic` takes it"),
-        Option(key="sink.*", meaning="how it is written, as the connector `topic` takes it"),
+        Option(key="partitions", read=_positive, meaning="number of partitions of a new topic"),
+        Option(key="replication", read=_positive, meaning="replication factor of a new topic"),
+        Option(key="cleanup.policy", read=_choice("compact", "delete", "compact,delete"),
+               meaning="what happens to old records of the topic"),
+        Option(key="retention.ms", read=_whole, meaning="how long the topic keeps records"),
+        Option(key="retention.bytes", read=_whole, meaning="how many bytes of a partition the topic keeps"),
+        Option(key="properties.*",
+               meaning="options of the Kafka client; `properties.bootstrap.servers` lists the brokers"),
+        Option(key="scan.*", meaning="where reading starts and ends; the options of the connector `topic`"),
+        Option(key="sink.*", meaning="how records are written; the options of the connector `topic`"),
     )
 })  # fmt: skip
-"""What `defaults.topic.<property>` says of all topics of Lenses SQL, and `topic.<name>.<property>` of one. A name that ends in `*` stands for all with that
-prefix, which are options of the table."""
+"""Properties of topics in Lenses SQL.
+
+`defaults.topic.<property>` sets one for all topics, `topic.<name>.<property>` for one topic. A name
+that ends in `*` stands for all table options with that prefix.
+"""
 _ALL_TOPICS = "defaults.topic."
 
 
 def _topic_property(key: str) -> Option | None:
-    """The property that `defaults.topic.<property>` or `topic.<name>.<property>` sets; None if the key is not of that form."""
+    """Return the property that a key sets, or None.
+
+    Keys are `defaults.topic.<property>` and `topic.<name>.<property>`.
+    """
     if key.startswith(_ALL_TOPICS):
-        return next((each for each in TOPIC_PROPERTIES.values() if _begins(key.removeprefix(_ALL_TOPICS), each)), None)
+        return next((each for each in TOPIC_PROPERTIES.values() if _matches(key.removeprefix(_ALL_TOPICS), each)), None)
     if not key.startswith("topic."):
         return None
     for option in TOPIC_PROPERTIES.values():
@@ -241,15 +260,15 @@ def _topic_property(key: str) -> Option | None:
     return None
 
 
-def _begins(key: str, option: Option) -> bool:
-    """Whether a key is that of an option, or one of those that it stands for."""
+def _matches(key: str, option: Option) -> bool:
+    """Return whether a key names an option, or starts with its prefix if the option ends in `*`."""
     return key.startswith(option.key[:-1]) if option.key.endswith("*") else key == option.key
 
 
 FAMILIES: Mapping[str, str] = MappingProxyType({
     "execution.checkpointing.": _COMMITS,
     "state.": "everfold keeps state in the job's folder",
-    "restart-strategy": "a job that failed is started again by its command",
+    "restart-strategy": "run the same command again to restart a failed job",
     "taskmanager.": "everfold has no such process",
     "jobmanager.": "everfold has no such process",
     "rest.": "everfold has no such process",
@@ -264,11 +283,11 @@ FAMILIES: Mapping[str, str] = MappingProxyType({
     "table.optimizer.": _PLAN,
     "table.catalog-store.": "everfold has one catalog in memory",
 })  # fmt: skip
-"""Options that only tune Flink, by how their names begin, with what there is instead."""
+"""Options that only tune Flink, by prefix, with the reason why they have no effect."""
 
 
 def check_option(key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> str | None:
-    """Refuses an option that does not exist, or a value that it does not take; answers with a note if it has no effect here.
+    """Check the key and value of an option; return a note if the option has no effect here.
 
     Raises SqlError `unknown-option`, `wrong-option-value`; UnsupportedFeature `unsupported-option`.
     """
@@ -298,39 +317,42 @@ def check_option(key: str, value: str, span: Span | None = None, value_span: Spa
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of a session, typed. `options` are those that were set; all have been checked."""
+    """The options of a session, typed.
+
+    `options` holds those that were set; all are already checked.
+    """
 
     options: Mapping[str, str]
 
     @classmethod
     def of(cls, options: Mapping[str, str] | None = None, note: Note | None = None) -> Settings:
-        """Settings of options that nobody has checked yet; all wrong ones are named together."""
+        """Build settings from unchecked options; all errors are raised together."""
         checked: dict[str, str] = {}
         wrong: list[EverfoldError] = []
         for key, value in (options or {}).items():
             try:
-                said = check_option(key, value)
+                notice = check_option(key, value)
             except EverfoldError as error:
                 wrong.append(error)
                 continue
             checked[key] = value
-            if said and note:
-                note(said)
+            if notice and note:
+                note(notice)
         if wrong:
             raise SqlError(*(found for error in wrong for found in error.diagnostics))
         return cls(MappingProxyType(checked))
 
     def with_option(self, key: str, value: str) -> Settings:
-        """The settings after SET."""
+        """Return the settings after SET."""
         return Settings(MappingProxyType({**self.options, key: value}))
 
     def without(self, key: str | None = None) -> Settings:
-        """The settings after RESET of one option, or of all."""
+        """Return the settings after RESET of one option, or of all."""
         left = {each: value for each, value in self.options.items() if key is not None and each != key}
         return Settings(MappingProxyType(left))
 
     def text(self, key: str) -> str | None:
-        """An option's text, or its default."""
+        """Return an option's value as a string, or its default."""
         return self.options.get(key, OPTIONS[key].default)
 
     def _read(self, key: str) -> object:
@@ -344,53 +366,53 @@ class Settings:
 
     @property
     def streaming(self) -> bool:
-        """Whether queries are bound for streams."""
+        """Whether queries run in streaming mode."""
         return self.runtime_mode == "streaming"
 
     @property
     def local_time_zone(self) -> str:
-        """The session's zone, by a name of the time zone data base."""
+        """The session time zone, as a name of the time zone database."""
         return str(self._read("table.local-time-zone"))
 
     @property
     def idle_timeout_ms(self) -> int | None:
-        """How long a split may be silent; None: for ever."""
+        """How long a split may be idle before the watermark ignores it; None: no limit."""
         return self._duration("table.exec.source.idle-timeout")
 
     @property
     def state_ttl_ms(self) -> int | None:
-        """How long unbounded state is kept; None: for ever."""
+        """How long the state of unbounded operators is kept; None: forever."""
         return self._duration("table.exec.state.ttl")
 
     @property
     def early_fire(self) -> bool:
-        """Whether windows give results before they are complete."""
+        """Whether windows emit results before they are complete."""
         return bool(self._read("table.exec.emit.early-fire.enabled"))
 
     @property
     def early_delay_ms(self) -> int | None:
-        """How long a change of an open window waits; None when nobody said."""
+        """How long a change of an open window is held back; None if not set."""
         value = self._read("table.exec.emit.early-fire.delay")
         return value if isinstance(value, int) else None
 
     @property
     def late_fire(self) -> bool:
-        """Whether windows that have ended take late rows."""
+        """Whether windows that have ended accept late rows."""
         return bool(self._read("table.exec.emit.late-fire.enabled"))
 
     @property
     def late_delay_ms(self) -> int:
-        """How long a change by late rows waits."""
+        """How long a change caused by late rows is held back."""
         return self._duration("table.exec.emit.late-fire.delay") or 0
 
     @property
     def lateness_ms(self) -> int:
-        """How long windows take late rows."""
+        """How long after their end windows accept late rows."""
         return self._duration("table.exec.emit.allow-lateness") or 0
 
     @property
     def batch_latency_ms(self) -> int | None:
-        """How long a batch of unbounded input gathers rows; None: as short as it goes."""
+        """How long a micro-batch of unbounded input collects rows; None: as short as possible."""
         return (
             self._duration("table.exec.mini-batch.allow-latency")
             if self._read("table.exec.mini-batch.enabled")
@@ -399,7 +421,7 @@ class Settings:
 
     @property
     def batch_rows(self) -> int | None:
-        """How many rows a table may give to one batch; None: as many as it says itself."""
+        """How many rows a table may contribute to one micro-batch; None: the table's own limit."""
         value = self._read("table.exec.mini-batch.size") if self._read("table.exec.mini-batch.enabled") else None
         return value if isinstance(value, int) and value > 0 else None
 
@@ -410,33 +432,36 @@ class Settings:
 
     @property
     def ignore_filter(self) -> bool:
-        """Whether a WHERE below an operator may change though its state was chosen by the old one."""
+        """Whether state stays compatible when the WHERE below its operator changes."""
         return bool(self._read("everfold.compat.ignore-filter"))
 
     @property
     def extended_rules(self) -> bool:
-        """Whether a changed query is judged by all that everfold can keep."""
+        """Whether the extended rules judge changed queries, instead of Flink's reference rules."""
         return self._read("everfold.compat.rules") == "extended"
 
     @property
     def lenses_exact_tables(self) -> bool:
-        """Whether in Lenses SQL all aggregates work on tables."""
+        """Whether all aggregates of Lenses SQL work on tables."""
         return bool(self._read("everfold.lenses.exact-tables"))
 
     @property
     def topic_autocreate(self) -> bool:
-        """Whether an INSERT of Lenses SQL makes its topic."""
+        """Whether an INSERT of Lenses SQL creates its topic."""
         return bool(self._read("defaults.topic.autocreate"))
 
     def topic_options(self, name: str) -> dict[str, str]:
-        """What was said of a topic, as options of its table: those of its making begin with `create.`."""
+        """Return the properties set for a topic as options of its table.
+
+        Those for its creation get the prefix `create.`.
+        """
         found: dict[str, str] = {}
         for prefix in (_ALL_TOPICS, f"topic.{name}."):
             for key, value in self.options.items():
-                said = key.removeprefix(prefix)
-                option = next((each for each in TOPIC_PROPERTIES.values() if _begins(said, each)), None)
-                if said != key and option is not None:
-                    found[said if option.key.endswith("*") else f"create.{said}"] = value
+                suffix = key.removeprefix(prefix)
+                option = next((each for each in TOPIC_PROPERTIES.values() if _matches(suffix, each)), None)
+                if suffix != key and option is not None:
+                    found[suffix if option.key.endswith("*") else f"create.{suffix}"] = value
         return found
 
     @property
@@ -446,13 +471,13 @@ class Settings:
 
     @property
     def parallelism(self) -> int | None:
-        """How many tasks run side by side; None when nobody said."""
+        """How many tasks run in parallel; None if not set."""
         value = self._read("parallelism.default")
         return value if isinstance(value, int) else None
 
     @property
     def pipeline_name(self) -> str | None:
-        """The job's name, if somebody gave it one."""
+        """The job name; None if not set."""
         return self.text("pipeline.name")
 
     def _duration(self, key: str) -> int | None:

@@ -1,7 +1,8 @@
-"""Statements of a script, as data: what the author wrote, nothing resolved yet.
+"""Statements of a script as data: what the author wrote, with nothing resolved.
 
-Names are tuples of one to three parts (`catalog`, `database`, `table`). Expressions and queries are trees whose nodes `dialects/flink.py`
-lists. Texts are exact slices of the script. Statements are equal when they say the same, wherever they stand: `span` does not compare.
+Names are tuples of one to three parts (`catalog`, `database`, `table`). Expressions and queries are
+trees whose nodes `dialects/flink.py` lists. `text` fields are exact slices of the script.
+Statements with the same meaning are equal wherever they are: `span` does not compare.
 """
 
 from __future__ import annotations
@@ -20,22 +21,25 @@ Name: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Placed:
-    """Something with a place in the script."""
+    """A part of a script, with its location."""
 
     span: Span = field(compare=False, repr=False)
 
     @property
     def sql(self) -> str:
-        """The exact text of this piece."""
+        """The exact SQL text of this part."""
         return self.span.text[self.span.start : self.span.end]
 
 
-# --- the parts of CREATE TABLE ----------------------------------------------------------------------------------------
+# --- the parts of CREATE TABLE --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionDef(_Placed):
-    """One entry of WITH (…): raw, `${name}` still in it (`script.resolve_variables` fills it in). `span` is `'key' = 'value'`."""
+    """One entry of WITH (…). `span` covers `'key' = 'value'`.
+
+    The value is raw: it still contains `${name}`, which `script.resolve_variables` substitutes.
+    """
 
     key: str
     value: str = field(repr=False)
@@ -45,7 +49,10 @@ class OptionDef(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhysicalColumn(_Placed):
-    """A column that the connector reads or writes. `type` has NOT NULL in it; a PRIMARY KEY's columns are not yet made NOT NULL."""
+    """A column that the connector reads or writes.
+
+    `type` includes NOT NULL; columns of a PRIMARY KEY are not yet marked NOT NULL.
+    """
 
     name: str
     type: DataType
@@ -65,7 +72,10 @@ class ComputedColumn(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataColumn(_Placed):
-    """`name type METADATA [FROM 'key'] [VIRTUAL]`; without FROM (`key` None) the column's name is the key."""
+    """`name type METADATA [FROM 'key'] [VIRTUAL]`.
+
+    Without FROM (`key` is None) the column name is the key.
+    """
 
     name: str
     type: DataType
@@ -80,7 +90,7 @@ ColumnDef: TypeAlias = PhysicalColumn | ComputedColumn | MetadataColumn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatermarkDef(_Placed):
-    """`WATERMARK FOR column AS expression`; `column` has more than one part for a field of a ROW."""
+    """`WATERMARK FOR column AS expression`; `column` has several parts for a field of a ROW."""
 
     column: Name
     expression: exp.Expression
@@ -90,7 +100,10 @@ class WatermarkDef(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyDef(_Placed):
-    """`PRIMARY KEY (a, b) NOT ENFORCED`, of the table or of one column; `name` is the constraint's, if it has one."""
+    """`PRIMARY KEY (a, b) NOT ENFORCED`, of the table or of one column.
+
+    `name` is that of the constraint, if it has one.
+    """
 
     columns: Name
     name: str | None = None
@@ -98,7 +111,10 @@ class KeyDef(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikeFeature(_Placed):
-    """`EXCLUDING WATERMARKS` and the like: what becomes of a feature of the table in LIKE. Both are capitals."""
+    """`EXCLUDING WATERMARKS` and the like: how LIKE treats one feature of the table.
+
+    Both fields are in capitals.
+    """
 
     strategy: Literal["INCLUDING", "EXCLUDING", "OVERWRITING"]
     feature: str
@@ -115,19 +131,25 @@ class Like(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsQuery(_Placed):
-    """`AS query`; `span` is the query's, `text` its exact text. columns: the order of its columns in the table, None: as the query has them."""
+    """`AS query`; `span` is that of the query, `text` its exact SQL.
+
+    `columns` is the column order of the table; None: as in the query.
+    """
 
     query: exp.Expression
     text: str
     columns: Name | None = None
 
 
-# --- statements -------------------------------------------------------------------------------------------------------
+# --- statements -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOption(_Placed):
-    """`SET 'key' = 'value'`; `SET` alone (`key` None) lists the options. The value is raw, `${name}` still in it."""
+    """`SET 'key' = 'value'`; `SET` alone (`key` is None) lists the options.
+
+    The value is raw: it still contains `${name}`.
+    """
 
     key: str | None = None
     value: str | None = field(default=None, repr=False)
@@ -137,14 +159,17 @@ class SetOption(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOption(_Placed):
-    """`RESET 'key'`; `RESET` alone (`key` None) resets all."""
+    """`RESET 'key'`; `RESET` alone (`key` is None) resets all options."""
 
     key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable(_Placed):
-    """CREATE TABLE. With `like` or `as_query` the rest of the declaration comes from another table or from a query."""
+    """CREATE TABLE.
+
+    With `like` or `as_query`, the rest of the declaration comes from another table or from a query.
+    """
 
     name: Name
     columns: tuple[ColumnDef, ...]
@@ -161,18 +186,18 @@ class CreateTable(_Placed):
 
     @property
     def primary_key(self) -> Name:
-        """The key's columns; empty when there is no key."""
+        """The columns of the primary key; empty without a key."""
         return self.key.columns if self.key else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic(CreateTable):
-    """CREATE TABLE of Lenses SQL: it declares a topic."""
+    """CREATE TABLE of Lenses SQL, which declares a topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateView(_Placed):
-    """CREATE VIEW; `text` is the query's exact text."""
+    """CREATE VIEW; `text` is the exact SQL of the query."""
 
     name: Name
     columns: Name | None = None
@@ -186,7 +211,11 @@ class CreateView(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateFunction(_Placed):
-    """CREATE FUNCTION. `identifier` is what stands behind AS: of a Python function its module and attribute. Without LANGUAGE it is Java's."""
+    """CREATE FUNCTION.
+
+    `identifier` is the string after AS; for Python, module and attribute. Without LANGUAGE the
+    language is Java.
+    """
 
     name: Name
     identifier: str
@@ -231,7 +260,10 @@ class DropView(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insert(_Placed):
-    """INSERT INTO target [(columns)] query; `columns` None means all, in order. `text` is the query's exact text."""
+    """INSERT INTO target [(columns)] query.
+
+    If `columns` is None, all columns in order. `text` is the exact SQL of the query.
+    """
 
     target: Name
     columns: Name | None = None
@@ -243,14 +275,14 @@ class Insert(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementSet(_Placed):
-    """INSERTs that run as one job."""
+    """INSERT statements that run as one job."""
 
     inserts: tuple[Insert, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query(_Placed):
-    """A bare query; its rows are shown. `text` is its exact text."""
+    """A bare query, whose rows are shown. `text` is its exact SQL."""
 
     query: exp.Expression
     text: str
@@ -266,14 +298,17 @@ class Describe(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamePattern:
-    """[NOT] LIKE 'pattern', or ILIKE, which ignores case: `%` is any text, `_` any character, a backslash takes the next one as it is."""
+    """[NOT] LIKE 'pattern', or ILIKE, which ignores case.
+
+    `%` matches any string, `_` any character; a backslash escapes the next character.
+    """
 
     text: str
     negated: bool = False
     ignore_case: bool = False
 
     def matches(self, name: str) -> bool:
-        """Whether a name is to be shown."""
+        """Return whether a name matches the pattern."""
         parts = re.findall(r"\\.|.", self.text, re.S)
         wild = {"%": ".*", "_": "."}
         found = "".join(wild.get(part) or re.escape(part[-1]) for part in parts)
@@ -282,7 +317,10 @@ class NamePattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ShowNames(_Placed):
-    """What lists names: all of them, or those that a pattern has. `database` is that of FROM or IN."""
+    """A statement that lists all names, or those that match a pattern.
+
+    `database` is that of FROM or IN.
+    """
 
     pattern: NamePattern | None = None
     database: Name | None = None
@@ -291,7 +329,7 @@ class _ShowNames(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowTables(_ShowNames):
-    """SHOW TABLES: views too, as in Flink."""
+    """SHOW TABLES. Includes views, as in Flink."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +339,7 @@ class ShowViews(_ShowNames):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowFunctions(_ShowNames):
-    """SHOW USER FUNCTIONS; without USER the functions of SQL too."""
+    """SHOW USER FUNCTIONS, or SHOW FUNCTIONS, which includes built-in functions."""
 
     user: bool = False
 
@@ -326,7 +364,11 @@ class ShowCreate(_Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain(_Placed):
-    """EXPLAIN [details] statement; details are capitals: `ESTIMATED_COST`, `CHANGELOG_MODE`, `JSON_EXECUTION_PLAN`, `PLAN_ADVICE`."""
+    """EXPLAIN [details] statement.
+
+    Details are in capitals: `ESTIMATED_COST`, `CHANGELOG_MODE`, `JSON_EXECUTION_PLAN`,
+    `PLAN_ADVICE`.
+    """
 
     statement: Query | Insert | StatementSet
     details: tuple[str, ...] = ()

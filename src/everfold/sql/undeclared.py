@@ -1,8 +1,11 @@
-"""What nobody declared: the tables, columns and functions of a script that is judged and never run, known by their use.
+"""Infer the undeclared tables, columns and functions of a script that is checked and never run.
 
-A script is completed from its end to its beginning, so that a view knows what is asked of it. A table that no CREATE TABLE declares has the columns
-that queries take from it, each of the type ANY; what a window or an OVER goes by is its time. A column that an inner query drops, though the query
-around it asks for it, is handed through. A topic of Lenses SQL has a key and metadata beside the fields that queries take. A function that is called over groups is an aggregate of the user's, any other a scalar function.
+The script is processed from its end to its beginning, so that a view knows which of its columns are
+used. A table that no CREATE TABLE declares has the columns that queries read from it, each of type
+ANY. A column that a window or an OVER is ordered by is its time attribute. If an outer query reads
+a column that an inner query does not select, the column is added to the inner query. A topic of
+Lenses SQL has a key and metadata in addition to the fields that queries read. A function called
+over groups is an aggregate function, any other a scalar function.
 """
 
 from __future__ import annotations
@@ -38,30 +41,30 @@ from everfold.udf.interface import AggregateFunction, ScalarFunction
 
 _WINDOW = ("window_start", "window_end", "window_time")
 _REST = "*"
-"""The column that stands for all those of an undeclared table that nobody names, where a query takes `*`."""
+"""Stands for all columns of an undeclared table that no query names, where a query selects `*`."""
 
 
-_OF_NUMBERS = ("SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "STDDEV", "VARIANCE")
-"""Functions whose argument is no time, whatever else goes by it."""
+_NUMERIC_FUNCTIONS = ("SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "STDDEV", "VARIANCE")
+"""Functions whose argument is never a time attribute."""
 
 
 class Use(IntEnum):
-    """What a column is taken for; the greater one counts."""
+    """How a column is used; the greatest value wins."""
 
     VALUE = 0
     TIME = 1
     NUMBER = 2
 
 
-class _Given(ScalarFunction):
-    """A scalar function of which nothing is known but its name."""
+class _UnknownFunction(ScalarFunction):
+    """A scalar function of which only the name is known."""
 
     def eval(self, *args: object) -> object:
         raise NotImplementedError
 
 
-class _GivenAggregate(AggregateFunction):
-    """An aggregate function of which nothing is known but its name. Whether it takes rows back is not known either."""
+class _UnknownAggregate(AggregateFunction):
+    """An aggregate function of which only the name is known; it may or may not retract."""
 
     def create_accumulator(self) -> object:
         raise NotImplementedError
@@ -78,21 +81,25 @@ class _GivenAggregate(AggregateFunction):
 
 @dataclass(slots=True)
 class Completion:
-    """What a script uses and does not declare. tables: the columns of each, in the order of their use from the script's end.
-    aggregates: which functions are aggregates. notes: what was made of the script beyond that."""
+    """What a script uses and does not declare.
+
+    `tables` maps each table to its columns, in the order of their use from the end of the script.
+    `aggregates` tells which functions are aggregate functions. `notes` describes how queries were
+    changed.
+    """
 
     tables: dict[str, dict[str, Use]] = field(default_factory=dict)
     aggregates: dict[str, bool] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def entries(self) -> Iterator[CatalogTable]:
-        """The tables, for a catalog."""
+        """Yield the tables as catalog entries."""
         return (_entry(name, columns) for name, columns in self.tables.items())
 
     def functions(self) -> Iterator[UserFunction]:
-        """The functions, for a catalog."""
+        """Yield the functions as catalog entries."""
         for name, aggregate in self.aggregates.items():
-            function = _GivenAggregate() if aggregate else _Given()
+            function = _UnknownAggregate() if aggregate else _UnknownFunction()
             python = PythonFunction(
                 name=name, identifier=name, function=function, accumulator=ANY if aggregate else None
             )
@@ -100,12 +107,14 @@ class Completion:
 
 
 def complete(statements: Sequence[Statement], known: Iterable[str], functions: Iterable[str]) -> Completion:
-    """What a script leaves open. Its queries are changed in place where they have to hand a column through.
+    """Return what a script leaves undeclared.
 
-    known: tables declared elsewhere. functions: those of the user's that are at hand.
+    Queries that must pass a column through are changed in place.
+
+    `known` are tables declared elsewhere; `functions` are the user functions that can be loaded.
     """
     declared = {each.name[-1] for each in statements if isinstance(each, CreateTable | CreateView)}
-    run = _Run({*known, *declared}, {each.lower() for each in functions})
+    run = _Inference({*known, *declared}, {each.lower() for each in functions})
     for statement in reversed(statements):
         match statement.statement if isinstance(statement, Explain) else statement:
             case Query() | Insert() as one:
@@ -130,7 +139,7 @@ def complete(statements: Sequence[Statement], known: Iterable[str], functions: I
 
 
 def _entry(name: str, columns: Mapping[str, Use]) -> CatalogTable:
-    """A table of the type ANY, the columns by name, so that their order says nothing."""
+    """Return a table with columns of type ANY, sorted by name: their order has no meaning."""
     names = sorted(columns) or [_REST]
     of_time = TimestampType(precision=3)
     times = [each for each in names if columns.get(each) is Use.TIME]
@@ -145,7 +154,7 @@ def _entry(name: str, columns: Mapping[str, Use]) -> CatalogTable:
         rowtime = Watermark(
             column=at, expression=InputRef(type=of_time, position=at, name=rowtimes[0]), text=rowtimes[0]
         )
-    made = CatalogTable.of(table, rowtime=rowtime)
+    plain = CatalogTable.of(table, rowtime=rowtime)
     computed = {
         each: Column(
             name=each,
@@ -157,11 +166,11 @@ def _entry(name: str, columns: Mapping[str, Use]) -> CatalogTable:
         for each in times
         if _is_processing_time(each)
     }
-    return replace(made, columns=tuple(computed.get(each.name, each) for each in made.columns))
+    return replace(plain, columns=tuple(computed.get(each.name, each) for each in plain.columns))
 
 
 def _column_of(name: str, of: DataType) -> TableColumn:
-    """A column of a type, or one of what comes with each record of a topic."""
+    """Return a column of a type, or a metadata column of a topic."""
     facet, _, key = name.partition(".")
     if facet == META and key in METADATA:
         return TableColumn(name=name, type=METADATA[key], metadata_key=key, virtual=True)
@@ -172,11 +181,11 @@ def _is_processing_time(name: str) -> bool:
     return "proc" in name.lower()
 
 
-# --- queries ----------------------------------------------------------------------------------------------------------
+# --- queries --------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class _Run:
+class _Inference:
     """A walk through the queries of a script."""
 
     known: set[str]
@@ -186,7 +195,7 @@ class _Run:
     ctes: dict[str, dict[str, Use]] = field(default_factory=dict)
 
     def query(self, node: exp.Expression, wanted: Mapping[str, Use]) -> None:
-        """Completes a query of which columns are wanted by name."""
+        """Complete a query; `wanted` are the columns read from it, by name."""
         clause = node.args.get("with_")
         outer = dict(self.ctes)
         if clause is not None:
@@ -221,15 +230,15 @@ class _Run:
                 scope.take((name,), use)
             elif name == _REST:
                 pass
-            elif node.args.get("group") is None and not any(map(self._aggregates, node.expressions)):
+            elif node.args.get("group") is None and not any(map(self._has_aggregate, node.expressions)):
                 self.found.notes.append(
-                    f"`{name}` is taken from an inner query that leaves it out: it is handed through"
+                    f"`{name}` is read from an inner query that does not select it: it is added to that query"
                 )
                 node.append("expressions", _column(name, node))
                 scope.take((name,), use)
         if _has_star(node):
             scope.take((_REST,), Use.VALUE)
-        self._functions(node)
+        self._record_functions(node)
         for path, use in _uses(node, set(items)):
             scope.take(path, use)
         for inner in _nested(node):
@@ -237,7 +246,7 @@ class _Run:
         scope.finish()
 
     def table(self, name: str, wanted: Mapping[str, Use]) -> None:
-        """Columns that are taken of a name in FROM."""
+        """Record the columns read from a name in FROM."""
         if name in self.ctes:
             _add(self.ctes[name], wanted)
         elif name in self.known:
@@ -247,50 +256,53 @@ class _Run:
 
     # --- functions ---
 
-    def _functions(self, node: exp.Select) -> None:
+    def _record_functions(self, node: exp.Select) -> None:
         keys = set(node.args["group"].expressions) if node.args.get("group") is not None else set()
-        grouped = bool(keys) or any(map(self._aggregates, node.expressions))
+        grouped = bool(keys) or any(map(self._has_aggregate, node.expressions))
         having = node.args.get("having")
         for item in [*node.expressions, *([having.this] if having is not None else [])]:
-            self._calls(item, over_groups=grouped, keys=keys)
+            self._record_calls(item, over_groups=grouped, keys=keys)
         for name in ("where", "group", "qualify", "order"):
             if node.args.get(name) is not None:
-                self._calls(node.args[name], over_groups=False, keys=keys)
+                self._record_calls(node.args[name], over_groups=False, keys=keys)
 
-    def _calls(self, node: exp.Expression, *, over_groups: bool, keys: Set[exp.Expression]) -> None:
-        """The functions that nobody declared among those called. over_groups: whether a call here is one over the rows of a group."""
+    def _record_calls(self, node: exp.Expression, *, over_groups: bool, keys: Set[exp.Expression]) -> None:
+        """Record the undeclared functions among the calls.
+
+        `over_groups`: whether calls here are computed over the rows of a group.
+        """
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists) or node in keys:
             return
         inside = over_groups
         if isinstance(node, exp.Window) and isinstance(node.this, FunctionCall):
-            self._undeclared(node.this, aggregate=True)
+            self._record_if_undeclared(node.this, aggregate=True)
             inside = False
         elif isinstance(node, FunctionCall):
-            aggregate = is_aggregate(node.name) or self._undeclared(node, aggregate=over_groups)
+            aggregate = is_aggregate(node.name) or self._record_if_undeclared(node, aggregate=over_groups)
             inside = over_groups and not aggregate
         for child in node.iter_expressions():
-            self._calls(child, over_groups=inside, keys=keys)
+            self._record_calls(child, over_groups=inside, keys=keys)
 
-    def _undeclared(self, node: FunctionCall, *, aggregate: bool) -> bool:
-        """Whether a call is that of an aggregate that nobody declared."""
+    def _record_if_undeclared(self, node: FunctionCall, *, aggregate: bool) -> bool:
+        """Record a function if it is undeclared; return whether it is such an aggregate."""
         if node.special or is_sqls(node.name) or node.spelled.lower() in self.functions:
             return False
         self.found.aggregates[node.spelled] = aggregate or self.found.aggregates.get(node.spelled, False)
         return self.found.aggregates[node.spelled]
 
-    def _aggregates(self, node: exp.Expression) -> bool:
-        """Whether an item of a SELECT list has an aggregate function in it."""
+    def _has_aggregate(self, node: exp.Expression) -> bool:
+        """Return whether an item of a SELECT list contains an aggregate function."""
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists | exp.Window):
             return False
         if isinstance(node, FunctionCall) and is_aggregate(node.name):
             return True
-        return any(map(self._aggregates, node.iter_expressions()))
+        return any(map(self._has_aggregate, node.iter_expressions()))
 
 
 class _Scope:
-    """The items of a FROM, and what is taken of each."""
+    """The items of a FROM clause, and the columns read from each."""
 
-    def __init__(self, run: _Run, node: exp.Select) -> None:
+    def __init__(self, run: _Inference, node: exp.Select) -> None:
         self._run = run
         source = node.args.get("from_")
         items = [] if source is None else [source.this, *(join.this for join in node.args.get("joins") or ())]
@@ -299,7 +311,10 @@ class _Scope:
         ]
 
     def take(self, path: Sequence[str], use: Use) -> None:
-        """Takes a column. A name alone is that of the first item that may have it."""
+        """Record the use of a column.
+
+        An unqualified name belongs to the first item that may have it.
+        """
         named = {_alias(item): wanted for item, wanted in self._items if _alias(item)}
         if len(path) > 1 and path[0] in named:
             _add(named[path[0]], {path[1]: use})
@@ -310,12 +325,15 @@ class _Scope:
                 return
 
     def finish(self) -> None:
-        """Hands what was taken down."""
+        """Pass the recorded columns on to the items of FROM."""
         for item, wanted in self._items:
             self._hand_down(item, wanted)
 
     def _may_have(self, item: exp.Expression, name: str) -> bool:
-        """Whether an item has a column, or may have: of several, one that lists its columns without it has it not."""
+        """Return whether an item has a column, or may have it.
+
+        Among several items, one that lists its columns has only those.
+        """
         if len(self._items) == 1:
             return True
         match item:
@@ -341,11 +359,11 @@ class _Scope:
                 pass
 
 
-# --- topics -----------------------------------------------------------------------------------------------------------
+# --- topics ---------------------------------------------------------------------------------------
 
 
 def _fields(node: TopicQuery) -> Iterator[str]:
-    """The columns that a query of Lenses SQL takes of its source."""
+    """Yield the columns that a query of Lenses SQL reads from its source."""
     yield from (KEY, *(f"{META}.{name}" for name in METADATA))
     parts = [each.this for each in (*node.expressions, *node.group)]
     parts += [node.args[name] for name in ("eventtime", "where") if node.args.get(name) is not None]
@@ -359,11 +377,11 @@ def _fields(node: TopicQuery) -> Iterator[str]:
                 yield name
 
 
-# --- nodes ------------------------------------------------------------------------------------------------------------
+# --- nodes ----------------------------------------------------------------------------------------
 
 
 def _items(node: exp.Select) -> dict[str, exp.Expression]:
-    """What stands behind each name of a SELECT list."""
+    """Return the expression of each name in a SELECT list."""
     found = {}
     for each in node.expressions:
         if isinstance(each, exp.Alias):
@@ -374,7 +392,7 @@ def _items(node: exp.Select) -> dict[str, exp.Expression]:
 
 
 def _outputs(node: exp.Expression) -> list[str]:
-    """The names of a query's columns, as far as they are written; `` for a column without a name."""
+    """Return the column names of a query, as far as they are written; `` for an unnamed column."""
     match node:
         case exp.Select():
             return [
@@ -399,13 +417,13 @@ def _alias(item: exp.Expression) -> str:
 
 
 def _column(name: str, near: exp.Expression) -> ColumnPath:
-    made = ColumnPath(parts=[exp.Identifier(this=name, quoted=False)])
-    made.meta.update({key: near.meta[key] for key in ("start", "end") if key in near.meta})
-    return made
+    path = ColumnPath(parts=[exp.Identifier(this=name, quoted=False)])
+    path.meta.update({key: near.meta[key] for key in ("start", "end") if key in near.meta})
+    return path
 
 
 def _uses(node: exp.Select, outputs: set[str]) -> Iterator[tuple[tuple[str, ...], Use]]:
-    """The columns that the clauses of a SELECT take of its FROM."""
+    """Yield the columns that the clauses of a SELECT read from its FROM."""
     parts = [*node.expressions, *(node.args.get("windows") or ())]
     parts += [node.args[name] for name in ("where", "group", "having", "qualify", "order") if node.args.get(name)]
     parts += [join.args["on"] for join in node.args.get("joins") or () if join.args.get("on") is not None]
@@ -426,26 +444,26 @@ def _paths(node: exp.Expression, use: Use) -> Iterator[tuple[tuple[str, ...], Us
     time: exp.Expression | None = None
     if isinstance(node, exp.Window) and node.args.get("order") is not None:
         first = node.args["order"].expressions[0].this
-        # Numbered rows may be in any order: only by its name a column is taken for processing time there.
+        # Numbered rows may be in any order: there, only its name marks a column as processing time.
         if not _ranks(node) or (isinstance(first, ColumnPath) and _is_processing_time(first.names[-1])):
             time = first
     elif isinstance(node, FunctionCall) and node.name in LEGACY_WINDOWS and node.expressions:
         time = node.expressions[0]
     if isinstance(time, ColumnPath):
         yield time.names, Use.TIME
-    if isinstance(node, FunctionCall) and node.name in _OF_NUMBERS:
+    if isinstance(node, FunctionCall) and node.name in _NUMERIC_FUNCTIONS:
         yield from ((each.names, Use.NUMBER) for each in node.expressions if isinstance(each, ColumnPath))
     for child in node.iter_expressions():
         yield from _paths(child, use)
 
 
 def _ranks(node: exp.Window) -> bool:
-    """Whether a window numbers rows, which may be in any order."""
+    """Return whether a window numbers rows, which may be in any order."""
     return isinstance(node.this, FunctionCall) and node.this.name in ("ROW_NUMBER", "RANK", "DENSE_RANK")
 
 
 def _nested(node: exp.Select) -> Iterator[exp.Expression]:
-    """The queries within the expressions of a SELECT."""
+    """Yield the queries inside the expressions of a SELECT."""
     for name, part in node.args.items():
         for each in part if isinstance(part, list) else [part]:
             if isinstance(each, exp.Expression) and name not in ("from_", "joins", "with_"):

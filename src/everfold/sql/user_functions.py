@@ -1,7 +1,8 @@
-"""The functions of a session's users: what CREATE FUNCTION registers, how it hides what SQL has, and how calls are typed.
+"""User functions of a session: registration, name resolution and typing of calls.
 
-Names of functions are compared without regard to case. A name alone means the first of: temporary system function, function of SQL, temporary
-function, function of the catalog. Source: Flink's page on functions.
+CREATE FUNCTION registers them. Function names are case-insensitive. An unqualified name means the
+first of: temporary system function, built-in function, temporary function, catalog function.
+Source: Flink's page on functions.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from everfold.udf.interface import AggregateFunction, ScalarFunction, UserDefine
 
 
 class Kind(StrEnum):
-    """Where a function is registered: temporary ones end with the session, as everything here does; SYSTEM ones hide SQL's own."""
+    """Where a function is registered.
+
+    SYSTEM functions hide built-in ones. All kinds end with the session, not only the temporary
+    ones.
+    """
 
     SYSTEM = "temporary system"
     TEMPORARY = "temporary"
@@ -29,13 +34,13 @@ class Kind(StrEnum):
 
     @classmethod
     def of(cls, *, temporary: bool, system: bool) -> Kind:
-        """What the words TEMPORARY and SYSTEM say."""
+        """Return the kind for the keywords TEMPORARY and SYSTEM."""
         return cls.SYSTEM if system else cls.TEMPORARY if temporary else cls.CATALOG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFunction:
-    """A function as registered. input_types None: arguments as they come."""
+    """A registered function. If `input_types` is None, arguments are passed unchanged."""
 
     python: PythonFunction
     input_types: tuple[DataType, ...] | None
@@ -52,14 +57,17 @@ class UserFunction:
         return not isinstance(self.python.function, ScalarFunction)
 
     def arguments(self, args: Sequence[Expr], span: Span | None) -> tuple[Expr, ...]:
-        """The arguments of a call as the function gets them. SqlError `wrong-arguments` if it does not take them."""
+        """Return the arguments of a call, cast to the declared input types.
+
+        Raises SqlError `wrong-arguments`.
+        """
         from everfold.sql.functions.coercion import converted, fits_implicitly
         from everfold.types import STRING
 
         shown = ", ".join(arg.type.sql for arg in args)
         if self.input_types is None:
-            if not self._takes(len(args)):
-                raise SqlError.of("wrong-arguments", f"`{self.name}` does not take {_counted(len(args))}", span)
+            if not self._accepts(len(args)):
+                raise SqlError.of("wrong-arguments", f"`{self.name}` does not take {_argument_count(len(args))}", span)
             # NULL alone has no type; the function sees None whatever it is.
             return tuple(converted(arg, STRING) if isinstance(arg.type, NullType) else arg for arg in args)
         fits = len(args) == len(self.input_types) and all(
@@ -70,11 +78,11 @@ class UserFunction:
             raise SqlError.of("wrong-arguments", f"`{self.name}` does not take ({shown})", span, f"it takes {takes}")
         for arg, wanted in zip(args, self.input_types, strict=True):
             if isinstance(arg, Literal) and arg.value is None and not wanted.nullable:
-                raise SqlError.of("wrong-arguments", f"`{self.name}` takes no NULL where it has {wanted}", arg.span)
+                raise SqlError.of("wrong-arguments", f"`{self.name}` does not take NULL for {wanted}", arg.span)
         return tuple(converted(arg, wanted) for arg, wanted in zip(args, self.input_types, strict=True))
 
-    def _takes(self, count: int) -> bool:
-        """Whether Python could call it with so many arguments."""
+    def _accepts(self, count: int) -> bool:
+        """Return whether Python could call it with this number of arguments."""
         function = self.python.function
         if isinstance(function, Calling | WholeColumns):
             called, given = function.called, count
@@ -87,12 +95,12 @@ class UserFunction:
             inspect.signature(called).bind(*range(given))
         except TypeError:
             return False
-        except ValueError:  # one of C's that does not say what it takes
+        except ValueError:  # a function in C without a signature
             return True
         return True
 
 
-def _counted(count: int) -> str:
+def _argument_count(count: int) -> str:
     return f"{count} argument{'' if count == 1 else 's'}"
 
 
@@ -103,20 +111,26 @@ class UserFunctions:
         self._by_kind: dict[Kind, dict[str, UserFunction]] = {kind: {} for kind in Kind}
 
     def system(self, name: str) -> UserFunction | None:
-        """The temporary system function of a name: it goes before SQL's own."""
+        """Return the temporary system function of a name.
+
+        It takes precedence over a built-in one.
+        """
         return self._by_kind[Kind.SYSTEM].get(name.lower())
 
     def other(self, name: str) -> UserFunction | None:
-        """The temporary function of a name, else the catalog's: what a name means that SQL does not know."""
+        """Return the temporary function of a name, else that of the catalog.
+
+        Used for names that are not built-in.
+        """
         key = name.lower()
         return self._by_kind[Kind.TEMPORARY].get(key) or self._by_kind[Kind.CATALOG].get(key)
 
     def has(self, name: str, kind: Kind) -> bool:
-        """Whether a function of that kind is registered."""
+        """Return whether a function of that kind is registered."""
         return name.lower() in self._by_kind[kind]
 
     def add(self, function: UserFunction, kind: Kind, span: Span | None = None) -> None:
-        """Registers a function; SqlError `function-exists` if there is one of that name and kind."""
+        """Register a function. Raises SqlError `function-exists` if the name and kind are taken."""
         if self.has(function.name, kind):
             raise SqlError.of(
                 "function-exists",
@@ -127,7 +141,10 @@ class UserFunctions:
         self._by_kind[kind][function.name.lower()] = function
 
     def drop(self, name: str, kind: Kind, *, if_exists: bool, span: Span | None = None) -> bool:
-        """Forgets a function; whether there was one. SqlError `unknown-function` if there was none and there should be."""
+        """Remove a function; return whether there was one.
+
+        Raises SqlError `unknown-function` if there was none and not `if_exists`.
+        """
         if self._by_kind[kind].pop(name.lower(), None) is not None:
             return True
         if if_exists:
@@ -135,8 +152,8 @@ class UserFunctions:
         near = nearest(name, [each.name for each in self._by_kind[kind].values()])
         other = next((each for each in Kind if self.has(name, each)), None)
         if other is not None:
-            words = "" if other is Kind.CATALOG else f"{other.value.upper()} "
-            near = f"DROP {words}FUNCTION {name}"
+            prefix = "" if other is Kind.CATALOG else f"{other.value.upper()} "
+            near = f"DROP {prefix}FUNCTION {name}"
         message = f"no {kind.value} function is named `{name}`"
         raise SqlError(Diagnostic("unknown-function", message, span, near))
 
@@ -145,12 +162,13 @@ class UserFunctions:
         return iter(found[name] for name in sorted(found))
 
 
-# --- what a Python object declares ------------------------------------------------------------------------------------
+# --- what a Python object declares ----------------------------------------------------------------
 
 
 def declared(found: object, name: str, identifier: str, span: Span | None) -> UserFunction:
-    """The function that a Python object is: what `udf` or `udaf` made, or an AggregateFunction that names its types itself.
+    """Build a user function from a Python object.
 
+    The object is a result of `udf` or `udaf`, or an AggregateFunction that declares its own types.
     Raises SqlError `not-a-function`, or `undeclared-type` with what is missing.
     """
     of = _declaration(found, identifier, span)
@@ -176,7 +194,7 @@ def declared(found: object, name: str, identifier: str, span: Span | None) -> Us
 
 
 def place_of(found: object) -> str:
-    """Module and name of a function that is handed over as an object."""
+    """Return module and qualified name of a function that is passed as an object."""
     of = origin_of(found.function if isinstance(found, Declared) else found)
     of = of if hasattr(of, "__qualname__") else type(of)
     return f"{getattr(of, '__module__', None) or 'builtins'}.{getattr(of, '__qualname__', '')}"
@@ -188,36 +206,36 @@ def _declaration(found: object, identifier: str, span: Span | None) -> Declared:
     if isinstance(found, AggregateFunction) or (isinstance(found, type) and issubclass(found, AggregateFunction)):
         try:
             return udaf(found)
-        except Exception as error:  # such as a class that lacks a method, or wants arguments
-            message = f"no function can be made of `{identifier}`: {type(error).__name__}: {error}"
+        except Exception as error:  # such as a class that lacks a method, or requires arguments
+            message = f"`{identifier}` cannot be used as a function: {type(error).__name__}: {error}"
             raise SqlError(Diagnostic("not-a-function", message, span, notes=trace(error))) from error
     if isinstance(found, UserDefinedFunction | type) or callable(found):
         raise SqlError.of(
             "undeclared-type",
             f"the Python function `{identifier}` does not declare the type of its result",
             span,
-            "wrap it: udf(…, result_type='BIGINT'), or udaf for an aggregate function",
+            "wrap it in udf(…, result_type='BIGINT'), or in udaf for an aggregate function",
         )
     raise SqlError.of(
         "not-a-function",
-        f"`{identifier}` is no function, but a value of the type {type(found).__name__}",
+        f"`{identifier}` is not a function but a value of type {type(found).__name__}",
         span,
-        "make a function with udf or udaf",
+        "create a function with udf or udaf",
     )
 
 
-def _type(said: TypeLike | None, what: str, of: Declared, identifier: str, span: Span | None) -> DataType:
+def _type(given: TypeLike | None, what: str, of: Declared, identifier: str, span: Span | None) -> DataType:
     from everfold.sql.dialects.flink import parse_type
 
-    if said is None:
+    if given is None:
         method = f"get_{what}_type()" if isinstance(of.function, AggregateFunction) else f"udf(…, {what}_type=…)"
         message = f"the Python function `{identifier}` does not declare its {what} type"
-        raise SqlError.of("undeclared-type", message, span, f"say it with {what}_type=… or {method}")
-    if isinstance(said, DataType):
-        return said
+        raise SqlError.of("undeclared-type", message, span, f"declare it with {what}_type=… or {method}")
+    if isinstance(given, DataType):
+        return given
     try:
-        return parse_type(said)
+        return parse_type(given)
     except SqlError as error:
         why = error.diagnostics[0]
-        message = f"the {what} type of the Python function `{identifier}` is written `{said}`: {why.message}"
+        message = f"the {what} type `{given}` of the Python function `{identifier}` is invalid: {why.message}"
         raise SqlError.of("wrong-type", message, span, why.help) from None

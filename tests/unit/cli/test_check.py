@@ -111,7 +111,7 @@ def test_a_note_says_what_would_be_refused() -> None:
     done = everfold("check", "desc.sql", "desc.sql")
     assert done.returncode == 0
     assert (
-        "note: desc.sql: `everfold run` refuses it: a stream cannot be ordered by falling processing time"
+        "note: desc.sql: `everfold run` refuses it: a stream cannot be ordered by descending processing time"
         in done.stdout
     )
 

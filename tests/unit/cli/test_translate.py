@@ -41,7 +41,7 @@ def test_there_and_back(tmp_path: Path) -> None:
 def test_what_cannot_be_said(tmp_path: Path) -> None:
     done = everfold(tmp_path, SCRIPT.replace("SUM(points)", "TOPK(points)"), "--from", "lenses", "--to", "flink")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "error[not-in-flink]: Flink SQL has no words for the aggregate `TOPK`" in done.stderr
+    assert "error[not-in-flink]: Flink SQL cannot express the aggregate `TOPK`" in done.stderr
 
 
 def test_brokers_that_nobody_named(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_plain_table_is_its_scan() -> None:
     [
         ("CREATE TABLE t (a INT,\n a STRING)", "duplicate-column", 2, 2, "`a` is declared twice"),
         ("CREATE TABLE t (a INT, b AS c + 1)", "unknown-column", 1, 29, "`c`"),
-        ("CREATE TABLE t (a INT, b AS a + 1, c AS b + 1)", "unknown-column", 1, 41, "not of other computed ones"),
+        ("CREATE TABLE t (a INT, b AS a + 1, c AS b + 1)", "unknown-column", 1, 41, "but not other computed ones"),
         ("CREATE TABLE t (a INT, PRIMARY KEY (z) NOT ENFORCED)", "unknown-column", 1, 24, "PRIMARY KEY names `z`"),
         ("CREATE TABLE t (a INT, b AS a, PRIMARY KEY (b) NOT ENFORCED)", "wrong-primary-key", 1, 32, "physical columns"),
         ("CREATE TABLE t (a INT) PARTITIONED BY (z)", "unknown-column", 1, 14, "PARTITIONED BY names `z`"),
@@ -69,7 +69,7 @@ def test_a_plain_table_is_its_scan() -> None:
         ("CREATE TABLE t (a TIMESTAMP(3), s STRING, WATERMARK FOR a AS s)", "wrong-watermark", 1, 62, "this is STRING"),
         (
             "CREATE TABLE t (a TIMESTAMP(3), s TIMESTAMP_LTZ(3), WATERMARK FOR a AS s)", "wrong-watermark", 1, 72,
-            "must be of one kind",
+            "must be of the same kind",
         ),
         ("CREATE TABLE t (r ROW<a TIMESTAMP(3)>, WATERMARK FOR r.a AS r.a)", "nested-rowtime", 1, 54, "computed column: ts AS r.a"),
         ("CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS b)", "unknown-column", 1, 52, "`b`"),
@@ -154,7 +154,7 @@ def test_nothing_is_cast_that_fits() -> None:
         ("INSERT INTO t SELECT a, b, a FROM t", "type-mismatch", 28, "the query gives INT"),
         ("INSERT INTO t SELECT a, b FROM t", "column-count", 15, "takes 3"),
         ("INSERT INTO t (a, nope) SELECT a, b FROM t", "unknown-column", 13, "has no column `nope`"),
-        ("INSERT INTO t (a, a) SELECT a, a FROM t", "duplicate-column", 13, "named twice"),
+        ("INSERT INTO t (a, a) SELECT a, a FROM t", "duplicate-column", 13, "listed twice"),
         ("INSERT INTO s (k) SELECT b FROM t", "unknown-column", 13, "cannot be written"),
         ("INSERT INTO s (at) SELECT b FROM t", "unknown-column", 13, "cannot be written"),
         ("INSERT INTO strict (b) SELECT a FROM t", "missing-column", 13, "NOT NULL"),

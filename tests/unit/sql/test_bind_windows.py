@@ -303,7 +303,7 @@ def test_what_is_no_time_attribute_says_why() -> None:
         f"SELECT window_start AS ws, COUNT(*) AS n {inner} GROUP BY window_start, window_end", "ws"
     )
     assert "WATERMARK FOR x" in help_for("SELECT bidtime + INTERVAL '1' SECOND AS x FROM Bid", "x")
-    assert "an expression over a time attribute is none" in help_for(
+    assert "an expression over a time attribute is not one" in help_for(
         "SELECT CAST(bidtime AS TIMESTAMP(3)) AS bidtime FROM Bid", "bidtime"
     )
     assert "all sides of UNION ALL" in help_for("SELECT bidtime FROM Bid UNION ALL SELECT ts FROM Plain", "bidtime")

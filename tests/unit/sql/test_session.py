@@ -184,7 +184,7 @@ def test_options() -> None:
     assert session.settings.idle_timeout_ms == 5000
     list(session.run("SET 'table.optimizer.agg-phase-strategy' = 'AUTO'; SET 'state.backend.type' = 'rocksdb'"))
     assert notes == [
-        "`table.optimizer.agg-phase-strategy` has no effect: everfold plans aggregates in its own way",
+        "`table.optimizer.agg-phase-strategy` has no effect: everfold plans aggregates differently",
         "`state.backend.type` has no effect: everfold keeps state in the job's folder",
     ]
     shown = last(session, "SET")
@@ -204,9 +204,9 @@ def test_options() -> None:
         ("SET 'execution.runtime-mode' = 'automatic'", "wrong-option-value", 32, "`streaming` or `batch`"),
         ("SET 'table.local-time-zone' = 'Foo/Bar'", "wrong-option-value", 31, "Europe/Berlin"),
         ("SET 'everfold.null-rowtime' = 'maybe'", "wrong-option-value", 31, "`error` or `drop`"),
-        ("SET 'parallelism.default' = '0'", "wrong-option-value", 29, "from 1"),
+        ("SET 'parallelism.default' = '0'", "wrong-option-value", 29, "at least 1"),
         ("SET 'table.exec.emit.early-fire.enabled' = 'sometimes'", "wrong-option-value", 44, "`true` or `false`"),
-        ("SET 'table.exec.sink.not-null-enforcer' = 'DROP'", "unsupported-option", 43, "stops at a NULL"),
+        ("SET 'table.exec.sink.not-null-enforcer' = 'DROP'", "unsupported-option", 43, "fails on a NULL"),
         ("SET 'pipeline.name' = '${nobody}'", "unknown-variable", 23, "nobody"),
         ("RESET 'nope'", "unknown-option", 1, "`nope`"),
     ],

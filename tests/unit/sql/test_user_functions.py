@@ -80,7 +80,7 @@ def test_a_module_in_a_package(tmp_path: Path) -> None:
         ("import nowhere_else\n", "wrong.f", "python-module", "ModuleNotFoundError: No module named 'nowhere_else'"),
         ("def f(:\n", "wrong.f", "python-module", "SyntaxError"),
         ("raise SystemExit(3)\n", "wrong.f", "python-module", "SystemExit: 3"),
-        ("f = 7\n", "wrong.f", "not-a-function", "a value of the type int"),
+        ("f = 7\n", "wrong.f", "not-a-function", "a value of type int"),
         ("def f(value): return value\n", "wrong.f", "undeclared-type", "result_type="),
         ("from everfold.udf import udf\nf = udf(len)\n", "wrong.f", "undeclared-type", "its result type"),
         ("from everfold.udf import udf\nf = udf(len, result_type='INTT')\n", "wrong.f", "wrong-type", "did you mean `INT`?"),

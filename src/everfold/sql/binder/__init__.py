@@ -1,4 +1,7 @@
-"""The binder: trees of a dialect to typed plans and catalog entries, by Flink's rules, without any engine."""
+"""The binder: turns trees of a dialect into typed plans and catalog entries.
+
+It follows Flink's rules and needs no engine.
+"""
 
 from __future__ import annotations
 

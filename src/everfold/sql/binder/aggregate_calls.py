@@ -1,4 +1,7 @@
-"""Calls of aggregate functions: constants apart from arguments, clauses as constants, types by Flink's rules."""
+"""Calls of aggregate functions, typed by Flink's rules.
+
+Constants are split from arguments, and clauses become constants.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from everfold.types import (
 )
 
 _JSON = ("JSON_OBJECT", "JSON_ARRAY")
-"""Functions whose text is JSON already."""
+"""Functions whose result is JSON already."""
 
 
 def bind_call(
@@ -45,8 +48,11 @@ def bind_call(
     *,
     varying: bool = False,
 ) -> AggCall:
-    """A call of a registered function. `bind` binds an argument, `condition` that of FILTER. `order`: what a function of the window's order is over.
-    varying: what else is a constant of the function is an argument.
+    """Bind a call of a registered function.
+
+    `bind` binds an argument, `condition` that of FILTER. `order` are the sort keys, for a function
+    of the window's order. If `varying`, an argument that otherwise must be constant is treated as
+    an ordinary one.
 
     Raises SqlError `wrong-arguments`, UnsupportedFeature `unsupported-clause`.
     """
@@ -82,9 +88,7 @@ def bind_call(
         raise context.error("wrong-arguments", f"`{name}(DISTINCT …)` does not take BYTES", node)
     return AggCall(
         function=entry.name,
-        args=tuple(_wrapped(arg, wrap) for arg, wrap in zip(args, entry.wrapped, strict=True))
-        if entry.wrapped
-        else args,
+        args=tuple(_wrap(arg, wrap) for arg, wrap in zip(args, entry.wrapped, strict=True)) if entry.wrapped else args,
         type=result,
         constants=constants,
         distinct=node.distinct and entry.distinct is Distinct.APPLIES,
@@ -99,9 +103,9 @@ def _constants(node: FunctionCall, entry: Aggregate, given: list[Expr], context:
         clauses["NULLS"] = node.nulls
     for clause in clauses:
         if clause != entry.clause:
-            said = f"{node.nulls} NULLS" if clause == "NULLS" else clause
+            what = f"{node.nulls} NULLS" if clause == "NULLS" else clause
             raise context.unsupported(
-                "unsupported-clause", f"{said} is not supported in `{node.name}`", node, "leave it out"
+                "unsupported-clause", f"{what} is not supported in `{node.name}`", node, "leave it out"
             )
     if entry.clause is not None:
         return (_literal(clauses.get(entry.clause) or entry.default),)
@@ -124,14 +128,17 @@ def _constants(node: FunctionCall, entry: Aggregate, given: list[Expr], context:
 
 
 def constant_of(of: Expr) -> tuple[bool, object]:
-    """Whether an expression is a constant, also one of arithmetic over numbers, and its value; that of an array is a tuple."""
+    """Return whether an expression is a constant, including arithmetic over numbers, and its value.
+
+    The value of an array is a tuple.
+    """
     match of:
         case Literal():
             return True, of.value
         case Call(function="CAST", args=(inner, *_)):
             known, value = constant_of(inner)
             if isinstance(value, str) and isinstance(of.type, FloatingType | DecimalType):
-                known, value = _number_of(value)
+                known, value = _parse_number(value)
             return known and not isinstance(value, str), value
         case Call(function="ARRAY"):
             parts = [constant_of(each) for each in of.args]
@@ -140,27 +147,30 @@ def constant_of(of: Expr) -> tuple[bool, object]:
             of.type, NumericType
         ):
             parts = [constant_of(each) for each in of.args]
-            values = [_exact(value) for _, value in parts]
+            values = [_to_fraction(value) for _, value in parts]
             if all(known for known, _ in parts) and None not in values:
-                return _computed(operator, [each for each in values if each is not None], of.type)
+                return _compute(operator, [each for each in values if each is not None], of.type)
     return False, None
 
 
-def _number_of(text: str) -> tuple[bool, object]:
+def _parse_number(text: str) -> tuple[bool, object]:
     try:
         return True, float(text)
     except ValueError:
         return False, None
 
 
-def _exact(value: object) -> Fraction | None:
+def _to_fraction(value: object) -> Fraction | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     return Fraction(value) if not isinstance(value, float) or isfinite(value) else None
 
 
-def _computed(operator: str, values: Sequence[Fraction], of: DataType) -> tuple[bool, object]:
-    """The value of an operation over constants as its type has it: whole numbers cut towards zero, decimals rounded half up."""
+def _compute(operator: str, values: Sequence[Fraction], of: DataType) -> tuple[bool, object]:
+    """Return the result of an operation over constants, in its type.
+
+    Integers truncate, decimals round half up.
+    """
     match operator, values:
         case "/", (_, divisor) if not divisor:
             return False, None
@@ -194,7 +204,7 @@ def _literal(value: object) -> Literal:
     return Literal(type=of, value=value)
 
 
-def _wrapped(arg: Expr, function: str) -> Expr:
+def _wrap(arg: Expr, function: str) -> Expr:
     if function == "JSON_STRING" and isinstance(arg, Call) and arg.function in _JSON:
         return arg
     return build(function, (arg,), arg.span)

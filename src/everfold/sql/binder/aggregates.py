@@ -1,4 +1,4 @@
-"""GROUP BY: aggregate calls, and which aggregate they make: over windows, or over all rows."""
+"""GROUP BY: collect aggregate calls, and build the aggregate over windows or over all rows."""
 
 from __future__ import annotations
 
@@ -31,27 +31,33 @@ from everfold.sql.binder.windows import END, START, Unwound, check_size, unwind
 
 
 class Calls:
-    """The aggregate calls of a query, each once; a reference stands behind the `width` columns of the aggregate's input."""
+    """The distinct aggregate calls of a query.
+
+    Their references follow the `width` columns of the aggregate's input.
+    """
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._places: dict[AggCall, int] = {}
+        self._positions: dict[AggCall, int] = {}
 
     def reference(self, call: AggCall) -> InputRef:
-        """The value of a call."""
-        at = self._places.setdefault(call, len(self._places))
+        """Return a reference to the result of a call."""
+        at = self._positions.setdefault(call, len(self._positions))
         return InputRef(type=call.type, position=self.width + at, name=call.function, span=call.span)
 
     @property
     def calls(self) -> list[AggCall]:
-        """The calls, in the order in which they were first used."""
-        return list(self._places)
+        """The calls, in the order of their first use."""
+        return list(self._positions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouped:
-    """An aggregate's plan, and what each key and each call is over its columns. `chosen`: the number of a row's grouping set.
-    `window`: start, end and time of the window that GROUP BY names."""
+    """The plan of an aggregate, and each key and call as an expression over its columns.
+
+    `chosen` is the number of a row's grouping set. `window` has start, end and time of the group
+    window in GROUP BY.
+    """
 
     plan: Plan
     keys: tuple[Expr, ...]
@@ -62,18 +68,18 @@ class Grouped:
 
 
 def over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
-    """An expression over the input's columns and calls, over the groups instead.
+    """Rewrite an expression over the input's columns and calls to one over the groups.
 
     Raises SqlError `not-in-group-by` for a column that is neither a key nor inside a call.
     """
     assert grouped.grouping is not None
     grouping, keys = grouped.grouping, grouped.grouping.keys
-    places = {key: at for at, key in reversed(tuple(enumerate(keys)))}
+    positions = {key: at for at, key in reversed(tuple(enumerate(keys)))}
 
     def change(part: Expr) -> Expr | None:
         if isinstance(part, Call) and part.function == GROUPING:
             return grouping_value(part, grouping, grouped.chosen)
-        if (at := places.get(part)) is not None:
+        if (at := positions.get(part)) is not None:
             return grouped.keys[at]
         of_window = part_of_window(part)
         if of_window is not None:
@@ -88,7 +94,7 @@ def over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
                 "not-in-group-by",
                 f"`{part.name}` is neither in GROUP BY nor inside an aggregate",
                 part.span,
-                f"the groups are made by {shown}" if shown else f"add `{part.name}` to GROUP BY",
+                f"the grouping keys are {shown}" if shown else f"add `{part.name}` to GROUP BY",
             )
         )
 
@@ -98,12 +104,12 @@ def over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
 def group_by(
     plan: Plan, grouping: Grouping, calls: Sequence[AggCall], context: Context, node: exp.Expression
 ) -> Grouped:
-    """The aggregate of a plan's rows by one or more grouping sets."""
+    """Build the aggregate of a plan by one or more grouping sets."""
     if not grouping.several:
         return replace(group(plan, grouping.keys, calls, context, node), grouping=grouping)
     over, keys = expanded(plan, grouping)
-    made = group(over, keys, calls, context, node)
-    return replace(made, keys=made.keys[:-1], grouping=grouping, chosen=made.keys[-1])
+    grouped = group(over, keys, calls, context, node)
+    return replace(grouped, keys=grouped.keys[:-1], grouping=grouping, chosen=grouped.keys[-1])
 
 
 def group_by_window(
@@ -114,42 +120,47 @@ def group_by_window(
     context: Context,
     node: exp.Expression,
 ) -> Grouped:
-    """The aggregate of a plan's rows by a window that GROUP BY names, and by other keys."""
-    made = window.aggregate(plan, grouping.keys, calls, context, node)
-    first, given = len(made.keys) + len(calls), emitting(made, context, node)
+    """Build the aggregate of a plan by a group window in GROUP BY and other keys."""
+    aggregate = window.aggregate(plan, grouping.keys, calls, context, node)
+    first, emitted = len(aggregate.keys) + len(calls), emitting(aggregate, context, node)
     return Grouped(
-        plan=given,
-        keys=tuple(_output(given, made.keys.index(key)) for key in grouping.keys),
-        calls=tuple(_output(given, len(made.keys) + at) for at in range(len(calls))),
+        plan=emitted,
+        keys=tuple(_output(emitted, aggregate.keys.index(key)) for key in grouping.keys),
+        calls=tuple(_output(emitted, len(aggregate.keys) + at) for at in range(len(calls))),
         grouping=grouping,
-        window=tuple(_output(given, first + at) for at in range(3)),
+        window=tuple(_output(emitted, first + at) for at in range(3)),
     )
 
 
 def group(
     plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
 ) -> Grouped:
-    """The aggregate of a plan's rows by keys: a window aggregate where both window_start and window_end are among them."""
+    """Build the aggregate of a plan by keys.
+
+    It is a window aggregate if both window_start and window_end are among the keys.
+    """
     unwound = unwind(plan)
     if unwound is not None:
         over = [substitute(key, unwound.columns) for key in keys]
         if {START, END} <= {unwound.kind_of(key) for key in over}:
             return _window_group(plan, unwound, keys, over, calls, context, node)
-    return _plain(plan, keys, calls, context, node)
+    return _group_rows(plan, keys, calls, context, node)
 
 
-def _plain(
+def _group_rows(
     plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
 ) -> Grouped:
     if not keys and not calls:
         return Grouped(plan=ONE_ROW, keys=(), calls=())
     distinct_keys = tuple(dict.fromkeys(keys))
     ttl_ms = context.settings.state_ttl_ms or 0 if context.state_ttl_ms is None else context.state_ttl_ms
-    made = GroupAggregate(input=plan, keys=distinct_keys, calls=tuple(calls), ttl_ms=ttl_ms, span=context.span(node))
+    aggregate = GroupAggregate(
+        input=plan, keys=distinct_keys, calls=tuple(calls), ttl_ms=ttl_ms, span=context.span(node)
+    )
     return Grouped(
-        plan=made,
-        keys=tuple(_output(made, distinct_keys.index(key)) for key in keys),
-        calls=tuple(_output(made, len(distinct_keys) + at) for at in range(len(calls))),
+        plan=aggregate,
+        keys=tuple(_output(aggregate, distinct_keys.index(key)) for key in keys),
+        calls=tuple(_output(aggregate, len(distinct_keys) + at) for at in range(len(calls))),
     )
 
 
@@ -158,7 +169,7 @@ def _output(plan: Plan, position: int) -> InputRef:
     return InputRef(type=field.type, position=position, name=field.name)
 
 
-# --- windows ----------------------------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------
 
 
 def _window_group(
@@ -173,16 +184,16 @@ def _window_group(
     source = unwound.source
     if isinstance(source, WindowTableFunction):
         check_size(source, context)
-    of_calls = [_call_over(call, unwound.columns) for call in calls]
+    of_calls = [_substitute_call(call, unwound.columns) for call in calls]
     mixed = unwound.entangled or any(all(unwound.touches(key)) for key in over)
     mixed = mixed or any(unwound.touches(part)[1] for call in of_calls for part in _parts(call))
     if isinstance(source.window, Session):
-        if not _own_sessions(unwound, over, mixed):
-            return _plain(plan, keys, calls, context, node)
+        if not _is_own_sessions(unwound, over, mixed):
+            return _group_rows(plan, keys, calls, context, node)
     elif mixed or isinstance(source, WindowAggregate):
-        return _attached(plan, unwound, keys, over, calls, context, node)
+        return _aggregate_with_window(plan, unwound, keys, over, calls, context, node)
     assert isinstance(source, WindowTableFunction)
-    made = WindowAggregate(
+    aggregate = WindowAggregate(
         input=unwound.inner,
         window=source.window,
         time_column=source.time_column,
@@ -192,14 +203,14 @@ def _window_group(
         zone=source.zone,
         span=context.span(node),
     )
-    return _windowed(emitting(made, context, node), unwound, over, made.keys, len(calls))
+    return _results_over_window(emitting(aggregate, context, node), unwound, over, aggregate.keys, len(calls))
 
 
 def _parts(call: AggCall) -> tuple[Expr, ...]:
     return call.args if call.filter is None else (*call.args, call.filter)
 
 
-def _call_over(call: AggCall, columns: tuple[Expr, ...]) -> AggCall:
+def _substitute_call(call: AggCall, columns: tuple[Expr, ...]) -> AggCall:
     condition = None if call.filter is None else substitute(call.filter, columns)
     return replace(call, args=tuple(substitute(arg, columns) for arg in call.args), filter=condition)
 
@@ -208,8 +219,8 @@ def _row_keys(unwound: Unwound, over: Sequence[Expr]) -> tuple[Expr, ...]:
     return tuple(dict.fromkeys(key for key in over if not unwound.touches(key)[1]))
 
 
-def _own_sessions(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> bool:
-    """Whether sessions are grouped by what they were made by: then each group is one of them."""
+def _is_own_sessions(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> bool:
+    """Return whether sessions are grouped by their partition keys: each group is one session."""
     source = unwound.source
     if mixed or isinstance(source, WindowAggregate):
         return False
@@ -221,30 +232,39 @@ def _own_sessions(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> bool:
     return set(_row_keys(unwound, over)) == partition
 
 
-def _windowed(made: Plan, unwound: Unwound, over: Sequence[Expr], row_keys: tuple[Expr, ...], calls: int) -> Grouped:
-    """Keys and calls over a window aggregate; above it the conditions that were asked of the window alone."""
+def _results_over_window(
+    aggregate: Plan, unwound: Unwound, over: Sequence[Expr], row_keys: tuple[Expr, ...], calls: int
+) -> Grouped:
+    """Return keys and calls over a window aggregate.
+
+    Filters on the window alone are applied on top of it.
+    """
     first = len(row_keys) + calls
-    window = tuple(_output(made, first + at) for at in range(3))
-    plan = made
+    window = tuple(_output(aggregate, first + at) for at in range(3))
+    plan = aggregate
     for condition in unwound.late:
-        plan = Filter(input=plan, condition=_of_window(condition, unwound, window))
+        plan = Filter(input=plan, condition=_over_window(condition, unwound, window))
     results = tuple(
-        _output(made, row_keys.index(key)) if key in row_keys else _of_window(key, unwound, window) for key in over
+        _output(aggregate, row_keys.index(key)) if key in row_keys else _over_window(key, unwound, window)
+        for key in over
     )
-    return Grouped(plan=plan, keys=results, calls=tuple(_output(made, len(row_keys) + at) for at in range(calls)))
+    return Grouped(plan=plan, keys=results, calls=tuple(_output(aggregate, len(row_keys) + at) for at in range(calls)))
 
 
-def _of_window(expr: Expr, unwound: Unwound, window: Sequence[Expr]) -> Expr:
-    """An expression over the window's three columns and nothing else, where these stand now."""
+def _over_window(expr: Expr, unwound: Unwound, window: Sequence[Expr]) -> Expr:
+    """Rewrite an expression over only the three window columns to their current positions."""
     return transform(expr, lambda part: window[part.position - unwound.width] if isinstance(part, InputRef) else None)
 
 
-# --- windows whose rows are used together with the window --------------------------------------------------------------
+# --- windows whose rows are used together with the window -----------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Extended:
-    """A plan with the window's three columns kept: where each old column, and each of the three, stands in it."""
+class _WithWindow:
+    """A plan that keeps the three window columns.
+
+    `columns` and `window` are the positions of the original columns and of the window columns.
+    """
 
     plan: Plan
     columns: tuple[int, ...]
@@ -254,38 +274,38 @@ class _Extended:
         return tuple(_output(self.plan, at) for at in self.columns)
 
 
-def _extended(plan: Plan) -> _Extended:
+def _keep_window(plan: Plan) -> _WithWindow:
     match plan:
         case WindowTableFunction() | WindowAggregate():
             end = len(plan.schema)
-            return _Extended(plan=plan, columns=tuple(range(end)), window=(end - 3, end - 2, end - 1))
+            return _WithWindow(plan=plan, columns=tuple(range(end)), window=(end - 3, end - 2, end - 1))
         case Filter():
-            below = _extended(plan.input)
-            made: Plan = replace(plan, input=below.plan, condition=substitute(plan.condition, below.references()))
-            return replace(below, plan=made)
+            below = _keep_window(plan.input)
+            extended: Plan = replace(plan, input=below.plan, condition=substitute(plan.condition, below.references()))
+            return replace(below, plan=extended)
         case Project():
-            below = _extended(plan.input)
+            below = _keep_window(plan.input)
             width = len(plan.expressions)
             window = tuple(_output(below.plan, at) for at in below.window)
-            made = replace(
+            extended = replace(
                 plan,
                 input=below.plan,
                 expressions=(*(substitute(each, below.references()) for each in plan.expressions), *window),
                 names=(*plan.names, *(each.name for each in window)),
             )
-            return _Extended(plan=made, columns=tuple(range(width)), window=(width, width + 1, width + 2))
+            return _WithWindow(plan=extended, columns=tuple(range(width)), window=(width, width + 1, width + 2))
         case Unnest():
-            below = _extended(plan.input)
-            made = replace(plan, input=below.plan, collection=substitute(plan.collection, below.references()))
+            below = _keep_window(plan.input)
+            extended = replace(plan, input=below.plan, collection=substitute(plan.collection, below.references()))
             width = len(below.plan.schema)
-            return _Extended(
-                plan=made, columns=(*below.columns, *range(width, width + len(plan.fields))), window=below.window
+            return _WithWindow(
+                plan=extended, columns=(*below.columns, *range(width, width + len(plan.fields))), window=below.window
             )
         case _:
             raise AssertionError(plan)
 
 
-def _attached(
+def _aggregate_with_window(
     plan: Plan,
     unwound: Unwound,
     keys: Sequence[Expr],
@@ -294,10 +314,11 @@ def _attached(
     context: Context,
     node: exp.Expression,
 ) -> Grouped:
-    """An aggregate over rows that have their windows already.
+    """Build an aggregate over rows that already have window columns.
 
-    window_time is in the last slice of its window, and no two windows end in the same slice. So the windows are slices over
-    window_time; where windows overlap, the slice knows the end only and window_start is one more key.
+    window_time lies in the last slice of its window, and no two windows end in the same slice. So
+    the windows can be formed as slices over window_time. If windows overlap, the slice determines
+    only the end, and window_start becomes one more key.
     """
     source = unwound.source
     assert not isinstance(source.window, Session)
@@ -307,7 +328,7 @@ def _attached(
             "an aggregate that uses the window together with columns of its rows needs event time",
             node,
         )
-    extended = _extended(plan)
+    extended = _keep_window(plan)
     references = extended.references()
     window_only = [unwound.touches(key) == (False, True) for key in over]
     row_keys = tuple(
@@ -315,25 +336,33 @@ def _attached(
     )
     overlapping = not isinstance(source.window, Tumble)
     start = _output(extended.plan, extended.window[0])
-    made = WindowAggregate(
+    aggregate = WindowAggregate(
         input=extended.plan,
         window=_slices(source.window),
         time_column=extended.window[2],
         time=source.time,
         keys=(start, *row_keys) if overlapping else row_keys,
-        calls=tuple(_call_over(call, references) for call in calls),
+        calls=tuple(_substitute_call(call, references) for call in calls),
         zone=source.zone,
         span=context.span(node),
     )
-    first = len(made.keys) + len(made.calls)
-    window = (_output(made, 0 if overlapping else first), _output(made, first + 1), _output(made, first + 2))
-    results = tuple(
-        _of_window(key, unwound, window)
-        if skip
-        else _output(made, row_keys.index(substitute(given, references)) + overlapping)
-        for key, given, skip in zip(over, keys, window_only, strict=True)
+    first = len(aggregate.keys) + len(aggregate.calls)
+    window = (
+        _output(aggregate, 0 if overlapping else first),
+        _output(aggregate, first + 1),
+        _output(aggregate, first + 2),
     )
-    return Grouped(plan=made, keys=results, calls=tuple(_output(made, len(made.keys) + at) for at in range(len(calls))))
+    results = tuple(
+        _over_window(key, unwound, window)
+        if skip
+        else _output(aggregate, row_keys.index(substitute(original, references)) + overlapping)
+        for key, original, skip in zip(over, keys, window_only, strict=True)
+    )
+    return Grouped(
+        plan=aggregate,
+        keys=results,
+        calls=tuple(_output(aggregate, len(aggregate.keys) + at) for at in range(len(calls))),
+    )
 
 
 def _slices(window: SlicedWindow) -> Tumble:

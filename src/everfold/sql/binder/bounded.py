@@ -1,4 +1,4 @@
-"""What a stream is joined with: relations that come to an end, which are bound and read as a batch."""
+"""The other side of a stream's join: bounded relations, which are bound and read in batch mode."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from everfold.sql.binder.context import Context
 
 
 def beside_stream(context: Context) -> Context:
-    """Where the other side of a join, or a subquery, is bound: as a batch, whatever the session's mode is."""
+    """Return the context for the other side of a join, or a subquery: always batch."""
     return replace(context, as_batch=True)
 
 
 def check_bounded(plan: Plan, node: exp.Expression, context: Context) -> None:
-    """Raises UnsupportedFeature `streaming-join` for a plan that has no end, beside a stream."""
+    """Raise UnsupportedFeature `streaming-join` if an unbounded plan is joined with a stream."""
     if not context.streaming:
         return
     endless = next((table for table in tables_of(walk_plan(plan)) if not table.bounded), None)
     if endless is not None:
         raise context.unsupported(
             "streaming-join",
-            f"a stream is joined with a bounded table only, and `{endless.name}` has no end: all rows of both sides would have to be kept",
+            f"a stream can only be joined with a bounded table, and `{endless.name}` is unbounded: "
+            "all rows of both sides would have to be kept",
             node,
-            "put the stream on the left and the bounded table on the right, UNION ALL the streams and aggregate, or run in batch",
+            "put the stream on the left and the bounded table on the right, "
+            "UNION ALL the streams and aggregate, or run in batch",
         )

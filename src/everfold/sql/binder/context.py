@@ -1,4 +1,4 @@
-"""What binding knows besides the tree: the catalog, the mode, the names of WITH, and where the text stands."""
+"""The environment of binding: catalog, mode, names of WITH, and the script that spans refer to."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where a query is bound. `ctes` are the relations of WITH in reach, `views` the views whose queries are being bound,
-    `bound` what has been made of those that are bound, for the whole statement.
+    """The environment in which a query is bound.
 
-    `as_batch`: bind for batch, whatever the session's mode is. `state_ttl_ms`: what STATE_TTL says for the SELECT, None without it.
+    `ctes` are the visible relations of WITH. `views` are the views whose queries are being bound.
+    `outer` are the relations of the surrounding queries. `bound` caches the results of bound views
+    for the whole statement. `as_batch` binds for batch, whatever the mode of the session.
+    `state_ttl_ms` is the STATE_TTL hint of the SELECT; None without one.
     """
 
     catalog: Catalog
@@ -40,48 +42,51 @@ class Context:
 
     @classmethod
     def at(cls, span: Span, catalog: Catalog) -> Context:
-        """The context of a statement at that place."""
+        """Return the context of a statement."""
         return cls(catalog=catalog, text=span.text, source=span.source)
 
     @property
     def settings(self) -> Settings:
-        """The session's options."""
+        """The options of the session."""
         return self.catalog.settings
 
     @property
     def streaming(self) -> bool:
-        """Whether the query runs over streams."""
+        """Whether the query runs in streaming mode."""
         return self.settings.streaming and not self.as_batch
 
     def span(self, node: exp.Expression | None) -> Span | None:
-        """The place of a node in the script."""
+        """Return the location of a node in the script."""
         if node is None or "start" not in node.meta:
             return None
         return Span(node.meta["start"], node.meta["end"] + 1, self.source, self.text)
 
     def sql(self, node: exp.Expression) -> str:
-        """The text of a node as it was written."""
+        """Return the SQL of a node as written, with whitespace normalized."""
         span = self.span(node)
         return "" if span is None else " ".join(self.text[span.start : span.end].split())
 
     def error(self, code: str, message: str, node: exp.Expression | None, help: str | None = None) -> SqlError:
-        """A mistake at a node."""
+        """Return an error of the author, located at a node."""
         return SqlError(Diagnostic(code, message, self.span(node), help))
 
     def unsupported(
         self, code: str, message: str, node: exp.Expression | None, help: str | None = None
     ) -> UnsupportedFeature:
-        """Something at a node that everfold does not do."""
+        """Return an error for a feature at a node that everfold does not support."""
         return UnsupportedFeature(Diagnostic(code, message, self.span(node), help))
 
     def check_views(self, node: exp.Expression | None) -> None:
-        """Refuses one more view inside of too many others: SqlError `too-complex`."""
+        """Raise SqlError `too-complex` if views are nested too deeply."""
         if len(self.views) == MAX_VIEWS:
             what = f"more views are made of each other, down from `{self.views[0]}`"
             raise too_complex(what, MAX_VIEWS, self.span(node))
 
     def of_view(self, name: str, bind: Callable[[], T], *, upserts: bool = False) -> T:
-        """What a view's query is, bound once however often a statement uses the view."""
+        """Return the bound query of a view.
+
+        It is bound only once, however often a statement uses the view.
+        """
         key = (name, self.streaming, upserts)
         if key not in self.bound:
             self.bound[key] = bind()
@@ -89,24 +94,27 @@ class Context:
         return found
 
     def refuse(self, error: SqlError) -> None:
-        """Raises what no stream can run; in a script that is judged and not run it is only noted."""
+        """Raise an error for what no stream can run.
+
+        In a script that is only checked, the error is noted instead.
+        """
         if self.catalog.excused is None:
             raise error from None
         self.catalog.excused.append(error)
 
     def with_ctes(self, more: Mapping[str, Relation]) -> Context:
-        """Inside a query that has these relations in WITH."""
+        """Return the context inside a query that has these relations in WITH."""
         return replace(self, ctes={**self.ctes, **more})
 
     def inside(self, relation: Relation) -> Context:
-        """In a subquery within an expression over that relation."""
+        """Return the context of a subquery within an expression over that relation."""
         return replace(self, outer=(relation, *self.outer))
 
 
 class Problems:
-    """Findings gathered while binding goes on, raised together.
+    """Collects diagnostics while binding continues, to raise them together.
 
-    As a context manager it takes the SqlError of its block and lets the next block run.
+    As a context manager it catches the SqlError of its block, so that the next block runs.
     """
 
     def __init__(self) -> None:
@@ -125,7 +133,7 @@ class Problems:
         return True
 
     def add(self, error: EverfoldError) -> None:
-        """Keeps an error for later."""
+        """Collect the diagnostics of an error."""
         self._unsupported &= isinstance(error, UnsupportedFeature)
         for found in error.diagnostics:
             if found not in self._found:
@@ -137,12 +145,12 @@ class Problems:
         return len(self._found)
 
     def check(self) -> None:
-        """Raises what was found, in the order of the text."""
+        """Raise what was collected, in the order of the script."""
         if self._found:
             found = sorted(self._found, key=lambda each: each.span.start if each.span else -1)
             raise (UnsupportedFeature if self._unsupported else SqlError)(*found)
 
 
 def named_list(names: Iterable[str]) -> str:
-    """Names for a sentence: `a`, `b`."""
+    """Return names in backticks for a message: `a`, `b`."""
     return ", ".join(f"`{name}`" for name in names)

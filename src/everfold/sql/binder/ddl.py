@@ -1,4 +1,4 @@
-"""CREATE TABLE and CREATE VIEW: declarations to catalog entries."""
+"""CREATE TABLE and CREATE VIEW: turn declarations into catalog entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from everfold.types import Field, Schema, TimestampType
 
 
 def bind_create_table(statement: CreateTable, catalog: Catalog) -> CatalogTable:
-    """The table that a CREATE TABLE declares; everything wrong in it is raised together."""
+    """Return the table that a CREATE TABLE declares. All errors in it are raised together."""
     name = catalog.check_new(statement.name, temporary=statement.temporary, span=statement.name_span)
     check_columns(len(statement.columns), f"`{name}`", statement.name_span)
     problems = Problems()
@@ -37,7 +37,9 @@ def bind_create_table(statement: CreateTable, catalog: Catalog) -> CatalogTable:
             options[option.key] = catalog.resolve(option.value, option.value_span)
             spans[option.key] = option.span
     problems.check()
-    delivered = tuple(_delivered(each, key) for each in statement.columns if not isinstance(each, ComputedColumn))
+    delivered = tuple(
+        _connector_column(each, key) for each in statement.columns if not isinstance(each, ComputedColumn)
+    )
     table = Table(
         name=name,
         columns=delivered,
@@ -82,7 +84,7 @@ def _primary_key(statement: CreateTable, problems: Problems) -> tuple[str, ...]:
                 raise SqlError(
                     Diagnostic(
                         "unknown-column",
-                        f"PRIMARY KEY names `{name}`, which is no column of the table",
+                        f"PRIMARY KEY names `{name}`, which is not a column of the table",
                         span,
                         nearest(name, columns),
                     )
@@ -103,11 +105,11 @@ def _check_partitions(statement: CreateTable, problems: Problems) -> None:
     for name in statement.partitioned_by:
         with problems:
             if name not in physical:
-                message = f"PARTITIONED BY names `{name}`, which is no physical column of the table"
+                message = f"PARTITIONED BY names `{name}`, which is not a physical column of the table"
                 raise SqlError(Diagnostic("unknown-column", message, statement.name_span, nearest(name, physical)))
 
 
-def _delivered(column: PhysicalColumn | MetadataColumn, key: Sequence[str]) -> TableColumn:
+def _connector_column(column: PhysicalColumn | MetadataColumn, key: Sequence[str]) -> TableColumn:
     if isinstance(column, MetadataColumn):
         return TableColumn(
             name=column.name,
@@ -121,7 +123,10 @@ def _delivered(column: PhysicalColumn | MetadataColumn, key: Sequence[str]) -> T
 
 
 def _columns(statement: CreateTable, table: Table, catalog: Catalog, problems: Problems) -> tuple[Column, ...]:
-    """All columns in order; computed ones are over what the connector delivers."""
+    """Return all columns in order.
+
+    Computed columns are expressions over those that the connector delivers.
+    """
     scan = Relation.of(Scan(table=table))
     context = Context.at(statement.span, catalog)
     columns: list[Column] = []
@@ -129,7 +134,7 @@ def _columns(statement: CreateTable, table: Table, catalog: Catalog, problems: P
     for of in statement.columns:
         with problems:
             if isinstance(of, ComputedColumn):
-                columns.append(_computed(of, scan, context, statement))
+                columns.append(_bind_computed(of, scan, context, statement))
                 continue
             at = positions[of.name]
             extras = _metadata_extras(of) if isinstance(of, MetadataColumn) else ""
@@ -145,14 +150,14 @@ def _columns(statement: CreateTable, table: Table, catalog: Catalog, problems: P
     return tuple(columns)
 
 
-def _computed(of: ComputedColumn, scan: Relation, context: Context, statement: CreateTable) -> Column:
+def _bind_computed(of: ComputedColumn, scan: Relation, context: Context, statement: CreateTable) -> Column:
     try:
         expression = ExpressionBinder(scan, context, "a computed column").bind(of.expression)
     except SqlError as error:
         others = [each.name for each in statement.columns if isinstance(each, ComputedColumn)]
         found = error.diagnostics[0]
         if error.code == "unknown-column" and any(f"`{name}`" in found.message for name in others):
-            help_ = "a computed column is made of physical and metadata columns, not of other computed ones"
+            help_ = "a computed column can use physical and metadata columns, but not other computed ones"
             raise SqlError(Diagnostic(found.code, found.message, found.span, help_), *error.diagnostics[1:]) from None
         raise
     return Column(
@@ -166,41 +171,41 @@ def _metadata_extras(of: MetadataColumn) -> str:
 
 
 def _watermark(statement: CreateTable, columns: Sequence[Column], table: Table, catalog: Catalog) -> Watermark | None:
-    given = statement.watermark
-    if given is None:
+    declared = statement.watermark
+    if declared is None:
         return None
-    name = given.column[0]
+    name = declared.column[0]
     names = tuple(column.name for column in columns)
     if name not in names:
         raise SqlError(
             Diagnostic(
                 "unknown-column",
-                f"the watermark is for `{name}`, which is no column of the table",
-                given.column_span,
+                f"the watermark is for `{name}`, which is not a column of the table",
+                declared.column_span,
                 nearest(name, names),
             )
         )
-    if len(given.column) > 1:
+    if len(declared.column) > 1:
         raise UnsupportedFeature(
             Diagnostic(
                 "nested-rowtime",
                 "a watermark for a field of a ROW is not supported",
-                given.column_span,
-                f"declare a computed column: ts AS {'.'.join(given.column)}",
+                declared.column_span,
+                f"declare a computed column: ts AS {'.'.join(declared.column)}",
             )
         )
     at = names.index(name)
     of = columns[at].type
     if time_attribute(columns[at].expression, table.schema) == "proctime":
         raise SqlError(
-            Diagnostic("wrong-watermark", f"`{name}` is processing time, which has no watermark", given.span)
+            Diagnostic("wrong-watermark", f"`{name}` is processing time, which has no watermark", declared.span)
         )
     if not _can_be_rowtime(of):
         raise SqlError(
             Diagnostic(
                 "wrong-watermark",
                 f"a watermark is for a TIMESTAMP or TIMESTAMP_LTZ with a precision of 0 to 3, and `{name}` is {of.sql}",
-                given.column_span,
+                declared.column_span,
                 _rowtime_help(name, of),
             )
         )
@@ -208,9 +213,9 @@ def _watermark(statement: CreateTable, columns: Sequence[Column], table: Table, 
     expressions[at] = rowtime_of(expressions[at])
     plan = Project(input=Scan(table=table), expressions=tuple(expressions), names=names)
     context = Context.at(statement.span, catalog)
-    expression = ExpressionBinder(Relation.of(plan), context, "WATERMARK").bind(given.expression)
-    _check_watermark_type(expression, of, name, given.span)
-    return Watermark(column=at, expression=expression, text=render(given.expression))
+    expression = ExpressionBinder(Relation.of(plan), context, "WATERMARK").bind(declared.expression)
+    _check_watermark_type(expression, of, name, declared.span)
+    return Watermark(column=at, expression=expression, text=render(declared.expression))
 
 
 def _can_be_rowtime(of: object) -> bool:
@@ -223,7 +228,7 @@ def _rowtime_help(name: str, of: object) -> str:
         return (
             f"declare `{name}` as TIMESTAMP{local}(3), or a computed column: ts AS CAST({name} AS TIMESTAMP{local}(3))"
         )
-    return f"declare a computed column, as ts AS TO_TIMESTAMP({name}) or ts AS TO_TIMESTAMP_LTZ({name}, 3)"
+    return f"declare a computed column, such as ts AS TO_TIMESTAMP({name}) or ts AS TO_TIMESTAMP_LTZ({name}, 3)"
 
 
 def _check_watermark_type(expression: Expr, of: object, name: str, span: Span) -> None:
@@ -233,7 +238,8 @@ def _check_watermark_type(expression: Expr, of: object, name: str, span: Span) -
         raise SqlError(
             Diagnostic(
                 "wrong-watermark",
-                f"the watermark must be a TIMESTAMP or TIMESTAMP_LTZ with a precision of 0 to 3, and this is {found.sql}",
+                "the watermark must be a TIMESTAMP or TIMESTAMP_LTZ with a precision of 0 to 3, "
+                f"and this is {found.sql}",
                 expression.span or span,
             )
         )
@@ -242,17 +248,17 @@ def _check_watermark_type(expression: Expr, of: object, name: str, span: Span) -
         raise SqlError(
             Diagnostic(
                 "wrong-watermark",
-                f"the watermark is {found.sql}, and `{name}` is {of.sql}: they must be of one kind",
+                f"the watermark is {found.sql}, and `{name}` is {of.sql}: both must be of the same kind",
                 expression.span or span,
             )
         )
 
 
-# --- views ------------------------------------------------------------------------------------------------------------
+# --- views ----------------------------------------------------------------------------------------
 
 
 def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
-    """The view that a CREATE VIEW makes; its query must be right now."""
+    """Return the view that a CREATE VIEW declares. Its query must be valid already."""
     name = catalog.check_new(statement.name, temporary=statement.temporary, span=statement.name_span)
     context = Context.at(statement.span, catalog)
     plan = _view_query(statement, context)
@@ -276,10 +282,10 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
                 "duplicate-column",
                 f"the view has more than one column named {named_list(dict.fromkeys(doubles))}",
                 context.span(statement.query),
-                "give each a name of its own with AS",
+                "give each a unique name with AS",
             )
         )
-    fields = tuple(_named(field, each) for field, each in zip(plan.schema, names, strict=True))
+    fields = tuple(_rename_field(field, each) for field, each in zip(plan.schema, names, strict=True))
     return CatalogView(
         name=name,
         query=statement.query,
@@ -292,7 +298,10 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
 
 
 def _view_query(statement: CreateView, context: Context) -> Plan:
-    """The query's plan. What only batch can do may stand in a view: whoever uses the view in streaming is told."""
+    """Return the plan of the query.
+
+    A view may use batch features: a query that uses the view in streaming is rejected.
+    """
     try:
         return bind_body(statement.query, context).plan
     except UnsupportedFeature as refused:
@@ -304,5 +313,5 @@ def _view_query(statement: CreateView, context: Context) -> Plan:
             raise refused from None
 
 
-def _named(field: Field, name: str) -> Field:
+def _rename_field(field: Field, name: str) -> Field:
     return replace(field, name=name)

@@ -1,6 +1,7 @@
-"""CREATE TABLE … LIKE and CREATE TABLE … AS: declarations that take what they do not say from another table or from a query.
+"""CREATE TABLE … LIKE and CREATE TABLE … AS: declarations completed from another source.
 
-Source: Flink's documentation of CREATE TABLE, and the refusals of flink 2.3.
+The source is another table or a query. Source of the rules: Flink's documentation of CREATE TABLE,
+and the errors of flink 2.3.
 """
 
 from __future__ import annotations
@@ -29,23 +30,25 @@ from everfold.sql.statements import (
 _KINDS = {"GENERATED": ComputedColumn, "METADATA": MetadataColumn}
 
 
-# --- LIKE -------------------------------------------------------------------------------------------------------------
+# --- LIKE -----------------------------------------------------------------------------------------
 
 
 def complete_like(statement: CreateTable, catalog: Catalog) -> CreateTable:
-    """The declaration with what LIKE takes from its source: the source's columns come first.
+    """Return the declaration, completed with what LIKE takes from its source.
 
-    SqlError `unknown-table`, `not-a-table`, `like-conflict` for what both tables declare.
+    The source's columns come first.
+
+    Raises SqlError `unknown-table`, `not-a-table`, or `like-conflict` for what both tables declare.
     """
     like = statement.like
     if like is None:
         return statement
     source, strategies = _source(like, catalog), _strategies(like)
     if source.span.text != statement.span.text:
-        source = _without_places(source)
+        source = _strip_locations(source)
 
     def take(feature: str, own: object, there: object, what: str, span: Span | None) -> bool:
-        """Whether a feature comes from the source, of which a table has one at most."""
+        """Return whether a feature, of which a table has at most one, comes from the source."""
         if strategies[feature] == "EXCLUDING" or not there:
             return False
         if own and strategies[feature] == "INCLUDING":
@@ -81,13 +84,13 @@ def _source(like: Like, catalog: Catalog) -> CreateTable:
         message = f"`{entry.name}` is a view, and LIKE takes a table"
         raise SqlError.of("not-a-table", message, like.source_span, "CREATE VIEW, or CREATE TABLE … AS SELECT")
     if entry.declared is None:
-        message = f"LIKE takes a table of CREATE TABLE, and `{entry.name}` is declared in another way"
-        raise UnsupportedFeature.of("unsupported-clause", message, like.source_span, "write the columns out")
+        message = f"LIKE takes a table of a CREATE TABLE statement, and `{entry.name}` has none"
+        raise UnsupportedFeature.of("unsupported-clause", message, like.source_span, "list the columns")
     return entry.declared
 
 
 def _strategies(like: Like) -> dict[str, str]:
-    """What becomes of each feature: all are included, and options overwritten, unless LIKE says something else."""
+    """Return the strategy of each feature. The default includes all and overwrites options."""
     given: dict[str, str] = {each.feature: each.strategy for each in like.features}
     every = given.pop("ALL", None)
     features = ("CONSTRAINTS", "GENERATED", "METADATA", "PARTITIONS", "WATERMARKS")
@@ -119,24 +122,24 @@ def _columns(
 
 def _conflict(like: Like, what: str, feature: str, span: Span | None) -> SqlError:
     overwrite = f" or (OVERWRITING {feature})" if feature not in ("CONSTRAINTS", "PARTITIONS") else ""
-    way = f"write LIKE {'.'.join(like.source)} (EXCLUDING {feature}){overwrite}" if feature else "leave it out"
-    return SqlError.of("like-conflict", f"`{like.source[-1]}` has {what} already", span, way)
+    help_ = f"write LIKE {'.'.join(like.source)} (EXCLUDING {feature}){overwrite}" if feature else "leave it out"
+    return SqlError.of("like-conflict", f"`{like.source[-1]}` has {what} already", span, help_)
 
 
-def _without_places(source: CreateTable) -> CreateTable:
-    """A declaration of another script, whose expressions say no places in this one's text."""
+def _strip_locations(source: CreateTable) -> CreateTable:
+    """Return a declaration of another script without its locations, which are wrong in this one."""
     watermark = source.watermark
     columns = tuple(
-        replace(each, expression=_bare(each.expression)) if isinstance(each, ComputedColumn) else each
+        replace(each, expression=_strip_tree(each.expression)) if isinstance(each, ComputedColumn) else each
         for each in source.columns
     )
     mark: WatermarkDef | None = (
-        None if watermark is None else replace(watermark, expression=_bare(watermark.expression))
+        None if watermark is None else replace(watermark, expression=_strip_tree(watermark.expression))
     )
     return replace(source, columns=columns, watermark=mark)
 
 
-def _bare(tree: exp.Expression) -> exp.Expression:
+def _strip_tree(tree: exp.Expression) -> exp.Expression:
     copy = tree.copy()
     for node in copy.walk():
         node.meta.pop("start", None)
@@ -144,13 +147,15 @@ def _bare(tree: exp.Expression) -> exp.Expression:
     return copy
 
 
-# --- AS ---------------------------------------------------------------------------------------------------------------
+# --- AS -------------------------------------------------------------------------------------------
 
 
 def complete_as(statement: CreateTable, query: AsQuery, catalog: Catalog) -> CreateTable:
-    """The declaration with the columns of its query behind its own ones; one of its own with the name of such a column says its type.
+    """Return the declaration with the columns of its query after its own.
 
-    SqlError `column-count`, `unknown-column` for a list of columns that is not the query's.
+    A declared column that the query also has sets its type.
+
+    Raises SqlError `column-count` or `unknown-column` if the column list does not match the query.
     """
     if statement.temporary:
         raise UnsupportedFeature.of(
@@ -168,18 +173,21 @@ def complete_as(statement: CreateTable, query: AsQuery, catalog: Catalog) -> Cre
     own = {each.name: each for each in statement.columns}
     for each in statement.columns:
         if each.name in types and not isinstance(each, PhysicalColumn):
-            message = f"`{each.name}` is a column of the query, and declared as another one"
+            message = f"`{each.name}` is a column of the query, and is declared differently"
             raise SqlError(Diagnostic("duplicate-column", message, each.span, "give one of them another name"))
-    made = tuple(
+    from_query = tuple(
         own.get(name) or PhysicalColumn(name=name, type=types[name], type_span=query.span, span=statement.name_span)
-        for name in _ordered(query, names)
+        for name in _column_order(query, names)
     )
-    first = tuple(each for each in statement.columns if each.name not in types)
-    return replace(statement, columns=(*first, *made), as_query=None)
+    declared_only = tuple(each for each in statement.columns if each.name not in types)
+    return replace(statement, columns=(*declared_only, *from_query), as_query=None)
 
 
 def insert_of(statement: CreateTable, query: AsQuery, catalog: Catalog) -> Insert:
-    """The INSERT that fills a table of CREATE TABLE … AS. Its text is the query's: options of the table may be secrets."""
+    """Return the INSERT that fills a table of CREATE TABLE … AS.
+
+    Its `text` is that of the query, because options of the table may contain secrets.
+    """
     return Insert(
         target=statement.name,
         columns=unique(bind_body(query.query, Context.at(statement.span, catalog)).plan.schema.names),
@@ -190,7 +198,7 @@ def insert_of(statement: CreateTable, query: AsQuery, catalog: Catalog) -> Inser
     )
 
 
-def _ordered(query: AsQuery, names: Name) -> Name:
+def _column_order(query: AsQuery, names: Name) -> Name:
     if query.columns is None:
         return names
     if len(query.columns) != len(names):

@@ -1,4 +1,4 @@
-"""Scalar expressions: trees to typed expressions over a relation's columns."""
+"""Scalar expressions: turn trees into typed expressions over the columns of a relation."""
 
 from __future__ import annotations
 
@@ -47,8 +47,11 @@ _INFIX: dict[type[exp.Expression], str] = {
 class ExpressionBinder:
     """Binds expressions over one relation.
 
-    `clause` names the place for messages (`WHERE`). `calls` collects aggregate calls where they may stand: a call becomes a reference
-    behind the relation's columns. `window` is that of GROUP BY. `overs` does so for calls over windows, `subqueries` the same for scalar subqueries. `aliases` are names that go before columns.
+    `clause` names the clause in messages (`WHERE`). `calls` collects aggregate calls where they are
+    allowed; a call becomes a reference after the columns of the relation. `overs` and `subqueries`
+    do the same for calls over windows and for scalar subqueries. `window` is the group window of
+    GROUP BY. `aliases` are names that take precedence over columns. `within` is the function whose
+    arguments are bound.
     """
 
     def __init__(
@@ -77,14 +80,14 @@ class ExpressionBinder:
     # --- entry points ---
 
     def bind(self, node: exp.Expression) -> Expr:
-        """The typed expression. All columns that do not exist are named together."""
+        """Return the typed expression. All unknown columns are reported together."""
         problems = Problems()
         self._check_columns(node, problems)
         problems.check()
         return self._bind(node)
 
     def condition(self, node: exp.Expression) -> Expr:
-        """A BOOLEAN expression; SqlError `not-a-condition` for another."""
+        """Bind a BOOLEAN expression. Raises SqlError `not-a-condition` for any other type."""
         bound = self.bind(node)
         if isinstance(bound.type, NullType):
             return null(truth(False).type)
@@ -157,14 +160,14 @@ class ExpressionBinder:
                 return self._subquery(node)
             case exp.Star() | QualifiedStar():
                 raise self.context.error(
-                    "misplaced-star", "`*` stands for columns only in the SELECT list and in COUNT(*)", node
+                    "misplaced-star", "`*` is only allowed in the SELECT list and in COUNT(*)", node
                 )
             case exp.Kwarg():
                 raise self.context.unsupported(
                     "named-argument",
                     "named arguments are only supported in window TVFs",
                     node,
-                    "write the arguments alone, in their order",
+                    "write the arguments by position",
                 )
             case exp.Var():
                 return Literal(type=text(node.name).type, value=node.name, span=span)
@@ -194,14 +197,17 @@ class ExpressionBinder:
     def _cast(self, node: FlinkCast, span: Span | None) -> Expr:
         from everfold.sql.functions import cast
 
-        made = cast(self._bind(node.this), node.to, span, try_=node.safe)
-        if isinstance(made, InputRef) and self._is_time_attribute(made):
+        value = cast(self._bind(node.this), node.to, span, try_=node.safe)
+        if isinstance(value, InputRef) and self._is_time_attribute(value):
             # A cast that changes nothing still makes a plain timestamp of a time attribute.
-            return Call(function="CAST", args=(made,), type=made.type, span=span)
-        return made
+            return Call(function="CAST", args=(value,), type=value.type, span=span)
+        return value
 
     def _is_time_attribute(self, reference: InputRef) -> bool:
-        """Return whether a reference means a time attribute. Calls and subqueries, which lie after the columns, are none."""
+        """Return whether a reference is a time attribute.
+
+        Calls and subqueries, which follow the columns, never are.
+        """
         schema = self.relation.plan.schema
         return is_time_of_window(reference) or (
             reference.position < len(schema) and schema[reference.position].time is not None
@@ -244,12 +250,12 @@ class ExpressionBinder:
         return any_
 
     def _period(self, node: exp.Expression) -> tuple[Expr, ...]:
-        """The two ends of a period, which is written as a row; the second may be how long it is."""
+        """Return both ends of a period, which is written as a row; the second may be its length."""
         row = isinstance(node, exp.Tuple) or (isinstance(node, FunctionCall) and node.name in ("ROW", "PERIOD"))
         if not row or len(node.expressions) != 2:
             raise self.context.error(
                 "wrong-arguments",
-                f"OVERLAPS compares periods, and `{self.context.sql(node)}` is none",
+                f"OVERLAPS compares periods, and `{self.context.sql(node)}` is not one",
                 node,
                 "write (start, end) or (start, INTERVAL '1' HOUR)",
             )
@@ -276,7 +282,10 @@ class ExpressionBinder:
         return self.subqueries.bind(node, self.relation, self.context)
 
     def _quantified(self, operator: str, node: exp.Expression, span: Span | None) -> Expr:
-        """A comparison with ANY or ALL rows of a subquery, by the least and the greatest of them; `= ANY` and `<> ALL` do not come here."""
+        """Bind a comparison with ANY or ALL rows of a subquery, through their minimum and maximum.
+
+        `= ANY` and `<> ALL` are not handled here.
+        """
         if self.subqueries is None:
             return self._subquery(node.expression.this)
         every, value = isinstance(node.expression, exp.All), self._bind(node.this)
@@ -316,7 +325,7 @@ class ExpressionBinder:
             if self.window is None:
                 raise self.context.error(
                     "misplaced-window",
-                    f"`{name}` belongs to a window in GROUP BY, and cannot stand in {self.clause}",
+                    f"`{name}` belongs to a window in GROUP BY, and is not allowed in {self.clause}",
                     node,
                     f"write GROUP BY {name.partition('_')[0]}(…), or use a window TVF",
                 )
@@ -335,11 +344,11 @@ class ExpressionBinder:
                 raise
             found = error.diagnostics[0]
             known = (function.name for function in self.context.catalog.functions)
-            near = nearest(name, (*aggregate_names(), *scalar_names(), *known)) or "SHOW FUNCTIONS lists what there is"
+            near = nearest(name, (*aggregate_names(), *scalar_names(), *known)) or "SHOW FUNCTIONS lists all functions"
             raise SqlError(Diagnostic(found.code, found.message, found.span, near)) from None
 
     def refuse_aggregate_clauses(self, node: FunctionCall) -> None:
-        """Raises SqlError `not-an-aggregate` if a call has a clause that only aggregate functions take."""
+        """Raise SqlError `not-an-aggregate` if a call has a clause of aggregate functions."""
         for clause, present in (
             ("DISTINCT", node.distinct),
             ("FILTER", node.filter),
@@ -348,7 +357,7 @@ class ExpressionBinder:
         ):
             if present:
                 raise self.context.error(
-                    "not-an-aggregate", f"{clause} belongs to aggregate functions, and `{node.name}` is none", node
+                    "not-an-aggregate", f"{clause} belongs to aggregate functions, and `{node.name}` is not one", node
                 )
 
     def _over(self, node: exp.Window) -> Expr:
@@ -360,64 +369,64 @@ class ExpressionBinder:
             where = f"`{self.within}`" if self.within is not None else self.clause
             raise context.error(
                 "misplaced-over",
-                f"OVER cannot stand in {where}",
+                f"OVER is not allowed in {where}",
                 node,
                 "compute it in a subquery: SELECT … FROM (SELECT …, f(x) OVER (…) AS y FROM t)",
             )
         assert isinstance(call, FunctionCall)
         function = called(call, context)
         if function is None and call.name in SHARES and not context.streaming:
-            return bind_share(node, call, self._inside_over(), self.overs, context)
+            return bind_share(node, call, self._argument_binder(), self.overs, context)
         entry = over_function(call.name) if function is None else None
         if function is not None and function.aggregate:
-            return self._python_over(node, call, function)
-        inside = self._inside_over()
+            return self._bind_python_over(node, call, function)
+        inside = self._argument_binder()
         if function is None and call.name in NEIGHBORS:
             return bind_neighbor(node, call, inside, self.overs, context)
         if entry is None:
-            raise self._no_function_of_windows(call)
+            raise self._over_function_error(call)
         window, parts = WindowBinder(context, self.overs, inside.bind).window(node, entry)
         order = tuple(key.expression for key in window.order) if entry.of_order else ()
-        made = bind_call(call, entry, inside.bind, inside.condition, context, order)
-        return self.overs.reference(window, made, parts)
+        bound = bind_call(call, entry, inside.bind, inside.condition, context, order)
+        return self.overs.reference(window, bound, parts)
 
-    def _inside_over(self) -> ExpressionBinder:
-        """What binds the parts of a call over a window."""
+    def _argument_binder(self) -> ExpressionBinder:
+        """Return the binder of the arguments of a call over a window."""
         return ExpressionBinder(
             self.relation, self.context, self.clause, calls=self.calls, subqueries=self.subqueries, window=self.window
         )
 
-    def _python_over(self, node: exp.Window, call: FunctionCall, function: UserFunction) -> Expr:
-        """An aggregate function of the user's over a window: of a query that is only judged."""
+    def _bind_python_over(self, node: exp.Window, call: FunctionCall, function: UserFunction) -> Expr:
+        """Bind a user's aggregate function over a window, in a query that is only checked."""
         from everfold.sql.binder.over import WindowBinder
 
         assert self.overs is not None
-        self.context.refuse(self._no_function_of_windows(call))
+        self.context.refuse(self._over_function_error(call))
         inside = ExpressionBinder(self.relation, self.context, self.clause, calls=self.calls, window=self.window)
         like = over_function("MAX")
         assert like is not None
         window, parts = WindowBinder(self.context, self.overs, inside.bind).window(node, like)
-        made = python_aggregate(function, call, inside.bind, inside.condition, self.context)
-        return self.overs.reference(window, made, parts)
+        bound = python_aggregate(function, call, inside.bind, inside.condition, self.context)
+        return self.overs.reference(window, bound, parts)
 
-    def _no_function_of_windows(self, call: FunctionCall) -> SqlError:
+    def _over_function_error(self, call: FunctionCall) -> SqlError:
         from everfold.sql.binder.over_functions import not_in_this_mode
 
         context, name = self.context, call.name
         if called(call, context) is not None:
             return context.unsupported(
-                "over-function", f"`{name}`, a function in Python, does not run over windows yet", call
+                "over-function", f"`{name}` is a Python function, which OVER does not support yet", call
             )
         if name in OVER_FUNCTIONS:
             return not_in_this_mode(name, call, context)
         near = nearest(name, (*aggregate_names(), *names_of_windows()))
-        return context.error("over-function", f"`{name}` is no aggregate function, and OVER takes one", call, near)
+        return context.error("over-function", f"`{name}` is not an aggregate function, and OVER needs one", call, near)
 
     def _grouping(self, node: FunctionCall) -> Expr:
-        """GROUPING and its like: what they are is known when the sets are."""
+        """Bind GROUPING and similar functions. Their values are known only when the sets are."""
         span = self.context.span(node)
         if self.calls is None:
-            raise self.context.error("misplaced-aggregate", f"`{node.name}` cannot stand in {self.clause}", node)
+            raise self.context.error("misplaced-aggregate", f"`{node.name}` is not allowed in {self.clause}", node)
         if node.name == "GROUP_ID":
             return Literal(type=GROUPING_TYPE, value=0, span=span)
         if not node.expressions:
@@ -432,14 +441,14 @@ class ExpressionBinder:
         if self.within is not None:
             raise context.error(
                 "nested-aggregate",
-                f"`{name}` cannot stand within `{self.within}`: aggregates do not nest",
+                f"`{name}` cannot be inside `{self.within}`: aggregates cannot be nested",
                 node,
                 "aggregate in a subquery first",
             )
         if self.calls is None:
             help_ = "write it in HAVING" if self.clause == "WHERE" else None
             code = "aggregate-in-where" if self.clause == "WHERE" else "misplaced-aggregate"
-            raise context.error(code, f"the aggregate `{name}` cannot stand in {self.clause}", node, help_)
+            raise context.error(code, f"the aggregate `{name}` is not allowed in {self.clause}", node, help_)
         inside = ExpressionBinder(self.relation, context, self.clause, within=name, subqueries=self.subqueries)
         where = ExpressionBinder(self.relation, context, "FILTER", within="FILTER", subqueries=self.subqueries)
         function, entry = called(node, context), aggregate_named(name)

@@ -1,7 +1,9 @@
-"""GROUPING SETS, ROLLUP and CUBE: which keys each set has, and one copy of every row for each set.
+"""GROUPING SETS, ROLLUP and CUBE: the keys of each set, and one copy of every row per set.
 
-A row is unnested by the number of the set, and a key that a set leaves out is NULL there. The number is one more key, so that a key that was left out
-is not taken for one that is NULL. Source: the seed's tables of equivalences; flink 2.3 through `tests/cases/group` and `tests/cases/window`.
+Each row is unnested by the number of the set, and keys that a set leaves out are NULL in its copy.
+The number is an additional key, so that a key that was left out differs from one that is NULL.
+Source: the seed's tables of equivalences; flink 2.3 through `tests/cases/group` and
+`tests/cases/window`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from everfold.sql.functions import build
 from everfold.types import BIGINT, INT, Field
 
 GROUPING = "GROUPING"
-"""The function of a bound `GROUPING(…)` or `GROUPING_ID(…)` until it is known which set a row is of."""
+"""The function of a bound `GROUPING(…)` or `GROUPING_ID(…)` until the set of a row is known."""
 GROUPING_TYPE = BIGINT.as_nullable(False)
 SET_TYPE = INT.as_nullable(False)
 
@@ -30,21 +32,24 @@ Set = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The keys of a GROUP BY in the order written, and its sets: positions of keys. A plain GROUP BY has one set of all keys."""
+    """The keys of a GROUP BY in the order written, and its sets as positions of keys.
+
+    A plain GROUP BY has one set of all keys.
+    """
 
     keys: tuple[Expr, ...]
     sets: tuple[Set, ...]
 
     @property
     def several(self) -> bool:
-        """Whether the set of a row has to be known."""
+        """Whether the grouping set of a row must be known."""
         return self.sets != (tuple(range(len(self.keys))),)
 
 
 def grouping_of(elements: Iterable[exp.Expression], bind: Callable[[exp.Expression], Expr]) -> Grouping:
-    """What the elements of a GROUP BY mean together: each set of one with each set of the others."""
+    """Combine the elements of a GROUP BY: each set of one with each set of the others."""
     elements = tuple(elements)
-    several = prod(map(_count, elements))
+    several = prod(map(_count_sets, elements))
     if several > MAX_SETS:
         raise too_complex(
             "GROUP BY has more sets of keys", MAX_SETS, None, "list those that are needed in GROUPING SETS"
@@ -52,16 +57,16 @@ def grouping_of(elements: Iterable[exp.Expression], bind: Callable[[exp.Expressi
     parts = [_sets(each, bind) for each in elements]
     chosen = [tuple(key for part in each for key in part) for each in product(*parts)]
     keys = tuple(dict.fromkeys(key for part in parts for each in part for key in each))
-    places = {key: at for at, key in enumerate(keys)}
-    sets = tuple(tuple(sorted({places[key] for key in each})) for each in chosen)
+    positions = {key: at for at, key in enumerate(keys)}
+    sets = tuple(tuple(sorted({positions[key] for key in each})) for each in chosen)
     return Grouping(keys, sets)
 
 
-def _count(element: exp.Expression) -> int:
-    """How many sets an element stands for."""
+def _count_sets(element: exp.Expression) -> int:
+    """Return how many sets an element stands for."""
     match element:
         case exp.GroupingSets():
-            return sum(map(_count, element.expressions))
+            return sum(map(_count_sets, element.expressions))
         case exp.Rollup():
             return len(element.expressions) + 1
         case exp.Cube():
@@ -76,25 +81,25 @@ def _sets(element: exp.Expression, bind: Callable[[exp.Expression], Expr]) -> li
             return [found for each in element.expressions for found in _sets(each, bind)]
         case exp.Rollup():
             items = [_composite(each, bind) for each in element.expressions]
-            return [_joined(items[:count]) for count in range(len(items), -1, -1)]
+            return [_concatenate(items[:count]) for count in range(len(items), -1, -1)]
         case exp.Cube():
             items = [_composite(each, bind) for each in element.expressions]
-            return [_joined(some) for count in range(len(items), -1, -1) for some in combinations(items, count)]
+            return [_concatenate(some) for count in range(len(items), -1, -1) for some in combinations(items, count)]
         case _:
             return [_composite(element, bind)]
 
 
 def _composite(element: exp.Expression, bind: Callable[[exp.Expression], Expr]) -> tuple[Expr, ...]:
-    """The keys of one element: several in parentheses count as one."""
+    """Return the keys of one element; several keys in parentheses form one element."""
     return tuple(map(bind, element.expressions)) if isinstance(element, exp.Tuple) else (bind(element),)
 
 
-def _joined(items: Iterable[tuple[Expr, ...]]) -> tuple[Expr, ...]:
+def _concatenate(items: Iterable[tuple[Expr, ...]]) -> tuple[Expr, ...]:
     return tuple(key for item in items for key in item)
 
 
 def expanded(plan: Plan, grouping: Grouping) -> tuple[Plan, tuple[Expr, ...]]:
-    """The rows once for every set, and the keys over them; the last key is the number of the set."""
+    """Return the rows once per set, and the keys over them, with the number of the set last."""
     numbers = build("ARRAY", tuple(_number(at) for at in range(len(grouping.sets))))
     copied = Unnest(input=plan, collection=numbers, fields=(Field(name="$set", type=SET_TYPE),))
     chosen = InputRef(type=SET_TYPE, position=len(plan.schema), name="$set")
@@ -115,14 +120,15 @@ def _number(value: int) -> Expr:
 
 
 def grouping_value(call: Call, grouping: Grouping, chosen: Expr | None) -> Expr:
-    """`GROUPING(…)` for the set that `chosen` names: a bit for each argument, the first one highest, 1 where the set leaves it out.
+    """Return the value of `GROUPING(…)` for the set with the number `chosen`.
 
-    Raises SqlError `not-in-group-by` for an argument that is no key.
+    It has one bit per argument, the first one highest, which is 1 if the set leaves the argument
+    out. Raises SqlError `not-in-group-by` for an argument that is not a key.
     """
     for arg in call.args:
         if arg not in grouping.keys:
-            said = f"`{arg.name}`" if isinstance(arg, InputRef) else "an argument of GROUPING"
-            raise SqlError(Diagnostic("not-in-group-by", f"{said} is not in GROUP BY", arg.span or call.span))
+            what = f"`{arg.name}`" if isinstance(arg, InputRef) else "an argument of GROUPING"
+            raise SqlError(Diagnostic("not-in-group-by", f"{what} is not in GROUP BY", arg.span or call.span))
     keys = [grouping.keys.index(arg) for arg in call.args]
     values = [_bits(keys, each) for each in grouping.sets]
     if chosen is None or len(set(values)) == 1:

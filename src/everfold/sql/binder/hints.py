@@ -1,4 +1,4 @@
-"""Hints behind SELECT: STATE_TTL, how long the state of what is aggregated there outlives its last row."""
+"""Hints after SELECT: STATE_TTL sets how long the state of its aggregates is kept."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ from everfold.sql.settings import parse_duration
 
 
 def with_hints(hints: Sequence[TableHint], relation: Relation, context: Context) -> Context:
-    """The context of a SELECT over the relation of its FROM. A hint names a table, a view or a subquery by what it is called there."""
+    """Return the context of a SELECT with its hints applied.
+
+    `relation` is that of its FROM. A hint names a table, view or subquery by its name or alias
+    there.
+    """
     for hint in hints:
         if hint.name != "STATE_TTL":
             raise context.unsupported(
                 "unsupported-hint",
-                f"the hint {hint.name} is not supported behind SELECT",
+                f"the hint {hint.name} is not supported after SELECT",
                 hint,
-                "leave it out: Spark chooses by itself how to join" if hint.name in _JOIN_HINTS else None,
+                "leave it out: Spark chooses the join strategy" if hint.name in _JOIN_HINTS else None,
             )
         for entry in hint.expressions:
-            context = _kept(entry, relation, context)
+            context = _apply_ttl(entry, relation, context)
     return context
 
 
 _JOIN_HINTS = ("BROADCAST", "SHUFFLE_HASH", "SHUFFLE_MERGE", "NEST_LOOP", "LOOKUP", "MULTI_JOIN")
 
 
-def _kept(entry: exp.Expression, relation: Relation, context: Context) -> Context:
+def _apply_ttl(entry: exp.Expression, relation: Relation, context: Context) -> Context:
     if not isinstance(entry, exp.EQ):
         raise context.error(
-            "wrong-arguments", "STATE_TTL takes 'table' = 'duration'", entry, "as in STATE_TTL('t' = '1 d')"
+            "wrong-arguments", "STATE_TTL takes 'table' = 'duration'", entry, "such as STATE_TTL('t' = '1 d')"
         )
     names = list(dict.fromkeys(column.relation for column in relation.columns if column.relation is not None))
     name = entry.this.name if isinstance(entry.this, exp.Literal) else context.sql(entry.this).strip("`")
@@ -43,9 +47,9 @@ def _kept(entry: exp.Expression, relation: Relation, context: Context) -> Contex
         message = f"STATE_TTL names `{name}`, and FROM has no item of that name"
         raise context.error("unknown-table", message, entry, nearest_or_all(name, names))
     try:
-        kept_ms = parse_duration(entry.expression.name)
+        ttl_ms = parse_duration(entry.expression.name)
     except ValueError as error:
-        message = f"STATE_TTL of `{name}`: `{entry.expression.name}` is no duration"
+        message = f"STATE_TTL of `{name}`: `{entry.expression.name}` is not a duration"
         raise context.error("wrong-arguments", message, entry, str(error)) from None
-    # Between a join with a bounded table and what is aggregated behind it there is no state that the hint could mean.
-    return replace(context, state_ttl_ms=kept_ms) if len(names) == 1 else context
+    # A join with a bounded table has no state that the hint could apply to.
+    return replace(context, state_ttl_ms=ttl_ms) if len(names) == 1 else context

@@ -1,4 +1,4 @@
-"""INSERT: a query's columns into a table's."""
+"""Bind an INSERT: the columns of a query into those of a table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ from everfold.types import DataType, NullType
 
 
 def writable(table: CatalogTable) -> tuple[TableColumn, ...]:
-    """The columns that an INSERT writes: physical and metadata ones that are not VIRTUAL."""
+    """Return the columns that an INSERT writes.
+
+    They are the physical columns, and the metadata columns that are not VIRTUAL.
+    """
     return tuple(column for column in table.table.columns if not column.virtual)
 
 
 def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
-    """An INSERT. The sink's input has the table's writable columns, in their order and of their types."""
+    """Bind an INSERT.
+
+    The input of the sink has the writable columns of the table, in their order and types.
+    """
     entry = catalog.get(statement.target, statement.target_span)
     context = Context.at(statement.span, catalog)
     if isinstance(entry, CatalogView):
@@ -58,12 +64,12 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
     expressions: list[Expr] = []
     for at, column in enumerate(columns):
         with problems:
-            given = values.get(column.name)
-            if given is None:
+            value = values.get(column.name)
+            if value is None:
                 expressions.append(null(column.type))
             else:
-                place = _item(statement.query, targets.index(column.name), context) or context.span(statement.query)
-                expressions.append(into(given, column, at, entry.name, place))
+                location = _item(statement.query, targets.index(column.name), context) or context.span(statement.query)
+                expressions.append(into(value, column, at, entry.name, location))
     problems.check()
     project = Project(
         input=plan, expressions=tuple(expressions), names=tuple(column.name for column in columns), span=statement.span
@@ -72,7 +78,7 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
 
 
 def bind_open_insert(statement: Insert, catalog: Catalog) -> Sink:
-    """An INSERT into a table that nobody declared: it has the columns of the query."""
+    """Bind an INSERT into an undeclared table, which has the columns of the query."""
     context = Context.at(statement.span, catalog)
     plan = bind_body(statement.query, context).plan
     check_ranked(plan, context)
@@ -98,7 +104,7 @@ def _targets(statement: Insert, entry: CatalogTable, columns: tuple[TableColumn,
                 raise SqlError(Diagnostic("unknown-column", reason, statement.target_span, nearest(name, names)))
             if name in statement.columns[:at]:
                 raise SqlError(
-                    Diagnostic("duplicate-column", f"the column `{name}` is named twice", statement.target_span)
+                    Diagnostic("duplicate-column", f"the column `{name}` is listed twice", statement.target_span)
                 )
     for column in columns:
         if column.name not in statement.columns and not column.type.nullable:
@@ -115,7 +121,7 @@ def _targets(statement: Insert, entry: CatalogTable, columns: tuple[TableColumn,
 
 
 def _item(query: exp.Expression, at: int, context: Context) -> Span | None:
-    """The place of a column in the SELECT list, where that is plain to see."""
+    """Return the location of a column in the SELECT list, if it is known."""
     if not isinstance(query, exp.Select) or len(query.expressions) <= at:
         return None
     if any(isinstance(each, exp.Star) or type(each).__name__ == "QualifiedStar" for each in query.expressions):
@@ -123,8 +129,11 @@ def _item(query: exp.Expression, at: int, context: Context) -> Span | None:
     return context.span(query.expressions[at])
 
 
-def into(value: Expr, column: TableColumn, at: int, table: str, place: Span | None) -> Expr:
-    """The value as the column's type, nullability of the column aside: that is checked when rows are written."""
+def into(value: Expr, column: TableColumn, at: int, table: str, location: Span | None) -> Expr:
+    """Cast a value to the type of a column.
+
+    The column's nullability is checked when rows are written.
+    """
     from everfold.sql.functions import implicit_cast
 
     of: DataType = column.type
@@ -136,8 +145,8 @@ def into(value: Expr, column: TableColumn, at: int, table: str, place: Span | No
         raise SqlError(
             Diagnostic(
                 "type-mismatch",
-                f"column {at + 1}, `{column.name}`, of `{table}` is {of.sql}, and the query gives {value.type.sql}",
-                place,
+                f"column {at + 1}, `{column.name}`, of `{table}` is {of.sql}, and the query returns {value.type.sql}",
+                location,
                 f"write CAST(… AS {of.sql})",
             )
         ) from None

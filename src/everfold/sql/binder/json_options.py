@@ -1,6 +1,7 @@
 """The clauses inside the parentheses of JSON functions, as plain arguments.
 
-A clause that was not written is an untyped NULL, or left off where no other follows. `JSON_OBJECT` and `JSON_ARRAY` have theirs first.
+A missing clause becomes an untyped NULL, or is left out if no other clause follows. `JSON_OBJECT`
+and `JSON_ARRAY` take theirs as the first argument.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _ON_NULL = {"JSON_OBJECT": "NULL", "JSON_ARRAY": "ABSENT"}
 def with_options(
     node: FunctionCall, args: tuple[Expr, ...], bind: Callable[[exp.Expression], Expr]
 ) -> tuple[Expr, ...]:
-    """A call's arguments with those that its clauses make."""
+    """Return the arguments of a call, including those that stand for its clauses."""
     options = node.options
     if node.name in _ON_NULL:
-        given = options.get("ON NULL")
-        return (text(given.value if given and given.value else _ON_NULL[node.name]), *args)
+        option = options.get("ON NULL")
+        return (text(option.value if option and option.value else _ON_NULL[node.name]), *args)
     more: list[Expr | None] = []
     for role in _TRAILING.get(node.name, ()):
         name = role.removeprefix("DEFAULT ")

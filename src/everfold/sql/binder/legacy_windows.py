@@ -1,8 +1,10 @@
-"""Group window functions: TUMBLE, HOP and SESSION in GROUP BY, as they were before there were window TVFs, and their auxiliaries.
+"""Group window functions: TUMBLE, HOP and SESSION in GROUP BY, and their auxiliary functions.
 
-`GROUP BY TUMBLE(ts, INTERVAL '1' DAY), k` is the window aggregation that `GROUP BY window_start, window_end, k` is over the TVF, and runs on the same
-operators. An auxiliary (`TUMBLE_START(ts, INTERVAL '1' DAY)`) is a column of that window; its arguments are the window's own. Source: the seed on window
-aggregation; flink 2.3 through `tests/cases/window`.
+They are the predecessors of window TVFs. `GROUP BY TUMBLE(ts, INTERVAL '1' DAY), k` is the same
+window aggregation as `GROUP BY window_start, window_end, k` over the TVF, and runs on the same
+operators. An auxiliary function (`TUMBLE_START(ts, INTERVAL '1' DAY)`) is a column of that window;
+it has the same arguments as the window. Source: the seed on window aggregation; flink 2.3 through
+`tests/cases/window`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
 from everfold.types import TimestampType
 
 _FAR = 1 << 21
-"""Where references to the window's columns stand until the aggregate is made: no relation has so many columns."""
+"""First provisional position of references to the window: no relation has so many columns."""
 _KINDS = ("TUMBLE", "HOP", "SESSION")
 _ROLES = {"TUMBLE": ("SIZE",), "HOP": ("SLIDE", "SIZE"), "SESSION": ("GAP",)}
 _PARTS = {"START": 0, "END": 1, "ROWTIME": 2, "PROCTIME": 2}
@@ -30,7 +32,7 @@ _PARTS = {"START": 0, "END": 1, "ROWTIME": 2, "PROCTIME": 2}
 
 @dataclass(frozen=True, slots=True)
 class GroupWindow:
-    """The window of a GROUP BY. `time_column` is a column of the query's input."""
+    """The group window of a GROUP BY. `time_column` is a column of the query's input."""
 
     kind: str
     window: Window
@@ -42,7 +44,7 @@ class GroupWindow:
     def aggregate(
         self, plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
     ) -> WindowAggregate:
-        """One row a window and combination of keys."""
+        """Return the aggregate with one row per window and combination of keys."""
         return WindowAggregate(
             input=plan,
             window=self.window,
@@ -55,25 +57,26 @@ class GroupWindow:
         )
 
     def column(self, node: FunctionCall, relation: Relation, context: Context) -> InputRef:
-        """What an auxiliary means. SqlError `other-window` unless it names this window."""
+        """Return the column that an auxiliary function refers to.
+
+        Raises SqlError `other-window` unless it names this window.
+        """
         name = node.name
         kind, _, part = name.partition("_")
         if not part:
             raise context.error(
                 "misplaced-window",
-                f"`{name}` makes the groups and has no value of its own",
+                f"`{name}` defines the groups and has no value",
                 node,
                 f"select {name}_START(…), {name}_END(…) or {name}_ROWTIME(…)",
             )
-        other = _bound(node, kind, relation, context)
+        other = _bind(node, kind, relation, context)
         if (other.kind, other.window, other.time_column) != (self.kind, self.window, self.time_column):
             raise context.error(
                 "other-window",
-                f"`{context.sql(node)}` names another window than GROUP BY does",
+                f"`{context.sql(node)}` names a different window than GROUP BY",
                 node,
-                f"write {name}({self.text})"
-                if kind == self.kind
-                else f"the groups are made by {self.kind}({self.text})",
+                f"write {name}({self.text})" if kind == self.kind else f"GROUP BY has {self.kind}({self.text})",
             )
         if (part == "PROCTIME") != (self.time is TimeKind.PROCTIME) and part in ("PROCTIME", "ROWTIME"):
             given = "processing time" if self.time is TimeKind.PROCTIME else "event time"
@@ -83,24 +86,27 @@ class GroupWindow:
 
 
 def part_of_window(expr: Expr) -> int | None:
-    """Which of the window's three columns a reference means; None: none of them."""
+    """Return which of the three window columns a reference means; None if none of them."""
     if isinstance(expr, InputRef) and expr.position >= _FAR:
         return expr.position - _FAR
     return None
 
 
 def is_time_of_window(expr: Expr) -> bool:
-    """Return whether a reference means the window's time attribute: `TUMBLE_ROWTIME(…)`, `TUMBLE_PROCTIME(…)`."""
+    """Return whether a reference is the window's time attribute.
+
+    That is `TUMBLE_ROWTIME(…)` or `TUMBLE_PROCTIME(…)`, for example.
+    """
     return part_of_window(expr) == _PARTS["ROWTIME"]
 
 
 def is_group_window(node: exp.Expression) -> bool:
-    """Whether an element of GROUP BY is a window."""
+    """Return whether an element of GROUP BY is a group window."""
     return isinstance(node, FunctionCall) and node.name in _KINDS
 
 
 def bind_group_window(nodes: Sequence[exp.Expression], relation: Relation, context: Context) -> GroupWindow | None:
-    """The window among the elements of a GROUP BY; None if there is none."""
+    """Return the group window among the elements of a GROUP BY; None if there is none."""
     windows = [node for node in nodes if is_group_window(node)]
     if not windows:
         return None
@@ -109,14 +115,14 @@ def bind_group_window(nodes: Sequence[exp.Expression], relation: Relation, conte
             "two-windows",
             "GROUP BY takes one window",
             windows[1],
-            "aggregate by one window, and its result by the other",
+            "aggregate by one window, and then its result by the other",
         )
     (node,) = windows
     assert isinstance(node, FunctionCall)
-    return _bound(node, node.name, relation, context)
+    return _bind(node, node.name, relation, context)
 
 
-def _bound(node: FunctionCall, kind: str, relation: Relation, context: Context) -> GroupWindow:
+def _bind(node: FunctionCall, kind: str, relation: Relation, context: Context) -> GroupWindow:
     roles = _ROLES[kind]
     nodes = list(node.expressions)
     if len(nodes) != 1 + len(roles):

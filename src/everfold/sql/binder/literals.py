@@ -1,4 +1,4 @@
-"""Literals and their types, as Flink reads them."""
+"""Literals and their types, by Flink's rules."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ _MOST = {INT: 2**31 - 1, BIGINT: 2**63 - 1}
 
 
 def text(value: str) -> Literal:
-    """A character literal."""
+    """Return a character literal."""
     return Literal(type=literal_types(value), value=value)
 
 
 def truth(value: bool) -> Literal:
-    """TRUE or FALSE."""
+    """Return TRUE or FALSE."""
     return Literal(type=BOOLEAN.as_nullable(False), value=value)
 
 
 def whole(value: int) -> Literal:
-    """An INT."""
+    """Return an INT literal."""
     return Literal(type=INT.as_nullable(False), value=value)
 
 
 def null(of: DataType = NULL) -> Literal:
-    """NULL of a type."""
+    """Return NULL of a type."""
     return Literal(type=of.as_nullable(), value=None)
 
 
 def bind_literal(node: exp.Expression, context: Context, *, negative: bool = False) -> Literal | None:
-    """The literal that a node is, None for any other node. Raises SqlError `wrong-literal`."""
+    """Return a node as a literal; None if it is not one. Raises SqlError `wrong-literal`."""
     span = context.span(node)
     of: DataType
     value: object
@@ -93,14 +93,17 @@ def _number(node: exp.Literal, context: Context, *, negative: bool) -> Literal:
     elif "." in written and not written.endswith("."):
         digits, scale = len(written) - 1, len(written) - written.index(".") - 1
         if digits > MAX_DECIMAL_PRECISION:
-            raise context.error("wrong-literal", f"a number has {MAX_DECIMAL_PRECISION} digits at most", node)
+            raise context.error("wrong-literal", f"a number has at most {MAX_DECIMAL_PRECISION} digits", node)
         of, value = DecimalType(precision=digits, scale=scale), Decimal(written) * (-1 if negative else 1)
     else:
         amount = int(written.rstrip(".")) * (-1 if negative else 1)
         fitting = [each for each, most in _MOST.items() if -most - 1 <= amount <= most]
         if not fitting:
             raise context.error(
-                "wrong-literal", f"`{written}` does not fit a BIGINT", node, "write a text and CAST it to DECIMAL"
+                "wrong-literal",
+                f"`{written}` does not fit a BIGINT",
+                node,
+                "write it as a string and CAST it to DECIMAL",
             )
         of, value = fitting[0], amount
     return Literal(type=of.as_nullable(False), value=value, span=span)
@@ -119,6 +122,6 @@ def _temporal(node: TemporalLiteral) -> tuple[DataType, object]:
 
 
 def _six_digits(written: str) -> str:
-    """With no more than microseconds: what all engines hold."""
+    """Limit the fraction to microseconds, which all engines support."""
     whole_seconds, dot, fraction = written.partition(".")
     return whole_seconds + (dot + fraction[:6].ljust(6, "0") if dot else "")

@@ -1,7 +1,8 @@
-"""OVER: windows over the rows of a query, and the aggregates that are computed over them.
+"""OVER: windows over the rows of a query, and the aggregates computed over them.
 
-Calls are collected while the SELECT list is bound, each as a reference far behind the columns; then every window becomes an `OverAggregate`, one
-above the other, and the references are put in place. Source: the seed on OVER; flink 2.3 through `tests/cases/over`.
+While the SELECT list is bound, calls are collected, each represented by a reference far after the
+columns. Then each window becomes an `OverAggregate`, one on top of the other, and the references
+get their final positions. Source: the seed on OVER; flink 2.3 through `tests/cases/over`.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from everfold.sql.binder.topn import can_be_ranked, for_first_rows
 from everfold.types import DecimalType, FloatingType, IntegerType, IntervalType, NumericType, TemporalType, article
 
 _FAR = 1 << 20
-"""Where references to calls stand until it is known what is before them: no relation has so many columns."""
-_TO_HERE = Frame(rows=False, first=None, last=0)
+"""First provisional position of references to calls: no relation has so many columns."""
+_TO_CURRENT_ROW = Frame(rows=False, first=None, last=0)
 _ALL = Frame(rows=False, first=None, last=None)
 _EXACT_DIGITS = 18
-"""So many digits of a DECIMAL fit into 64 bits, in which distances are computed."""
+"""This many digits of a DECIMAL fit into 64 bits, in which distances are computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class OverWindow:
-    """A window as it is written: partition, order, frame, over the columns of the query's input."""
+    """A window as written: partition, order and frame, over the columns of the query's input."""
 
     partition: tuple[Expr, ...]
     order: tuple[SortKey, ...]
@@ -47,7 +48,10 @@ class OverWindow:
 
 @dataclass(slots=True)
 class Overs:
-    """The windows of a SELECT and the calls over each of them. `named`: the windows of the clause WINDOW, by name."""
+    """The windows of a SELECT and the calls over each of them.
+
+    `named` holds the windows of the WINDOW clause, by name.
+    """
 
     named: dict[str, exp.Window] = field(default_factory=dict)
     _windows: dict[OverWindow, exp.Window] = field(default_factory=dict)
@@ -57,55 +61,60 @@ class Overs:
         return bool(self._calls)
 
     def reference(self, window: OverWindow, call: AggCall, node: exp.Window) -> InputRef:
-        """The value of a call over a window."""
+        """Return a reference to the result of a call over a window."""
         self._windows.setdefault(window, node)
         at = self._calls.setdefault((window, call), len(self._calls))
         return InputRef(type=call.type, position=_FAR + at, name=call.function, span=call.span)
 
     @property
     def expressions(self) -> list[Expr]:
-        """What the windows and their calls are over."""
+        """The expressions that the windows and their calls use."""
         found: list[Expr] = []
         for window, call in self._calls:
             found += [*window.partition, *(key.expression for key in window.order), *call.args]
             found += [call.filter] if call.filter is not None else []
         return found
 
-    def over(self, plan: Plan, moved: Callable[[Expr], Expr], context: Context) -> tuple[Plan, Callable[[Expr], Expr]]:
-        """The plan with every window on top, and how an expression with references to calls is written over it.
+    def over(
+        self, plan: Plan, rewrite: Callable[[Expr], Expr], context: Context
+    ) -> tuple[Plan, Callable[[Expr], Expr]]:
+        """Return the plan with all windows on top, and a function that places references to calls.
 
-        moved: writes an expression over the query's input over `plan` (over groups, say).
+        That function rewrites an expression to one over the returned plan. `rewrite` rewrites an
+        expression over the query's input to one over `plan` (over groups, say).
         """
         if len(self._windows) > MAX_HEIGHT:
             node = next(reversed(self._windows.values()))
-            what = (
-                f"a SELECT has {len(self._windows):,} different windows of OVER, each of which is a step of its query"
-            )
+            what = f"a SELECT has {len(self._windows):,} different OVER windows, each of which adds a plan node"
             raise too_complex(what, MAX_HEIGHT, context.span(node))
-        places: dict[int, int] = {}
-        for window, (node, calls) in self._in_turn(plan, moved, context).items():
+        positions: dict[int, int] = {}
+        for window, (node, calls) in self._order_windows(plan, rewrite, context).items():
             width = len(plan.schema)
-            plan = _placed(plan, window, [call for _, call in calls], moved, context, node)
-            places |= {_FAR + at: width + nth for nth, (at, _) in enumerate(calls)}
+            plan = _build_over(plan, window, [call for _, call in calls], rewrite, context, node)
+            positions |= {_FAR + at: width + nth for nth, (at, _) in enumerate(calls)}
 
         def over(expr: Expr) -> Expr:
             def change(part: Expr) -> Expr | None:
-                if isinstance(part, InputRef) and part.position in places:
-                    return replace(part, position=places[part.position])
+                if isinstance(part, InputRef) and part.position in positions:
+                    return replace(part, position=positions[part.position])
                 return None
 
             return transform(expr, change)
 
         return plan, over
 
-    def _in_turn(
-        self, plan: Plan, moved: Callable[[Expr], Expr], context: Context
+    def _order_windows(
+        self, plan: Plan, rewrite: Callable[[Expr], Expr], context: Context
     ) -> dict[OverWindow, tuple[exp.Window, list[tuple[int, AggCall]]]]:
-        """The windows with their nodes and numbered calls, lowest first: in a stream those by time, since the others' rows change."""
+        """Return the windows with their nodes and numbered calls, lowest first.
+
+        In a stream, windows ordered by time come first, because the others produce rows that
+        change.
+        """
         found: dict[OverWindow, tuple[exp.Window, list[tuple[int, AggCall]]]] = {}
         timed = {}
         for window in self._windows:
-            order = tuple(replace(key, expression=moved(key.expression)) for key in window.order)
+            order = tuple(replace(key, expression=rewrite(key.expression)) for key in window.order)
             timed[window] = context.streaming and _clock(plan, order) is not None
         windows = sorted(self._windows.items(), key=lambda each: not timed[each[0]])
         calls: dict[OverWindow, list[tuple[int, AggCall]]] = {window: [] for window in self._windows}
@@ -113,28 +122,29 @@ class Overs:
             calls[window].append((at, call))
         for window, node in windows:
             for at, call in calls[window]:
-                # By time LAG sees the rows of one time together, as in Flink; by any other order it counts rows, as in a batch.
-                counted = call.python is None and entry_of(call).rows_in_batch
-                by_rows = context.streaming and not timed[window] and counted
-                placed = replace(window, frame=replace(window.frame, rows=True)) if by_rows else window
-                found.setdefault(placed, (node, []))[1].append((at, call))
+                # Ordered by time, LAG sees rows of equal time together, as in Flink.
+                # In any other order it counts rows, as in batch.
+                by_count = call.python is None and entry_of(call).rows_in_batch
+                by_rows = context.streaming and not timed[window] and by_count
+                target = replace(window, frame=replace(window.frame, rows=True)) if by_rows else window
+                found.setdefault(target, (node, []))[1].append((at, call))
         return found
 
 
 def is_call_over_window(expr: Expr) -> bool:
-    """Whether an expression is a reference to a call over a window."""
+    """Return whether an expression is a reference to a call over a window."""
     return isinstance(expr, InputRef) and expr.position >= _FAR and part_of_window(expr) is None
 
 
-def _placed(
+def _build_over(
     plan: Plan,
     window: OverWindow,
     calls: Sequence[AggCall],
-    moved: Callable[[Expr], Expr],
+    rewrite: Callable[[Expr], Expr],
     context: Context,
     node: exp.Window,
 ) -> OverAggregate:
-    order = tuple(replace(key, expression=moved(key.expression)) for key in window.order)
+    order = tuple(replace(key, expression=rewrite(key.expression)) for key in window.order)
     time, refused = TimeKind.BOUNDED, None
     if context.streaming:
         try:
@@ -145,14 +155,14 @@ def _placed(
                 context.refuse(refused)
     return OverAggregate(
         input=plan,
-        partition=tuple(map(moved, window.partition)),
+        partition=tuple(map(rewrite, window.partition)),
         order=order,
         frame=window.frame,
         calls=tuple(
             replace(
                 call,
-                args=tuple(map(moved, call.args)),
-                filter=None if call.filter is None else moved(call.filter),
+                args=tuple(map(rewrite, call.args)),
+                filter=None if call.filter is None else rewrite(call.filter),
             )
             for call in calls
         ),
@@ -164,7 +174,10 @@ def _placed(
 
 
 def _clock(plan: Plan, order: Sequence[SortKey]) -> TimeKind | None:
-    """The clock of an order over rows that stay: one time attribute, ascending. None for any other order, and over rows that change."""
+    """Return the clock of an order by a single ascending time attribute over insert-only rows.
+
+    None for any other order or input.
+    """
     if len(order) != 1 or order[0].descending or is_updating(plan):
         return None
     time = time_attribute(order[0].expression, plan.schema)
@@ -174,43 +187,46 @@ def _clock(plan: Plan, order: Sequence[SortKey]) -> TimeKind | None:
 def _stream_time(
     plan: Plan, window: OverWindow, order: Sequence[SortKey], context: Context, node: exp.Window
 ) -> TimeKind:
-    """The clock of a stream's window; BOUNDED if its result follows the changes. Refuses the order of arrival where it is not the only order of rows
-    that stay, and distances of anything but time."""
+    """Return the clock of a window in a stream; BOUNDED if its result is updated with every change.
+
+    Rejects processing time unless it is the only, ascending order of insert-only rows, and
+    distances over anything but time.
+    """
     clock = _clock(plan, order)
     if clock is not None:
         return clock
     ordered = node.args["order"].expressions if node.args.get("order") is not None else [node] * len(order)
     for key, at in zip(order, ordered, strict=True):
         if time_attribute(key.expression, plan.schema) == "proctime":
-            raise _refused_arrival(plan, order, context, node, at)
+            raise _proctime_error(plan, order, context, node, at)
     frame = window.frame
     if not frame.rows and frame.first:
         raise context.unsupported(
             "over-bound",
-            "in a stream RANGE with a distance needs ORDER BY one time attribute, ascending, over rows that are only inserted",
+            "in a stream, RANGE with a distance needs ORDER BY a single ascending time attribute over insert-only rows",
             node,
             "write RANGE UNBOUNDED PRECEDING, ROWS for a count, or run in batch",
         )
     return TimeKind.BOUNDED
 
 
-def _refused_arrival(
+def _proctime_error(
     plan: Plan, order: Sequence[SortKey], context: Context, node: exp.Window, at: exp.Expression
 ) -> SqlError:
-    """Why rows cannot be in the order of their arrival here."""
+    """Return the error that explains why processing time cannot order the rows here."""
     if is_updating(plan):
         return context.unsupported(
             "over-changes",
-            "OVER by processing time takes rows that are only inserted, and these rows change",
+            "OVER by processing time needs insert-only rows, and these rows change",
             node,
             "order by a column, compute OVER first and aggregate its result, or run in batch",
         )
     if len(order) > 1:
-        what = f"`{context.sql(at)}` is processing time, which cannot be one of several columns to order by"
+        what = f"`{context.sql(at)}` is processing time, which cannot be one of several ORDER BY columns"
         return context.unsupported("over-order", what, at, "order by it alone, or leave it out")
     return context.unsupported(
         "over-descending",
-        "a stream cannot be ordered by falling processing time: the last row never comes",
+        "a stream cannot be ordered by descending processing time: the last row never arrives",
         at,
         "leave DESC out, or run in batch",
     )
@@ -223,15 +239,18 @@ class WindowBinder:
         self._context, self._overs, self._bind = context, overs, bind
 
     def window(self, node: exp.Window, entry: Aggregate, name: str | None = None) -> tuple[OverWindow, exp.Window]:
-        """What a call of a function, which is written by that name, is computed over, and the node that says in which order."""
+        """Return the window of a call, and the node that has its ORDER BY.
+
+        `name` is the function name as written.
+        """
         name = name or entry.name
         parts = self._parts(node, ())
         keys = tuple(dict.fromkeys(map(self._bind, parts.args.get("partition_by") or ())))
-        order = tuple(self._sort_key(each) for each in _ordered(parts))
+        order = tuple(self._sort_key(each) for each in _order_of(parts))
         if not order and self._context.streaming:
             raise self._context.error(
                 "over-without-order",
-                "OVER in a stream needs ORDER BY: rows have no order of their own",
+                "OVER in a stream needs ORDER BY: rows have no inherent order",
                 node,
                 "write OVER (PARTITION BY … ORDER BY …)",
             )
@@ -240,7 +259,7 @@ class WindowBinder:
         return OverWindow(keys, order, self._frame(parts, order, entry, name)), parts
 
     def _parts(self, node: exp.Window, seen: tuple[str, ...]) -> exp.Window:
-        """The node with what the named window has that it refers to."""
+        """Return the node, completed with the parts of the named window that it refers to."""
         alias = node.args.get("alias")
         if alias is None:
             return node
@@ -253,7 +272,7 @@ class WindowBinder:
                 nearest_or_all(name, self._overs.named) if self._overs.named else "define it: WINDOW w AS (…)",
             )
         if name in seen:
-            raise self._context.error("unknown-window", f"the window `{name}` is made of itself", alias)
+            raise self._context.error("unknown-window", f"the window `{name}` refers to itself", alias)
         base = self._parts(self._overs.named[name], (*seen, name))
         found = {key: node.args.get(key) for key in ("partition_by", "order", "spec")}
         for key, what in (("partition_by", "PARTITION BY"), ("order", "ORDER BY"), ("spec", "a frame")):
@@ -270,20 +289,20 @@ class WindowBinder:
 
         return sort_key(node, self._bind(node.this))
 
-    # --- frames -------------------------------------------------------------------------------------------------------
+    # --- frames -----------------------------------------------------------------------------------
 
     def _frame(self, node: exp.Window, order: Sequence[SortKey], entry: Aggregate, name: str) -> Frame:
         spec = node.args.get("spec")
         if entry.over_only:
             if spec is not None:
-                what = f"`{name}` takes no frame: it always is about all rows before"
+                what = f"`{name}` takes no frame: its rows are fixed"
                 raise self._context.error("over-frame", what, spec, "leave ROWS or RANGE out")
             if entry.forward:
                 return Frame(rows=True, first=0, last=None)
             rows = entry.by_rows or (entry.rows_in_batch and not self._context.streaming)
             return Frame(rows=rows, first=None, last=0)
         if spec is None:
-            return _TO_HERE if order else _ALL
+            return _TO_CURRENT_ROW if order else _ALL
         rows = spec.args["kind"] == "ROWS"
         bounds = [self._bound(spec, end, rows, order) for end in ("start", "end")]
         scale = 0 if rows else _scale(order, bounds)
@@ -302,16 +321,17 @@ class WindowBinder:
         if self._context.streaming and last != 0:
             raise self._context.unsupported(
                 "over-upper-bound",
-                "in a stream a frame ends at CURRENT ROW: what comes behind it is not there yet, and what is before it alone is not supported",
+                "in a stream, a frame must end at CURRENT ROW: later rows are not there yet, "
+                "and a frame that ends earlier is not supported",
                 spec,
                 "write … AND CURRENT ROW, or run in batch",
             )
         if self._context.streaming and first is not None and first > 0:
-            raise self._context.unsupported("over-upper-bound", "a frame begins before its row in a stream", spec)
+            raise self._context.unsupported("over-upper-bound", "in a stream, a frame cannot begin after its row", spec)
         return Frame(rows=rows, first=first, last=last, scale=scale)
 
     def _bound(self, spec: exp.WindowSpec, name: str, rows: bool, order: Sequence[SortKey]) -> Fraction | None:
-        """A bound relative to the row; negative before it."""
+        """Return a bound relative to the current row; negative before it."""
         context, value = self._context, spec.args[name]
         if value == "CURRENT ROW":
             return Fraction(0)
@@ -321,7 +341,7 @@ class WindowBinder:
         literal = bind_literal(value.this if negative else value, context, negative=negative)
         if not isinstance(literal, Literal):
             raise context.error(
-                "over-bound", "the bound of a frame is a constant", value, "write a number of rows, or an INTERVAL"
+                "over-bound", "the bound of a frame must be a constant", value, "write a number of rows, or an INTERVAL"
             )
         sign = -1 if spec.args[f"{name}_side"] == "PRECEDING" else 1
         if rows:
@@ -332,7 +352,7 @@ class WindowBinder:
         if not isinstance(literal.type, IntegerType) or not isinstance(literal.value, int):
             raise self._context.error(
                 "over-bound",
-                f"ROWS counts rows, and `{self._context.sql(node)}` is no count",
+                f"ROWS counts rows, and `{self._context.sql(node)}` is not a count",
                 node,
                 "write ROWS 10 PRECEDING, or RANGE for a time",
             )
@@ -368,7 +388,11 @@ class WindowBinder:
 
 
 def _scale(order: Sequence[SortKey], bounds: Sequence[Fraction | None]) -> int:
-    """Decimal places in which the distances of a frame are counted: those of the order key, or as many as the distances have if it is a FLOAT or DOUBLE."""
+    """Return the number of decimal places in which the distances of a frame are computed.
+
+    It is the scale of the order key or, if that is a FLOAT or DOUBLE, as many places as the
+    distances have.
+    """
     distances = [each for each in bounds if each]
     if not distances:
         return 0
@@ -380,6 +404,6 @@ def _scale(order: Sequence[SortKey], bounds: Sequence[Fraction | None]) -> int:
     return next(places for places in count() if all((each * 10**places).denominator == 1 for each in distances))
 
 
-def _ordered(node: exp.Window) -> list[exp.Ordered]:
+def _order_of(node: exp.Window) -> list[exp.Ordered]:
     order = node.args.get("order")
     return [] if order is None else list(order.expressions)

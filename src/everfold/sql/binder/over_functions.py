@@ -1,7 +1,8 @@
-"""Functions of windows that are made of other calls or of a look at another row: CUME_DIST, PERCENT_RANK, NTILE, LAG, LEAD.
+"""Window functions derived from others: CUME_DIST, PERCENT_RANK, NTILE, LAG, LEAD.
 
-The first three are fractions of counts over frames of the same window, and need whole partitions: a batch only. LAG with a negative offset is LEAD and the
-other way round. Source: flink 2.3 through `tests/cases/over/shares.case.yaml` and `neighbors.case.yaml`.
+The first three are ratios of counts over frames of the same window. They need complete partitions,
+so they work in batch only. LAG with a negative offset is LEAD, and vice versa. Source: flink 2.3
+through `tests/cases/over/shares.case.yaml` and `neighbors.case.yaml`.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ _COUNT = AggCall(function="COUNT", args=(), type=ROW_COUNT)
 
 
 def not_in_this_mode(name: str, call: exp.Expression, context: Context) -> UnsupportedFeature:
-    """The error that a function of windows is not supported here."""
+    """Return the error for a window function that is not supported in this mode."""
     mode = "in a stream: rows after the current one are not there yet" if context.streaming else "yet"
     return context.unsupported("over-function", f"`{name}` is not supported {mode}", call)
 
 
-# --- shares of a partition --------------------------------------------------------------------------------------------
+# --- shares of a partition ------------------------------------------------------------------------
 
 
 def bind_share(node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: Overs, context: Context) -> Expr:
-    """CUME_DIST(), PERCENT_RANK() or NTILE(n) over a window of a batch."""
+    """Bind CUME_DIST(), PERCENT_RANK() or NTILE(n) over a window in batch."""
     entry, name = over_function("ROW_NUMBER"), call.name
     assert entry is not None
     given = list(call.expressions)
@@ -65,14 +66,19 @@ def bind_share(node: exp.Window, call: FunctionCall, inside: ExpressionBinder, o
     return _bucket(build("-", (count(rows=True, last=0), _whole(1))), total, buckets.value)
 
 
-def _bucket(place: Expr, total: Expr, buckets: int) -> Expr:
-    """In which of `buckets` a row lies, from 1 on, that stands at `place`, from 0 on, of `total`: the first buckets have a row more."""
+def _bucket(position: Expr, total: Expr, buckets: int) -> Expr:
+    """Return the bucket of a row, counted from 1.
+
+    `place` is its position, counted from 0, among `total` rows.
+
+    If the rows do not divide evenly, the first buckets have one row more.
+    """
     size, larger = _divide(total, _whole(buckets)), build("MOD", (total, _whole(buckets)))
-    in_larger = _divide(place, build("+", (size, _whole(1))))
-    # A size of 0 has larger buckets only; the divisor must not be 0 all the same.
+    in_larger = _divide(position, build("+", (size, _whole(1))))
+    # With a size of 0 there are only larger buckets; still, the divisor must not be 0.
     divisor = build("CASE", (build("=", (size, _whole(0))), _whole(1), size))
-    in_smaller = _divide(build("-", (place, larger)), divisor)
-    is_larger = build("<", (place, build("*", (larger, build("+", (size, _whole(1)))))))
+    in_smaller = _divide(build("-", (position, larger)), divisor)
+    is_larger = build("<", (position, build("*", (larger, build("+", (size, _whole(1)))))))
     return build("+", (build("CASE", (is_larger, in_larger, in_smaller)), _whole(1)))
 
 
@@ -87,13 +93,13 @@ def _divide(by: Expr, divisor: Expr) -> Expr:
     return build("/", (by, divisor))
 
 
-# --- other rows -------------------------------------------------------------------------------------------------------
+# --- other rows -----------------------------------------------------------------------------------
 
 
 def bind_neighbor(
     node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: Overs, context: Context
 ) -> InputRef:
-    """LAG or LEAD over a window."""
+    """Bind LAG or LEAD over a window."""
     name, given = call.name, list(call.expressions)
     varying = False
     if len(given) > 1:
@@ -108,24 +114,27 @@ def bind_neighbor(
     assert entry is not None
     if entry.forward and context.streaming:
         raise not_in_this_mode(call.name, call, context)
-    made = FunctionCall(**{**call.args, "this": name, "expressions": given})
-    made.meta.update(call.meta)
+    neighbor = FunctionCall(**{**call.args, "this": name, "expressions": given})
+    neighbor.meta.update(call.meta)
 
     def bind(each: exp.Expression) -> Expr:
         bound = inside.bind(each)
-        if len(given) > 2 and each is made.expressions[2]:
+        if len(given) > 2 and each is neighbor.expressions[2]:
             return _coerce(bound, inside.bind(given[0]).type)
         return bound
 
     window, parts = WindowBinder(context, overs, inside.bind).window(node, entry, call.name)
     if varying:
         window = replace(window, frame=Frame(rows=True, first=None, last=0))
-    found = bind_call(made, entry, bind, inside.condition, context, varying=varying)
+    found = bind_call(neighbor, entry, bind, inside.condition, context, varying=varying)
     return overs.reference(window, found, parts)
 
 
 def _coerce(default: Expr, of: DataType) -> Expr:
-    """A default as Flink makes it of the type of the values: numbers of each other, texts of all that has a text."""
+    """Cast a default to the type of the values, as in Flink.
+
+    Casts between numbers, and between strings and types that convert to strings.
+    """
     numbers = isinstance(default.type, NumericType) and isinstance(of, NumericType)
     plain = (NumericType, StringType, TemporalType)
     texts = isinstance(default.type, plain) and isinstance(of, plain)

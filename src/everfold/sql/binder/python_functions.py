@@ -1,4 +1,4 @@
-"""Calls of functions of the user's."""
+"""Calls of user functions."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from everfold.sql.user_functions import UserFunction
 
 
 def called(node: FunctionCall, context: Context) -> UserFunction | None:
-    """The user's function that a call means; None: one of SQL's, or none at all."""
+    """Return the user function that a call refers to; None if it is built-in or unknown."""
     functions = context.catalog.functions
     parts = tuple(node.spelled.split("."))
     name = local_name(parts)
     if name is None or node.special:
         return None
-    if len(parts) > 1:  # a name with its database is never SQL's
+    if len(parts) > 1:  # a name with a database is never a built-in function
         return functions.other(name)
     return functions.system(name) or (None if is_sqls(node.name) else functions.other(name))
 
 
 def is_sqls(name: str) -> bool:
-    """Whether SQL itself has a function of that name, in capitals."""
+    """Return whether there is a built-in function of that name, in capitals."""
     from everfold.sql.functions import lookup
 
     return is_aggregate(name) or name in OVER_FUNCTIONS or name in LEGACY_WINDOWS or lookup(name) is not None
 
 
 def is_aggregate_call(node: exp.Expression, context: Context) -> bool:
-    """Whether a node calls an aggregate function, of SQL or of the user's."""
+    """Return whether a node calls an aggregate function, built-in or of the user."""
     if not isinstance(node, FunctionCall):
         return False
     function = called(node, context)
@@ -44,7 +44,7 @@ def is_aggregate_call(node: exp.Expression, context: Context) -> bool:
 
 
 def python_call(function: UserFunction, args: tuple[Expr, ...], span: Span | None) -> PythonCall:
-    """The typed call of a scalar function. SqlError `wrong-arguments` if it does not take the arguments."""
+    """Return the typed call of a scalar function. Raises SqlError `wrong-arguments`."""
     taken = function.arguments(args, span)
     name = sql_name(function)
     return PythonCall(function=name, args=taken, type=function.result_type, of=function.python, span=span)
@@ -57,7 +57,12 @@ def python_aggregate(
     condition: Callable[[exp.Expression], Expr],
     context: Context,
 ) -> AggCall:
-    """The typed call of an aggregate function; `bind` binds an argument, `condition` that of FILTER. SqlError `wrong-arguments`."""
+    """Return the typed call of an aggregate function.
+
+    `bind` binds an argument, `condition` that of FILTER.
+
+    Raises SqlError `wrong-arguments`, UnsupportedFeature `unsupported-clause`.
+    """
     for clause, present in (("ORDER BY", node.order), (f"{node.nulls} NULLS", node.nulls)):
         if present:
             raise context.unsupported(
@@ -79,5 +84,8 @@ def python_aggregate(
 
 
 def sql_name(function: UserFunction) -> str:
-    """The name of a function in plans and in canonical texts: in backticks, so that no function of SQL's is named so."""
+    """Return the name of a user function in plans and canonical strings.
+
+    It is in backticks, so that it never equals the name of a built-in function.
+    """
     return f"`{function.name}`"

@@ -1,4 +1,4 @@
-"""Queries: WITH, set operations, VALUES, ORDER BY and LIMIT around a SELECT."""
+"""Queries: WITH, set operations, VALUES, and ORDER BY and LIMIT around a SELECT."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from everfold.types import DataType, Field, NullType
 
 
 def bind_query(query: exp.Expression, catalog: Catalog, span: Span) -> Collect:
-    """A bare query. `span` is its statement's place, whose text the query's offsets refer to."""
+    """Bind a bare query.
+
+    `span` is that of its statement, in whose script the offsets of the query are.
+    """
     context = Context.at(span, catalog)
     plan = bind_body(query, context).plan
     check_ranked(plan, context)
@@ -33,7 +36,7 @@ def bind_query(query: exp.Expression, catalog: Catalog, span: Span) -> Collect:
 
 
 def renamed(plan: Plan, names: Sequence[str]) -> Plan:
-    """The plan's columns under other names."""
+    """Return the plan with its columns renamed."""
     if tuple(names) == plan.schema.names:
         return plan
     if isinstance(plan, Project):
@@ -42,21 +45,21 @@ def renamed(plan: Plan, names: Sequence[str]) -> Plan:
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of a result, each once, as Flink makes them: `a`, `a0`, `a1`."""
+    """Return result names without duplicates, numbered as in Flink: `a`, `a0`, `a1`."""
     taken = set(names)
     seen: set[str] = set()
-    made = []
+    result = []
     for name in names:
         new, number = name, 0
         while new in seen or (new != name and new in taken):
             new, number = f"{name}{number}", number + 1
         seen.add(new)
-        made.append(new)
-    return tuple(made)
+        result.append(new)
+    return tuple(result)
 
 
 def check_typed(plan: Plan, query: exp.Expression, context: Context) -> None:
-    """SqlError `untyped-null` for a result column that is nothing but NULL."""
+    """Raise SqlError `untyped-null` for a result column that is nothing but NULL."""
     for field in plan.schema:
         if isinstance(field.type, NullType):
             raise context.error(
@@ -65,7 +68,10 @@ def check_typed(plan: Plan, query: exp.Expression, context: Context) -> None:
 
 
 def bind_body(node: exp.Expression, context: Context) -> Relation:
-    """A query as a relation: its columns keep their names, doubles too. SqlError `too-complex` for what no engine could run."""
+    """Bind a query as a relation. Its columns keep their names, including duplicates.
+
+    Raises SqlError `too-complex` for a query that no engine could run.
+    """
     relation = _body(node, context)
     span = context.span(node)
     if height(relation.plan) > MAX_HEIGHT and nodes(relation.plan) <= MAX_NODES:
@@ -80,7 +86,7 @@ def _body(node: exp.Expression, context: Context) -> Relation:
         context = _with(node.args["with_"], context)
     if isinstance(node, exp.Select):
         plan = bind_select(node, context)
-        return _limited(Relation.of(plan), node, context)
+        return _apply_limit(Relation.of(plan), node, context)
     match node:
         case TopicQuery():
             from everfold.sql.binder.lenses import bind_topic_query
@@ -94,7 +100,7 @@ def _body(node: exp.Expression, context: Context) -> Relation:
             relation = Relation.of(_set_operation(node, context))
         case _:
             raise context.unsupported("unsupported-clause", f"`{context.sql(node)}` is not supported as a query", node)
-    return _limited(_sorted(relation, node, context), node, context)
+    return _apply_limit(_apply_order(relation, node, context), node, context)
 
 
 def _with(node: exp.With, context: Context) -> Context:
@@ -110,10 +116,10 @@ def _with(node: exp.With, context: Context) -> Context:
     return context
 
 
-# --- ORDER BY, LIMIT --------------------------------------------------------------------------------------------------
+# --- ORDER BY, LIMIT ------------------------------------------------------------------------------
 
 
-def _sorted(relation: Relation, node: exp.Expression, context: Context) -> Relation:
+def _apply_order(relation: Relation, node: exp.Expression, context: Context) -> Relation:
     order = node.args.get("order")
     if order is None:
         return relation
@@ -132,14 +138,14 @@ def _sorted(relation: Relation, node: exp.Expression, context: Context) -> Relat
     return relation.over(Sort(input=relation.plan, keys=tuple(keys), span=context.span(order)))
 
 
-def _limited(relation: Relation, node: exp.Expression, context: Context) -> Relation:
+def _apply_limit(relation: Relation, node: exp.Expression, context: Context) -> Relation:
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if limit is None and offset is None:
         return relation
     if context.streaming and limit is None:
         raise context.unsupported(
             "streaming-offset",
-            "OFFSET without LIMIT is not supported in streaming: all rows would have to be kept for ever",
+            "OFFSET without LIMIT is not supported in streaming: all rows would have to be kept forever",
             offset,
             "add LIMIT n, or run in batch",
         )
@@ -147,18 +153,18 @@ def _limited(relation: Relation, node: exp.Expression, context: Context) -> Rela
     skipped = int(offset.expression.name) if offset is not None else 0
     span = context.span(limit or offset)
 
-    def limited(plan: Plan) -> Plan:
-        made = Limit(input=plan, count=count, offset=skipped, span=span)
-        return first_rows(made, context.settings.state_ttl_ms or 0) if context.streaming else made
+    def limit_plan(plan: Plan) -> Plan:
+        limit_node = Limit(input=plan, count=count, offset=skipped, span=span)
+        return first_rows(limit_node, context.settings.state_ttl_ms or 0) if context.streaming else limit_node
 
     plan = relation.plan
     if isinstance(plan, Project) and isinstance(plan.input, Sort):
-        # Next to the order that it takes the first rows of.
-        return relation.over(replace(plan, input=limited(plan.input)))
-    return relation.over(limited(plan))
+        # Keep LIMIT directly on top of the sort whose first rows it takes.
+        return relation.over(replace(plan, input=limit_plan(plan.input)))
+    return relation.over(limit_plan(plan))
 
 
-# --- set operations, VALUES -------------------------------------------------------------------------------------------
+# --- set operations, VALUES -----------------------------------------------------------------------
 
 
 def _set_operation(node: exp.Expression, context: Context) -> Plan:
@@ -166,7 +172,7 @@ def _set_operation(node: exp.Expression, context: Context) -> Plan:
     if context.streaming and distinct not in (None, "UNION"):
         raise context.unsupported(
             "streaming-set-operation",
-            f"{distinct} is not supported in streaming: it would keep all rows for ever",
+            f"{distinct} is not supported in streaming: it would keep all rows forever",
             node,
             "run in batch",
         )
@@ -195,7 +201,7 @@ def _set_operation(node: exp.Expression, context: Context) -> Plan:
 
 
 def _set_kind(node: exp.Expression) -> tuple[str, str | None]:
-    """The operation as written, and as a SetKind; None for UNION ALL."""
+    """Return the operation as written, and as the value of a SetKind; None for UNION ALL."""
     name = type(node).__name__.upper()
     if node.args.get("distinct"):
         return name, name
@@ -203,7 +209,7 @@ def _set_kind(node: exp.Expression) -> tuple[str, str | None]:
 
 
 def _operands(node: exp.Expression) -> list[exp.Expression]:
-    """The queries that a chain of UNION ALL joins."""
+    """Return the queries that a chain of UNION ALL combines."""
     plain = isinstance(node, exp.Union) and not node.args.get("distinct")
     if not plain:
         return [node]
@@ -230,7 +236,10 @@ def _column_type(at: int, kind: str, node: exp.Expression, plans: Sequence[Plan]
 
 
 def _cast_to(plan: Plan, types: Sequence[DataType]) -> Plan:
-    """The plan with its columns in these types; a column that has it already stays what it is, a time attribute too."""
+    """Cast the columns of a plan to these types.
+
+    A column of the same type stays unchanged, and a time attribute remains one.
+    """
     if all(field.type.same_as(of) for field, of in zip(plan.schema, types, strict=True)):
         return plan
     return Project(
@@ -241,7 +250,7 @@ def _cast_to(plan: Plan, types: Sequence[DataType]) -> Plan:
 
 
 def converted(value: Expr, of: DataType) -> Expr:
-    """A value in a type that it goes into by itself."""
+    """Convert a value to a type that accepts it implicitly."""
     from everfold.sql.functions.coercion import converted as convert
 
     if isinstance(value, Literal) and value.value is None:

@@ -26,7 +26,7 @@ _KINDS = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL,
 
 
 def bind_from(node: exp.Select, context: Context) -> Relation:
-    """The relation of FROM and its joins; without FROM one row of nothing to name."""
+    """Return the relation of FROM and its joins; without FROM, one row without columns."""
     source = node.args.get("from_")
     if source is None:
         return Relation(plan=ONE_ROW, columns=())
@@ -39,12 +39,12 @@ def bind_from(node: exp.Select, context: Context) -> Relation:
 
 
 def bind_item(node: exp.Expression, context: Context) -> Relation:
-    """One item of FROM, under its alias."""
+    """Bind one item of FROM, under its alias."""
     match node:
         case exp.Table():
             relation = _table(node, context)
         case WindowTvf():
-            relation = _windowed(node, bind_item(node.table, context), context)
+            relation = _bind_window(node, bind_item(node.table, context), context)
         case exp.Subquery():
             relation = _query(node.this, context)
         case exp.Values():
@@ -57,18 +57,18 @@ def bind_item(node: exp.Expression, context: Context) -> Relation:
             raise no_table_function(node.this.name, context.span(node))
         case _:
             raise context.unsupported("unsupported-clause", f"`{context.sql(node)}` is not supported in FROM", node)
-    return _aliased(relation, node.args.get("alias"), context)
+    return _apply_alias(relation, node.args.get("alias"), context)
 
 
-def _windowed(node: WindowTvf, data: Relation, context: Context) -> Relation:
-    """A window function's columns: those of its data, then the window's."""
-    made = bind_window_function(node, data, context)
+def _bind_window(node: WindowTvf, data: Relation, context: Context) -> Relation:
+    """Return the relation of a window function: its input's columns, then the window's."""
+    plan = bind_window_function(node, data, context)
     width = len(data.plan.schema)
-    window = (ScopeColumn(name=field.name, position=width + at) for at, field in enumerate(made.schema.fields[width:]))
-    return Relation(plan=made, columns=(*(replace(column, relation=None) for column in data.shown), *window))
+    window = (ScopeColumn(name=field.name, position=width + at) for at, field in enumerate(plan.schema.fields[width:]))
+    return Relation(plan=plan, columns=(*(replace(column, relation=None) for column in data.shown), *window))
 
 
-def _aliased(relation: Relation, alias: exp.TableAlias | None, context: Context) -> Relation:
+def _apply_alias(relation: Relation, alias: exp.TableAlias | None, context: Context) -> Relation:
     if alias is None:
         return relation
     names = [column.name for column in alias.args.get("columns") or ()]
@@ -85,7 +85,7 @@ def _query(node: exp.Expression, context: Context) -> Relation:
     return bind_body(node, context)
 
 
-# --- tables and views -------------------------------------------------------------------------------------------------
+# --- tables and views -----------------------------------------------------------------------------
 
 
 def _table(node: exp.Table, context: Context) -> Relation:
@@ -99,7 +99,7 @@ def _table(node: exp.Table, context: Context) -> Relation:
         )
     hints: list[TableHint] = node.args.get("hints") or []
     if len(name) == 1 and name[0] in context.ctes:
-        _no_hints(hints, context, "a name of WITH")
+        _reject_hints(hints, context, "a name of WITH")
         return context.ctes[name[0]].aliased(name[0])
     entry = context.catalog.find(name)
     if entry is None:
@@ -107,24 +107,24 @@ def _table(node: exp.Table, context: Context) -> Relation:
         span = first.to(context.span(node.this)) if first is not None else None
         raise SqlError(context.catalog.unknown(name, span, tuple(context.ctes)))
     if isinstance(entry, CatalogView):
-        _no_hints(hints, context, "a view")
+        _reject_hints(hints, context, "a view")
         plan = view_plan(entry, context, node)
     else:
         plan = entry.plan(
-            streaming=context.streaming, table=_hinted(entry.table, hints, context), span=context.span(node)
+            streaming=context.streaming, table=_apply_options(entry.table, hints, context), span=context.span(node)
         )
     return Relation.of(plan, local_name(name))
 
 
 def view_plan(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
-    """What a view's query is now, under the view's column names."""
+    """Return the plan of a view's current query, under the column names of the view."""
     if view.name in context.views:
-        raise context.error("recursive-view", f"the view `{view.name}` is made of itself", node)
+        raise context.error("recursive-view", f"the view `{view.name}` refers to itself", node)
     context.check_views(node)
-    return context.of_view(view.name, lambda: _bound_view(view, context, node))
+    return context.of_view(view.name, lambda: _bind_view_query(view, context, node))
 
 
-def _bound_view(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
+def _bind_view_query(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
     from everfold.sql.binder.queries import bind_body
 
     inside = replace(
@@ -137,22 +137,22 @@ def _bound_view(view: CatalogView, context: Context, node: exp.Expression | None
     if len(plan.schema) != len(view.schema):
         raise context.error(
             "view-changed",
-            f"the view `{view.name}` no longer has the columns that it was made with",
+            f"the view `{view.name}` no longer has the columns that it was created with",
             node,
-            "make it anew",
+            "create it again",
         )
     if plan.schema.names == view.schema.names:
         return plan
     return Project(input=plan, expressions=references(plan.schema), names=view.schema.names)
 
 
-def _no_hints(hints: Sequence[TableHint], context: Context, what: str) -> None:
+def _reject_hints(hints: Sequence[TableHint], context: Context, what: str) -> None:
     for hint in hints:
         raise context.error("misplaced-hint", f"the hint {hint.name} belongs to a table, and this is {what}", hint)
 
 
-def _hinted(table: Table, hints: Sequence[TableHint], context: Context) -> Table:
-    """The table with the options that OPTIONS overrides."""
+def _apply_options(table: Table, hints: Sequence[TableHint], context: Context) -> Table:
+    """Return the table with the options of OPTIONS hints applied."""
     options, spans = dict(table.options), dict(table.option_spans)
     for hint in hints:
         if hint.name != "OPTIONS":
@@ -163,7 +163,7 @@ def _hinted(table: Table, hints: Sequence[TableHint], context: Context) -> Table
                 "leave it out: OPTIONS('key' = 'value') is the only hint",
             )
         for entry in hint.expressions:
-            if not isinstance(entry, exp.EQ) or not (_is_text(entry.this) and _is_text(entry.expression)):
+            if not isinstance(entry, exp.EQ) or not (_is_string(entry.this) and _is_string(entry.expression)):
                 raise context.error("wrong-arguments", "OPTIONS takes 'key' = 'value'", entry)
             key, span = entry.this.name, context.span(entry)
             options[key] = context.catalog.resolve(entry.expression.name, context.span(entry.expression))
@@ -179,18 +179,18 @@ def _hinted(table: Table, hints: Sequence[TableHint], context: Context) -> Table
     return context.catalog.connected(table)
 
 
-def _is_text(node: exp.Expression) -> bool:
+def _is_string(node: exp.Expression) -> bool:
     return isinstance(node, exp.Literal) and node.is_string
 
 
-# --- UNNEST -----------------------------------------------------------------------------------------------------------
+# --- UNNEST ---------------------------------------------------------------------------------------
 
 
 def _unnest(left: Relation, node: exp.Unnest, context: Context, *, outer: bool) -> Relation:
     if len(node.expressions) != 1:
         raise context.unsupported("unsupported-clause", "UNNEST of more than one collection is not supported", node)
     collection = ExpressionBinder(left, context, "UNNEST").bind(node.expressions[0])
-    fields = list(_unnested_fields(collection, node, context))
+    fields = list(_collection_fields(collection, node, context))
     if outer:
         fields = [replace(field, type=field.type.as_nullable()) for field in fields]
     ordinality = bool(node.args.get("offset"))
@@ -202,7 +202,7 @@ def _unnest(left: Relation, node: exp.Unnest, context: Context, *, outer: bool) 
         raise context.error("column-count", f"`{alias.name}` names {len(names)} columns of {len(fields)}", alias.this)
     if names:
         fields = [field.named(name) for field, name in zip(fields, names, strict=True)]
-    made = Unnest(
+    unnest = Unnest(
         input=left.plan,
         collection=collection,
         fields=tuple(fields),
@@ -215,10 +215,10 @@ def _unnest(left: Relation, node: exp.Unnest, context: Context, *, outer: bool) 
         ScopeColumn(name=field.name, position=width + at, relation=alias.name if alias else None)
         for at, field in enumerate(fields)
     )
-    return Relation(plan=made, columns=(*left.columns, *more))
+    return Relation(plan=unnest, columns=(*left.columns, *more))
 
 
-def _unnested_fields(collection: Expr, node: exp.Unnest, context: Context) -> tuple[Field, ...]:
+def _collection_fields(collection: Expr, node: exp.Unnest, context: Context) -> tuple[Field, ...]:
     of = collection.type
     if isinstance(of, MultisetType):
         return _element_fields(of.key)
@@ -237,7 +237,7 @@ def _element_fields(of: DataType) -> tuple[Field, ...]:
     return (Field(name="EXPR$0", type=of),)
 
 
-# --- joins ------------------------------------------------------------------------------------------------------------
+# --- joins ----------------------------------------------------------------------------------------
 
 
 def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
@@ -247,17 +247,17 @@ def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
     if context.streaming and side in ("RIGHT", "FULL"):
         raise context.unsupported(
             "streaming-join",
-            f"a {side} JOIN gives the rows that no row of the stream has met, and that is known only when the stream has ended",
+            f"a {side} JOIN emits the rows without a match in the stream, which are known only when the stream ends",
             node,
             "put the stream on the left of a LEFT JOIN, or run in batch",
         )
-    right = bind_item(_as_of_now(node.this, left, context), beside_stream(context))
+    right = bind_item(_drop_system_time(node.this, left, context), beside_stream(context))
     check_bounded(right.plan, node, context)
     width = len(left.plan.schema)
     moved = tuple(replace(column, position=column.position + width) for column in right.columns)
     if kind in ("CROSS", ","):
-        made = Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None, span=context.span(node))
-        return Relation(plan=made, columns=(*left.columns, *moved))
+        cross = Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None, span=context.span(node))
+        return Relation(plan=cross, columns=(*left.columns, *moved))
     how = _KINDS[side]
     plain = Relation(
         plan=Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None),
@@ -268,16 +268,20 @@ def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
         names = {column.name for column in right.shown}
         using = [column.name for column in left.shown if column.name in names]
         if not using:
-            made = Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None, span=context.span(node))
-            return plain.over(made)
+            cross = Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None, span=context.span(node))
+            return plain.over(cross)
     if using:
         return _join_using(left, Relation(plan=plain.plan, columns=moved), how, using, node, context)
     condition = ExpressionBinder(plain, context, "ON").condition(node.args["on"])
     return plain.over(Join(left=left.plan, right=right.plan, kind=how, condition=condition, span=context.span(node)))
 
 
-def _as_of_now(item: exp.Expression, left: Relation, context: Context) -> exp.Expression:
-    """The table without its FOR SYSTEM_TIME AS OF, which names a processing time of the left: a table is read as it is then anyway."""
+def _drop_system_time(item: exp.Expression, left: Relation, context: Context) -> exp.Expression:
+    """Return a table without its FOR SYSTEM_TIME AS OF.
+
+    The clause must name a processing time of the left side; the table is read as of processing time
+    anyway.
+    """
     version = item.args.get("version") if isinstance(item, exp.Table) else None
     if version is None:
         return item
@@ -285,7 +289,8 @@ def _as_of_now(item: exp.Expression, left: Relation, context: Context) -> exp.Ex
     if context.streaming and time_attribute(moment, left.plan.schema) != "proctime":
         raise context.unsupported(
             "temporal-join",
-            "FOR SYSTEM_TIME AS OF takes a processing time of the left side: a table is read as it is now, its earlier rows are not kept",
+            "FOR SYSTEM_TIME AS OF takes a processing time of the left side: "
+            "a table is read as it is now, its earlier rows are not kept",
             version,
             "declare a column `proc AS PROCTIME()` and name that",
         )
@@ -298,22 +303,22 @@ def _join_unnest(left: Relation, node: exp.Join, context: Context) -> Relation:
     unnest, kind, side = node.this, node.args.get("kind") or "", node.args.get("side") or ""
     on = node.args.get("on")
     if side in ("RIGHT", "FULL") or node.args.get("using") or node.args.get("method"):
-        raise context.unsupported("unsupported-clause", "UNNEST is joined by CROSS JOIN or LEFT JOIN … ON TRUE", node)
-    made = _unnest(left, unnest, context, outer=side == "LEFT")
+        raise context.unsupported("unsupported-clause", "UNNEST supports only CROSS JOIN and LEFT JOIN … ON TRUE", node)
+    relation = _unnest(left, unnest, context, outer=side == "LEFT")
     if on is None or kind in ("CROSS", ","):
-        return made
-    condition = ExpressionBinder(made, context, "ON").condition(on)
+        return relation
+    condition = ExpressionBinder(relation, context, "ON").condition(on)
     if condition == truth(True):
-        return made
+        return relation
     if side == "LEFT":
         raise context.unsupported("unsupported-clause", "LEFT JOIN UNNEST takes ON TRUE only", on)
-    return made.over(Filter(input=made.plan, condition=condition, span=context.span(on)))
+    return relation.over(Filter(input=relation.plan, condition=condition, span=context.span(on)))
 
 
 def _join_using(
     left: Relation, right: Relation, kind: JoinKind, using: Sequence[str], node: exp.Join, context: Context
 ) -> Relation:
-    """A join by columns of one name: they come first and once, the others follow."""
+    """Build a join by common columns, which come first and once; the other columns follow."""
     from everfold.sql.functions import build
 
     assert isinstance(right.plan, Join)

@@ -1,4 +1,4 @@
-"""Which column a name means."""
+"""Name resolution: which column a name refers to."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from everfold.types import BOOLEAN, AnyType, RowType, article
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeColumn:
-    """A column that a name can mean: `relation` is the table or alias before the dot.
+    """A column that a name can refer to; `relation` is the table or alias before the dot.
 
-    `hidden`: it has been merged into another by USING or NATURAL, so that only its full name finds it, and `*` leaves it out.
+    A `hidden` column was merged into another by USING or NATURAL: only its qualified name finds it,
+    and `*` leaves it out.
     """
 
     name: str
@@ -33,18 +34,18 @@ class Relation:
 
     plan: Plan
     columns: tuple[ScopeColumn, ...]
-    _named: dict[str, list[ScopeColumn]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _by_name: dict[str, list[ScopeColumn]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def named(self, name: str) -> Sequence[ScopeColumn]:
-        """The columns of that name, hidden ones too."""
-        if not self._named:
+        """Return the columns of a name, including hidden ones."""
+        if not self._by_name:
             for column in self.columns:
-                self._named.setdefault(column.name, []).append(column)
-        return self._named.get(name, ())
+                self._by_name.setdefault(column.name, []).append(column)
+        return self._by_name.get(name, ())
 
     @classmethod
     def of(cls, plan: Plan, alias: str | None = None, names: Sequence[str] | None = None) -> Relation:
-        """A relation whose columns are all the plan's, under the plan's names or others."""
+        """Build a relation of all columns of a plan, under their own names or others."""
         names = plan.schema.names if names is None else names
         return cls(
             plan=plan,
@@ -52,11 +53,11 @@ class Relation:
         )
 
     def over(self, plan: Plan) -> Relation:
-        """The same names over another plan with the same columns."""
+        """Return the same names over another plan with the same columns."""
         return replace(self, plan=plan)
 
     def aliased(self, alias: str | None, names: Sequence[str] | None = None) -> Relation:
-        """As another name sees it: hidden columns are gone."""
+        """Return the relation under an alias; its hidden columns are dropped."""
         shown = self.shown
         names = [column.name for column in shown] if names is None else names
         return Relation(
@@ -69,27 +70,27 @@ class Relation:
 
     @property
     def shown(self) -> tuple[ScopeColumn, ...]:
-        """The columns of `*`."""
+        """The columns that `*` selects."""
         return tuple(column for column in self.columns if not column.hidden)
 
     @property
     def relations(self) -> tuple[str, ...]:
-        """Names that can stand before a dot."""
+        """The names that can precede a dot."""
         return tuple(dict.fromkeys(column.relation for column in self.columns if column.relation is not None))
 
     def of_relation(self, name: str) -> tuple[ScopeColumn, ...]:
-        """The columns behind `name.`."""
+        """Return the columns of `name.*`."""
         return tuple(column for column in self.columns if column.relation == name)
 
     def reference(self, column: ScopeColumn, span: Span | None = None) -> InputRef:
-        """The value of a column."""
+        """Return a reference to a column."""
         return InputRef(
             type=self.plan.schema[column.position].type, position=column.position, name=column.name, span=span
         )
 
 
 def without_database(relation: Relation, names: tuple[str, ...]) -> tuple[str, ...]:
-    """A path without `default_catalog.default_database.` before a table's name."""
+    """Return a path without `default_catalog.default_database.` before a table name."""
     for prefix in ((CATALOG, DATABASE), (DATABASE,)):
         if names[: len(prefix)] == prefix and len(names) > len(prefix) and names[len(prefix)] in relation.relations:
             return names[len(prefix) :]
@@ -102,33 +103,33 @@ def resolve(
     span: Span | None,
     outer: Sequence[Relation] = (),
 ) -> Expr:
-    """The column, or field of a column, that a path means.
+    """Return the column, or the field of a column, that a path refers to.
 
-    Raises SqlError `unknown-column`, `ambiguous-column`, `unknown-field`; UnsupportedFeature `correlated-subquery` for a column of
-    the query around.
+    Raises SqlError `unknown-column`, `ambiguous-column`, `unknown-field`; UnsupportedFeature
+    `correlated-subquery` for a column of a surrounding query.
     """
     found = _find(relation, names, span)
     if found is not None:
         return found
-    if len(names) == 1 and names[0].upper() in _WORDS:
-        return _WORDS[names[0].upper()](span)
+    if len(names) == 1 and names[0].upper() in _KEYWORDS:
+        return _KEYWORDS[names[0].upper()](span)
     if any(_exists(each, names) for each in outer):
         raise UnsupportedFeature(
             Diagnostic(
                 "correlated-subquery",
-                f"`{'.'.join(names)}` belongs to the query around: a subquery that depends on each of its rows is not supported",
+                f"`{'.'.join(names)}` belongs to the outer query: a correlated subquery is not supported",
                 span,
                 "write it as a join",
             )
         )
-    raise SqlError(_unknown(relation, names, span))
+    raise SqlError(_unknown_column(relation, names, span))
 
 
-_WORDS: Mapping[str, Callable[[Span | None], Expr]] = {
+_KEYWORDS: Mapping[str, Callable[[Span | None], Expr]] = {
     "UNKNOWN": lambda span: Literal(type=BOOLEAN, value=None, span=span),
     "PI": lambda span: functions.build("PI", (), span),
 }
-"""Words that mean a value where no column has their name."""
+"""Words that stand for a value if no column has their name."""
 
 
 def _exists(relation: Relation, names: tuple[str, ...]) -> bool:
@@ -141,25 +142,25 @@ def _exists(relation: Relation, names: tuple[str, ...]) -> bool:
 def _find(relation: Relation, names: tuple[str, ...], span: Span | None) -> Expr | None:
     names = without_database(relation, names)
     if len(names) > 1:
-        behind = [column for column in relation.named(names[1]) if column.relation == names[0]]
-        if behind:
-            column = _only(behind, ".".join(names[:2]), span)
+        qualified = [column for column in relation.named(names[1]) if column.relation == names[0]]
+        if qualified:
+            column = _single(qualified, ".".join(names[:2]), span)
             return _fields(relation.reference(column, span), names[2:], span)
     visible = [column for column in relation.named(names[0]) if not column.hidden]
     if not visible:
         return None
-    column = _only(visible, names[0], span)
+    column = _single(visible, names[0], span)
     return _fields(relation.reference(column, span), names[1:], span)
 
 
-def _only(found: Sequence[ScopeColumn], name: str, span: Span | None) -> ScopeColumn:
+def _single(found: Sequence[ScopeColumn], name: str, span: Span | None) -> ScopeColumn:
     if len(found) > 1:
         relations = list(dict.fromkeys(column.relation for column in found if column.relation))
         if len(relations) == len(found):
-            way = f"write which one: `{relations[0]}.{found[0].name}` or `{relations[1]}.{found[0].name}`"
+            help_ = f"qualify it: `{relations[0]}.{found[0].name}` or `{relations[1]}.{found[0].name}`"
         else:
-            way = "give one of them another name with AS where it comes from"
-        raise SqlError(Diagnostic("ambiguous-column", f"`{name}` can be {len(found)} columns", span, way))
+            help_ = "rename one of them with AS where it is defined"
+        raise SqlError(Diagnostic("ambiguous-column", f"`{name}` can refer to {len(found)} columns", span, help_))
     return found[0]
 
 
@@ -173,7 +174,7 @@ def _fields(value: Expr, names: Iterable[str], span: Span | None) -> Expr:
 
 
 def check_field(value: Expr, name: str, span: Span | None) -> None:
-    """SqlError `unknown-field` unless the value is a ROW with a field of that name."""
+    """Raise SqlError `unknown-field` unless the value is a ROW with a field of that name."""
     if isinstance(value.type, AnyType):
         return
     if not isinstance(value.type, RowType):
@@ -186,7 +187,7 @@ def check_field(value: Expr, name: str, span: Span | None) -> None:
         raise SqlError(Diagnostic("unknown-field", f"the ROW has no field `{name}`", span, help_))
 
 
-def _unknown(relation: Relation, names: tuple[str, ...], span: Span | None) -> Diagnostic:
+def _unknown_column(relation: Relation, names: tuple[str, ...], span: Span | None) -> Diagnostic:
     path = ".".join(names)
     names = without_database(relation, names)
     if len(names) > 1 and names[0] in relation.relations:

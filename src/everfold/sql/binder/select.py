@@ -1,4 +1,4 @@
-"""SELECT: from its FROM to its list of columns."""
+"""Bind a SELECT: from its FROM to its SELECT list."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ class _Select:
 
 
 def bind_select(node: exp.Select, context: Context) -> Plan:
-    """The plan of a SELECT with its ORDER BY, without LIMIT; all that is wrong in its clauses is raised together."""
+    """Return the plan of a SELECT with its ORDER BY, but without LIMIT.
+
+    All errors in its clauses are raised together.
+    """
     _check_lists(node, context)
     relation = bind_from(node, context)
     context = with_hints(node.args.get("hints") or (), relation, context)
@@ -57,12 +60,12 @@ def bind_select(node: exp.Select, context: Context) -> Plan:
         with select.problems:
             select.relation = _where(node.args["where"], select)
     if _is_grouped(node, context):
-        return _grouped(select)
-    return _plain(select)
+        return _bind_grouped(select)
+    return _bind_plain(select)
 
 
 def _check_lists(node: exp.Select, context: Context) -> None:
-    """Refuses lists that are far too long."""
+    """Reject lists that are far too long."""
     for what, part in (("SELECT", node), ("GROUP BY", node.args.get("group")), ("ORDER BY", node.args.get("order"))):
         if part is not None:
             check_columns(len(part.expressions), what, context.span(part))
@@ -88,11 +91,11 @@ def _has_aggregate(node: exp.Expression, context: Context) -> bool:
     return any(_has_aggregate(child, context) for child in node.iter_expressions())
 
 
-# --- WHERE ------------------------------------------------------------------------------------------------------------
+# --- WHERE ----------------------------------------------------------------------------------------
 
 
 def _where(node: exp.Where, select: _Select) -> Relation:
-    """The rows that are left. Conditions over subqueries become joins, each by itself."""
+    """Return the rows that WHERE keeps. Each condition over a subquery becomes a separate join."""
     context, relation = select.context, select.relation
     plain: list[exp.Expression] = []
     problems = Problems()
@@ -113,15 +116,20 @@ def _where(node: exp.Where, select: _Select) -> Relation:
     if not conditions:
         return relation
     condition = balanced(conditions, lambda one, other: _and(one, other, context, node))
-    kept = _kept(subqueries.joined(relation.plan), condition, node, context)
+    filtered = _apply_condition(subqueries.joined(relation.plan), condition, node, context)
     if not subqueries.plans:
-        return relation.over(kept)
-    back = Project(input=kept, expressions=references(kept.schema)[:width], names=kept.schema.names[:width])
-    return relation.over(back)
+        return relation.over(filtered)
+    narrowed = Project(
+        input=filtered, expressions=references(filtered.schema)[:width], names=filtered.schema.names[:width]
+    )
+    return relation.over(narrowed)
 
 
-def _kept(plan: Plan, condition: Expr, node: exp.Expression, context: Context) -> Plan:
-    """The rows that meet a condition; in a stream a Top-N where it bounds their number."""
+def _apply_condition(plan: Plan, condition: Expr, node: exp.Expression, context: Context) -> Plan:
+    """Return the rows that satisfy a condition.
+
+    In a stream, a condition that bounds a row number becomes a Top-N.
+    """
     kept = Filter(input=plan, condition=condition, span=context.span(node))
     return ranked(kept) if context.streaming else kept
 
@@ -136,7 +144,7 @@ def _and(one: Expr, other: Expr, context: Context, node: exp.Expression) -> Expr
     return build("AND", (one, other), context.span(node))
 
 
-# --- the list of columns ----------------------------------------------------------------------------------------------
+# --- the list of columns --------------------------------------------------------------------------
 
 
 def _items(select: _Select, binder: ExpressionBinder) -> list[_Item]:
@@ -149,13 +157,13 @@ def _items(select: _Select, binder: ExpressionBinder) -> list[_Item]:
                 case QualifiedStar():
                     items += _qualified_star(select, node, binder)
                 case exp.Alias():
-                    items.append(_Item(node.alias, _typed(binder.bind(node.this), node, select)))
+                    items.append(_Item(node.alias, _check_type(binder.bind(node.this), node, select)))
                 case _:
-                    items.append(_Item(_name(node, len(items)), _typed(binder.bind(node), node, select)))
+                    items.append(_Item(_name(node, len(items)), _check_type(binder.bind(node), node, select)))
     return items
 
 
-def _typed(value: Expr, node: exp.Expression, select: _Select) -> Expr:
+def _check_type(value: Expr, node: exp.Expression, select: _Select) -> Expr:
     if isinstance(value.type, NullType):
         raise select.context.error("untyped-null", "NULL as a column needs a type", node, "write CAST(NULL AS STRING)")
     return value
@@ -172,10 +180,10 @@ def _name(node: exp.Expression, at: int) -> str:
 def _star(select: _Select, node: exp.Star) -> list[_Item]:
     if not select.relation.columns:
         raise select.context.error("misplaced-star", "`*` needs a FROM", node)
-    return _all_of(select, [column.name for column in select.relation.shown], node, None)
+    return _expand_star(select, [column.name for column in select.relation.shown], node, None)
 
 
-def _all_of(select: _Select, names: Sequence[str], node: exp.Expression, relation: str | None) -> list[_Item]:
+def _expand_star(select: _Select, names: Sequence[str], node: exp.Expression, relation: str | None) -> list[_Item]:
     columns = select.relation.shown if relation is None else select.relation.of_relation(relation)
     span = select.context.span(node)
     items = []
@@ -186,7 +194,7 @@ def _all_of(select: _Select, names: Sequence[str], node: exp.Expression, relatio
                 "ambiguous-column",
                 f"`{column.name}` is {count} columns of one relation, and `*` takes both",
                 node,
-                "give one of them another name with AS where it comes from",
+                "rename one of them with AS where it is defined",
             )
         items.append(_Item(column.name, select.relation.reference(column, span)))
     return items
@@ -198,20 +206,20 @@ def _qualified_star(select: _Select, node: QualifiedStar, binder: ExpressionBind
 
     names = without_database(select.relation, node.names)
     if len(names) == 1 and names[0] in select.relation.relations:
-        return _all_of(select, [], node, names[0])
+        return _expand_star(select, [], node, names[0])
     span = select.context.span(node)
     value = resolve(select.relation, node.names, span, select.context.outer)
     if not isinstance(value.type, RowType):
         raise select.context.error(
-            "misplaced-star", f"`{'.'.join(node.names)}` is no table and no ROW, so it has no `*`", node
+            "misplaced-star", f"`{'.'.join(node.names)}` is neither a table nor a ROW, so it has no `*`", node
         )
     return [_Item(of.name, build("FIELD", (value, text(of.name)), span)) for of in value.type.fields]
 
 
-# --- without groups ---------------------------------------------------------------------------------------------------
+# --- without groups -------------------------------------------------------------------------------
 
 
-def _plain(select: _Select) -> Plan:
+def _bind_plain(select: _Select) -> Plan:
     relation, context, node = select.relation, select.context, select.node
     subqueries, overs = Subqueries(len(relation.plan.schema)), _overs(node)
     items = _items(select, ExpressionBinder(relation, context, "the SELECT list", subqueries=subqueries, overs=overs))
@@ -219,25 +227,25 @@ def _plain(select: _Select) -> Plan:
     qualify = _qualify(select, ExpressionBinder(relation, context, "QUALIFY", overs=overs, aliases=aliases))
     select.problems.check()
     keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", overs=overs, aliases=aliases))
-    plan, placed = overs.over(subqueries.joined(relation.plan), _as_it_is, context)
-    outputs = [_Item(item.name, placed(item.value)) for item in items]
+    plan, resolve_calls = overs.over(subqueries.joined(relation.plan), _identity, context)
+    outputs = [_Item(item.name, resolve_calls(item.value)) for item in items]
     if qualify is not None:
-        plan = _kept(plan, placed(qualify), node.args["qualify"], context)
+        plan = _apply_condition(plan, resolve_calls(qualify), node.args["qualify"], context)
     if node.args.get("distinct") is not None:
-        return _distinct(plan, outputs, _over_items(keys, items, select), select)
-    keys = [replace(key, expression=placed(key.expression)) for key in keys]
-    return _ordered_inside(plan, outputs, keys, select)
+        return _distinct(plan, outputs, _rewrite_keys(keys, items, select), select)
+    keys = [replace(key, expression=resolve_calls(key.expression)) for key in keys]
+    return _project_sorted(plan, outputs, keys, select)
 
 
 def _qualify(select: _Select, binder: ExpressionBinder) -> Expr | None:
-    """The condition over windows, if there is one."""
+    """Return the condition of QUALIFY, if there is one."""
     node = select.node.args.get("qualify")
     if node is None:
         return None
     with select.problems:
         condition = binder.condition(node.this)
         if not any(map(is_call_over_window, walk(condition))):
-            what = "QUALIFY is a condition over windows, and this one has none"
+            what = "the condition of QUALIFY contains no window function"
             raise select.context.error("qualify-without-window", what, node, "write WHERE, or HAVING for groups")
         return condition
     return None
@@ -247,11 +255,11 @@ def _overs(node: exp.Select) -> Overs:
     return Overs({each.this.name: each for each in node.args.get("windows") or ()})
 
 
-def _as_it_is(expr: Expr) -> Expr:
+def _identity(expr: Expr) -> Expr:
     return expr
 
 
-def _projected(plan: Plan, items: Sequence[_Item], select: _Select) -> Project:
+def _project(plan: Plan, items: Sequence[_Item], select: _Select) -> Project:
     return Project(
         input=plan,
         expressions=tuple(item.value for item in items),
@@ -261,17 +269,17 @@ def _projected(plan: Plan, items: Sequence[_Item], select: _Select) -> Project:
 
 
 def distinct_rows(plan: Plan, context: Context, node: exp.Expression) -> Plan:
-    """The rows of a plan, equal ones once."""
+    """Return a plan without duplicate rows."""
     keys = references(plan.schema)
     grouping = Grouping(keys, (tuple(range(len(keys))),))
     grouped = group_by(plan, grouping, (), context, node)
     return Project(input=grouped.plan, expressions=grouped.keys, names=plan.schema.names)
 
 
-# --- with groups ------------------------------------------------------------------------------------------------------
+# --- with groups ----------------------------------------------------------------------------------
 
 
-def _grouped(select: _Select) -> Plan:
+def _bind_grouped(select: _Select) -> Plan:
     node, context, relation = select.node, select.context, select.relation
     width = len(relation.plan.schema)
     calls, overs = Calls(width), _overs(node)
@@ -295,7 +303,8 @@ def _grouped(select: _Select) -> Plan:
     qualify = _qualify(select, over_windows)
     in_order = ExpressionBinder(relation, context, "ORDER BY", calls=calls, overs=overs, window=window, aliases=aliases)
     sort_keys = _sort_keys(select, items, in_order)
-    # Columns that are not grouped are found before the aggregate is chosen: a mistake goes before what is not supported.
+    # Ungrouped columns are found before the aggregate is built: errors of the author are reported
+    # before features that are not supported.
     dry = Grouped(
         plan=relation.plan,
         keys=keys,
@@ -313,11 +322,11 @@ def _grouped(select: _Select) -> Plan:
             if keys_known:
                 over_groups(value, dry, width)
     select.problems.check()
-    place = node.args.get("group") or _first_aggregate(node, context)
+    location = node.args.get("group") or _first_aggregate(node, context)
     if window is None:
-        grouped = group_by(relation.plan, grouping, calls.calls, context, place)
+        grouped = group_by(relation.plan, grouping, calls.calls, context, location)
     else:
-        grouped = group_by_window(relation.plan, window, grouping, calls.calls, context, place)
+        grouped = group_by_window(relation.plan, window, grouping, calls.calls, context, location)
 
     def over(value: Expr) -> Expr:
         return over_groups(value, grouped, width)
@@ -325,14 +334,14 @@ def _grouped(select: _Select) -> Plan:
     plan = grouped.plan
     if having is not None:
         plan = Filter(input=plan, condition=over(having), span=context.span(node.args["having"]))
-    plan, placed = overs.over(plan, over, context)
-    outputs = [_Item(item.name, placed(over(item.value))) for item in items]
+    plan, resolve_calls = overs.over(plan, over, context)
+    outputs = [_Item(item.name, resolve_calls(over(item.value))) for item in items]
     if qualify is not None:
-        plan = _kept(plan, placed(over(qualify)), node.args["qualify"], context)
+        plan = _apply_condition(plan, resolve_calls(over(qualify)), node.args["qualify"], context)
     if node.args.get("distinct") is not None:
-        return _distinct(plan, outputs, _over_items(sort_keys, items, select), select)
-    over_keys = [replace(key, expression=placed(over(key.expression))) for key in sort_keys]
-    return _ordered_inside(plan, outputs, over_keys, select)
+        return _distinct(plan, outputs, _rewrite_keys(sort_keys, items, select), select)
+    over_keys = [replace(key, expression=resolve_calls(over(key.expression))) for key in sort_keys]
+    return _project_sorted(plan, outputs, over_keys, select)
 
 
 def _first_aggregate(node: exp.Select, context: Context) -> exp.Expression:
@@ -344,7 +353,7 @@ def _first_aggregate(node: exp.Select, context: Context) -> exp.Expression:
 
 
 def _group_window(select: _Select) -> GroupWindow | None:
-    """The window that GROUP BY names, if it does so."""
+    """Return the group window in GROUP BY, if there is one."""
     clause = select.node.args.get("group")
     if clause is None:
         return None
@@ -353,9 +362,10 @@ def _group_window(select: _Select) -> GroupWindow | None:
     if window is not None and sets:
         raise select.context.unsupported(
             "window-in-sets",
-            "a window in GROUP BY does not go with GROUPING SETS, ROLLUP and CUBE",
+            "a window in GROUP BY cannot be combined with GROUPING SETS, ROLLUP or CUBE",
             sets[0],
-            "use a window TVF: FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY window_start, window_end, …",
+            "use a window TVF: FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES) "
+            "GROUP BY window_start, window_end, …",
         )
     return window
 
@@ -383,23 +393,27 @@ def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Ex
     except SqlError as error:
         if error.code == "unknown-column" and isinstance(node, ColumnPath) and node.names[-1] in names:
             found = error.diagnostics[0]
-            help_ = f"GROUP BY takes no names of the SELECT list: write `{context.sql(names[node.names[-1]])}`"
+            help_ = f"GROUP BY cannot use names of the SELECT list: write `{context.sql(names[node.names[-1]])}`"
             raise SqlError(Diagnostic(found.code, found.message, found.span, help_)) from None
         raise
 
 
-# --- ORDER BY ---------------------------------------------------------------------------------------------------------
+# --- ORDER BY -------------------------------------------------------------------------------------
 
 
 def ordered(order: exp.Order, context: Context) -> list[exp.Ordered]:
-    """The keys of ORDER BY, which a stream takes with a LIMIT only: else none, in a script that is only judged."""
+    """Return the keys of ORDER BY.
+
+    A stream supports ORDER BY with LIMIT only. In a script that is only checked, the list is empty
+    instead.
+    """
     if context.streaming and order.parent is not None and order.parent.args.get("limit") is None:
         context.refuse(
             context.unsupported(
                 "streaming-order-by",
-                "ORDER BY is not supported in streaming: the rows never are all there",
+                "ORDER BY is not supported in streaming: the input never ends",
                 order,
-                "add LIMIT n: the first n rows can be followed, or run in batch",
+                "add LIMIT n to follow the first n rows, or run in batch",
             )
         )
         return []
@@ -408,7 +422,7 @@ def ordered(order: exp.Order, context: Context) -> list[exp.Ordered]:
 
 
 def ordinal(node: exp.Expression, width: int, context: Context) -> int | None:
-    """The column that a number in ORDER BY means, from 0; None for another expression."""
+    """Return the column, from 0, that a number in ORDER BY refers to; None for others."""
     if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdecimal():
         return None
     at = int(node.name)
@@ -418,7 +432,7 @@ def ordinal(node: exp.Expression, width: int, context: Context) -> int | None:
 
 
 def sort_key(node: exp.Ordered, value: Expr) -> SortKey:
-    """ORDER BY a value; NULL is the smallest value where nobody said."""
+    """Return the sort key of a value. By default NULL is the smallest value."""
     descending = bool(node.args.get("desc"))
     nulls_first = node.args.get("nulls_first")
     return SortKey(
@@ -443,9 +457,12 @@ def _sort_keys(select: _Select, items: Sequence[_Item], binder: ExpressionBinder
     return keys
 
 
-def _ordered_inside(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey], select: _Select) -> Plan:
-    """The list of columns over a plan; sorted by expressions over the same plan, which need not be in the list."""
-    projected = _projected(plan, items, select)
+def _project_sorted(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey], select: _Select) -> Plan:
+    """Return the SELECT list over a plan, sorted by keys over the same plan.
+
+    The keys need not be in the list.
+    """
+    projected = _project(plan, items, select)
     if not keys:
         return projected
     hidden = tuple(dict.fromkeys(key.expression for key in keys if key.expression not in projected.expressions))
@@ -464,26 +481,26 @@ def _ordered_inside(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey],
         )
         for key in keys
     ]
-    made: Plan = Sort(input=wide, keys=tuple(over), span=select.context.span(select.node.args["order"]))
+    sorted_plan: Plan = Sort(input=wide, keys=tuple(over), span=select.context.span(select.node.args["order"]))
     if hidden:
         width = len(items)
-        made = Project(input=made, expressions=outputs[:width], names=projected.names)
-    return made
+        sorted_plan = Project(input=sorted_plan, expressions=outputs[:width], names=projected.names)
+    return sorted_plan
 
 
 def _distinct(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey], select: _Select) -> Plan:
-    """Return the plan of the list of columns, equal rows once, sorted by keys over that list."""
+    """Return the distinct rows of the SELECT list, sorted by keys over that list."""
     context, node = select.context, select.node
-    made = distinct_rows(_projected(plan, items, select), context, node.args["distinct"])
+    distinct = distinct_rows(_project(plan, items, select), context, node.args["distinct"])
     if not keys:
-        return made
+        return distinct
     if all(isinstance(key.expression, InputRef) for key in keys):
-        return Sort(input=made, keys=tuple(keys), span=context.span(node.args["order"]))
-    return _ordered_inside(made, [_Item(each.name, each) for each in references(made.schema)], keys, select)
+        return Sort(input=distinct, keys=tuple(keys), span=context.span(node.args["order"]))
+    return _project_sorted(distinct, [_Item(each.name, each) for each in references(distinct.schema)], keys, select)
 
 
-def _over_items(keys: Sequence[SortKey], items: Sequence[_Item], select: _Select) -> list[SortKey]:
-    """Return sort keys over the list of columns: SELECT DISTINCT can be sorted by what it shows only."""
+def _rewrite_keys(keys: Sequence[SortKey], items: Sequence[_Item], select: _Select) -> list[SortKey]:
+    """Return sort keys over the SELECT list: only its columns can sort a SELECT DISTINCT."""
     outputs: dict[Expr, Expr] = {
         item.value: InputRef(type=item.value.type, position=at, name=item.name)
         for at, item in reversed([*enumerate(items)])
@@ -492,7 +509,7 @@ def _over_items(keys: Sequence[SortKey], items: Sequence[_Item], select: _Select
 
     def change(part: Expr) -> Expr | None:
         if part not in outputs and isinstance(part, InputRef):
-            what = "ORDER BY of a SELECT DISTINCT takes columns of the SELECT list only"
+            what = "ORDER BY of a SELECT DISTINCT can only use columns of the SELECT list"
             raise SqlError(Diagnostic("not-in-select", what, part.span))
         return outputs.get(part)
 

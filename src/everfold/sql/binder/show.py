@@ -1,4 +1,4 @@
-"""DESCRIBE and SHOW: the catalog as text, in Flink's forms."""
+"""DESCRIBE and SHOW: the catalog as rows and SQL, in Flink's format."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _COLUMNS = ("name", "type", "null", "key", "extras", "watermark")
 
 
 def describe_columns(entry: Entry) -> tuple[str, ...]:
-    """The columns of DESCRIBE: comments only where there are any."""
+    """Return the columns of DESCRIBE; `comment` only if any column has one."""
     commented = isinstance(entry, CatalogTable) and any(column.comment for column in entry.columns)
     return (*_COLUMNS, "comment") if commented else _COLUMNS
 
 
 def describe(entry: Entry) -> tuple[tuple[str, ...], ...]:
-    """The rows of DESCRIBE."""
+    """Return the rows of DESCRIBE."""
     if isinstance(entry, CatalogView):
         return tuple(
-            (field.name, _type_shown(field), _truth(field.type.nullable), "", "", "") for field in entry.schema
+            (field.name, _format_type(field), _boolean(field.type.nullable), "", "", "") for field in entry.schema
         )
     commented = len(describe_columns(entry)) > len(_COLUMNS)
     rows = []
@@ -42,8 +42,8 @@ def describe(entry: Entry) -> tuple[tuple[str, ...], ...]:
         watermark = entry.watermark.text if entry.watermark is not None and entry.watermark.column == at else ""
         row = (
             column.name,
-            _type_shown(field),
-            _truth(field.type.nullable),
+            _format_type(field),
+            _boolean(field.type.nullable),
             f"PRI({', '.join(keys)})" if column.name in keys else "",
             column.extras,
             watermark,
@@ -52,22 +52,22 @@ def describe(entry: Entry) -> tuple[tuple[str, ...], ...]:
     return tuple(rows)
 
 
-def _truth(value: bool) -> str:
+def _boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _type_shown(field: Field) -> str:
+def _format_type(field: Field) -> str:
     shown = field.type.sql
     return f"{shown} *{field.time.upper()}*" if field.time else shown
 
 
 def view_names(catalog: Catalog) -> tuple[str, ...]:
-    """The views that queries can see."""
+    """Return the names of the views that queries can see."""
     return tuple(entry.name for entry in catalog.entries() if isinstance(entry, CatalogView))
 
 
 def function_names(catalog: Catalog, *, user: bool) -> tuple[str, ...]:
-    """The names of functions as SHOW FUNCTIONS lists them: the users', and unless only these are asked for, SQL's own."""
+    """Return the names that SHOW FUNCTIONS lists: the user's and, unless `user`, built-in ones."""
     from everfold.sql.binder.names import aggregate_names
     from everfold.sql.functions import names
 
@@ -76,15 +76,15 @@ def function_names(catalog: Catalog, *, user: bool) -> tuple[str, ...]:
 
 
 def options(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """What SET alone shows."""
+    """Return the rows of SET without arguments."""
     return tuple((key, shown_value(key, value)) for key, value in sorted(settings.options.items()))
 
 
-# --- SHOW CREATE ------------------------------------------------------------------------------------------------------
+# --- SHOW CREATE ----------------------------------------------------------------------------------
 
 
 def show_create(entry: Entry, kind: str, span: Span | None) -> str:
-    """The statement that makes a table or view; values of secret options are hidden."""
+    """Return the statement that creates a table or view. Values of secret options are masked."""
     is_view = isinstance(entry, CatalogView)
     if is_view != (kind == "VIEW"):
         found, other = ("view", "VIEW") if is_view else ("table", "TABLE")
@@ -101,13 +101,13 @@ def _head(kind: str, entry: Entry) -> str:
     return f"CREATE {temporary}{kind} {quoted_name(CATALOG)}.{quoted_name(DATABASE)}.{quoted_name(entry.name)}"
 
 
-def _text(value: str) -> str:
+def _quote(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
 def _view(view: CatalogView) -> str:
     columns = ",\n".join(f"  {quoted_name(name)}" for name in view.schema.names)
-    comment = f"\nCOMMENT {_text(view.comment)}" if view.comment else ""
+    comment = f"\nCOMMENT {_quote(view.comment)}" if view.comment else ""
     return f"{_head('VIEW', view)} (\n{columns}\n){comment}\nAS {view.text}"
 
 
@@ -123,17 +123,17 @@ def _table(table: CatalogTable) -> str:
         lines.append(f"CONSTRAINT {quoted_name(name)} PRIMARY KEY ({', '.join(map(quoted_name, keys))}) NOT ENFORCED")
     parts = [_head("TABLE", table) + " (\n" + ",\n".join(f"  {line}" for line in lines) + "\n)"]
     if table.comment:
-        parts.append(f"COMMENT {_text(table.comment)}")
+        parts.append(f"COMMENT {_quote(table.comment)}")
     if table.table.partition_keys:
         parts.append(f"PARTITIONED BY ({', '.join(map(quoted_name, table.table.partition_keys))})")
     if table.table.options:
-        shown = [f"  {_text(key)} = {_text(shown_value(key, value))}" for key, value in table.table.options]
+        shown = [f"  {_quote(key)} = {_quote(shown_value(key, value))}" for key, value in table.table.options]
         parts.append("WITH (\n" + ",\n".join(shown) + "\n)")
     return "\n".join(parts)
 
 
 def _column(column: Column) -> str:
-    comment = f" COMMENT {_text(column.comment)}" if column.comment else ""
+    comment = f" COMMENT {_quote(column.comment)}" if column.comment else ""
     if column.kind == "computed":
         return f"{quoted_name(column.name)} {column.extras}{comment}"
     extras = f" {column.extras}" if column.extras else ""
@@ -141,7 +141,7 @@ def _column(column: Column) -> str:
 
 
 def serialised(of: DataType) -> str:
-    """A type in the form that Flink writes into SHOW CREATE: nothing abbreviated."""
+    """Return a type as Flink writes it in SHOW CREATE: nothing abbreviated."""
     match of:
         case StringType(fixed=False) if of.length == MAX_VARCHAR:
             shown = f"VARCHAR({MAX_VARCHAR})"

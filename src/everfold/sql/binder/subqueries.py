@@ -1,4 +1,7 @@
-"""Subqueries within expressions: scalar ones become columns of a join, IN and EXISTS become semi and anti joins."""
+"""Subqueries in expressions.
+
+Scalar ones become columns of a join, IN and EXISTS become semi and anti joins.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +21,26 @@ from everfold.sql.binder.scope import Relation
 
 
 class Subqueries:
-    """The subqueries of a clause that have one row: their columns are behind the `width` columns of the relation."""
+    """The one-row subqueries of a clause; their columns follow the relation's `width` columns."""
 
     def __init__(self, width: int) -> None:
         self.width = width
         self.plans: list[Plan] = []
 
     def bind(self, node: exp.Expression, relation: Relation, context: Context) -> Expr:
-        """The value of a scalar subquery."""
+        """Return the value of a scalar subquery."""
         if not isinstance(node, (exp.Subquery, exp.Query)):
             raise context.unsupported(
                 "subquery",
-                "IN and EXISTS with a subquery are conditions of WHERE, by themselves or joined by AND",
+                "IN and EXISTS with a subquery are only supported as conditions of WHERE, alone or combined by AND",
                 node,
                 "write it as a join",
             )
-        plan = _one_column(node, relation, context)
-        if not _one_row(plan):
+        plan = _bind_one_column(node, relation, context)
+        if not _has_one_row(plan):
             raise context.unsupported(
                 "scalar-subquery",
-                "a subquery used as a value must have one row whatever the data",
+                "a subquery used as a value must return one row for any data",
                 node,
                 "aggregate it, as in (SELECT MAX(x) FROM t)",
             )
@@ -45,8 +48,8 @@ class Subqueries:
         return column
 
     def bind_values(self, node: exp.Expression, relation: Relation, context: Context) -> SubqueryValues:
-        """What a comparison with all values of a subquery needs to know of them."""
-        plan, span = _one_column(node, relation, context), context.span(node)
+        """Return what a comparison with all values of a subquery needs."""
+        plan, span = _bind_one_column(node, relation, context), context.span(node)
         value = InputRef(type=plan.schema[0].type, position=0, name=plan.schema[0].name)
         calls = []
         for name, args in (("MIN", (value,)), ("MAX", (value,)), ("COUNT", ()), ("COUNT", (value,))):
@@ -59,7 +62,10 @@ class Subqueries:
         return SubqueryValues(*self._columns(GroupAggregate(input=plan, keys=(), calls=tuple(calls), span=span), span))
 
     def _columns(self, plan: Plan, span: Span | None) -> list[InputRef]:
-        """The columns of a subquery of one row, behind those of the relation and of the subqueries before it."""
+        """Return the columns of a one-row subquery.
+
+        They follow those of the relation and of earlier subqueries.
+        """
         if plan not in self.plans:
             self.plans.append(plan)
         before = self.plans[: self.plans.index(plan)]
@@ -69,7 +75,7 @@ class Subqueries:
         ]
 
     def joined(self, plan: Plan) -> Plan:
-        """The relation's plan with a column for each subquery."""
+        """Return the relation's plan with the columns of all subqueries."""
         for each in self.plans:
             plan = Join(left=plan, right=each, kind=JoinKind.LEFT, condition=truth(True))
         return plan
@@ -77,7 +83,7 @@ class Subqueries:
 
 @dataclass(frozen=True, slots=True)
 class SubqueryValues:
-    """The least and the greatest value of a subquery, how many rows it has, and how many of them are not NULL."""
+    """Minimum and maximum of a subquery's values, the number of rows, and of non-NULL values."""
 
     least: Expr
     greatest: Expr
@@ -85,16 +91,16 @@ class SubqueryValues:
     known: Expr
 
 
-def _one_column(node: exp.Expression, relation: Relation, context: Context) -> Plan:
+def _bind_one_column(node: exp.Expression, relation: Relation, context: Context) -> Plan:
     plan = subquery_plan(node, relation, context)
     if len(plan.schema) != 1:
-        message = f"a subquery used as a value has one column, not {len(plan.schema)}"
+        message = f"a subquery used as a value must have one column, not {len(plan.schema)}"
         raise context.error("wrong-arguments", message, node)
     return plan
 
 
 def subquery_plan(node: exp.Expression, relation: Relation, context: Context) -> Plan:
-    """The plan of a subquery that may not refer to the relation around it."""
+    """Return the plan of a subquery, which must not refer to the surrounding relation."""
     from everfold.sql.binder.queries import bind_body
 
     query = node.this if isinstance(node, exp.Subquery) else node
@@ -103,8 +109,8 @@ def subquery_plan(node: exp.Expression, relation: Relation, context: Context) ->
     return plan
 
 
-def _one_row(plan: Plan) -> bool:
-    """Whether a plan has at most one row, whatever the data."""
+def _has_one_row(plan: Plan) -> bool:
+    """Return whether a plan has at most one row, whatever the data."""
     match plan:
         case GroupAggregate():
             return not plan.keys
@@ -113,13 +119,13 @@ def _one_row(plan: Plan) -> bool:
         case Limit():
             return plan.count is not None and plan.count <= 1
         case Project():
-            return _one_row(plan.input)
+            return _has_one_row(plan.input)
         case _:
             return False
 
 
 def semi_join(node: exp.Expression, relation: Relation, context: Context) -> Plan | None:
-    """The plan of a WHERE whose condition is [NOT] IN (SELECT …) or [NOT] EXISTS (SELECT …); None for another condition."""
+    """Return the plan of WHERE [NOT] IN (SELECT …) or [NOT] EXISTS (SELECT …); None for others."""
     from everfold.sql.binder.expressions import ExpressionBinder
     from everfold.sql.functions import build
 
@@ -148,6 +154,6 @@ def semi_join(node: exp.Expression, relation: Relation, context: Context) -> Pla
         same = build("=", (value, InputRef(type=field.type, position=width + at, name=field.name)), span)
         condition = same if condition is None else build("AND", (condition, same), span)
     assert condition is not None
-    if negated:  # NOT IN is TRUE only where no row compares as equal and none as unknown
+    if negated:  # NOT IN is TRUE only if no comparison is TRUE or UNKNOWN
         condition = build("NOT", (build("IS FALSE", (condition,), span),), span)
     return Join(left=relation.plan, right=plan, kind=kind, condition=condition, span=span)

@@ -1,8 +1,9 @@
-"""Top-N: a query over numbered rows that takes the first of them becomes a `Rank`.
+"""Top-N: a query that takes the first of its numbered rows becomes a `Rank`.
 
-`ROW_NUMBER() OVER (PARTITION BY a ORDER BY b)` with any order at all can be followed in a stream if the number is bounded from above around it:
-`WHERE rn <= 10`. Only the first rows have to be kept then. Source: Flink's pages on Top-N, deduplication, Window Top-N and window
-deduplication; flink 2.3 through `tests/cases/rank`.
+A stream can follow `ROW_NUMBER() OVER (PARTITION BY a ORDER BY b)` in any order if an outer query
+bounds the number from above: `WHERE rn <= 10`. Only the first rows must be kept then. Source:
+Flink's pages on Top-N, deduplication, Window Top-N and window deduplication; flink 2.3 through
+`tests/cases/rank`.
 """
 
 from __future__ import annotations
@@ -31,55 +32,55 @@ from everfold.sql.binder.windows import END, START, unwind
 
 
 def can_be_ranked(calls: Sequence[AggCall]) -> bool:
-    """Whether calls over a window are a number that a condition around it can bound."""
+    """Return whether the calls over a window are one row number, which a condition can bound."""
     return [call.function for call in calls] == ["ROW_NUMBER"]
 
 
 def for_first_rows(refused: SqlError, calls: Sequence[AggCall]) -> SqlError:
-    """The error with the way out for who wants the first rows only."""
+    """Return the error with additional help for queries that need only the first rows."""
     if not any(call.function in ("ROW_NUMBER", "RANK", "DENSE_RANK") for call in calls):
         return refused
-    way = "bound the number" if can_be_ranked(calls) else "use ROW_NUMBER() alone and bound it"
+    how = "bound the row number" if can_be_ranked(calls) else "use only ROW_NUMBER() and bound it"
     found = refused.diagnostics[0]
     return type(refused)(
-        replace(found, help=f"{found.help}; or, for the first rows only, {way}: SELECT … FROM (…) WHERE rn <= n")
+        replace(found, help=f"{found.help}; or, for the first rows only, {how}: SELECT … FROM (…) WHERE rn <= n")
     )
 
 
 def check_ranked(plan: Plan, context: Context) -> None:
-    """Refuses what was wrong with a window in a stream that has not become a Top-N."""
+    """Raise the error of a window in a stream that has not become a Top-N."""
     for node in streamed(plan):
         if isinstance(node, OverAggregate) and node.refused is not None and can_be_ranked(node.calls):
             context.refuse(node.refused)
 
 
 def ranked(plan: Filter) -> Plan:
-    """A condition over numbered rows, as far as it says which of the first of them are wanted, becomes a Rank."""
+    """Rewrite a filter over row numbers to a Rank, as far as it selects the first rows."""
     wanted: dict[int, _Numbers] = {}
     rest: list[Expr] = []
     for part in conjuncts(plan.condition):
-        bound = _bound(part)
-        if bound is None or not _numbers(plan.input, bound[0]):
+        bound = _number_range(part)
+        if bound is None or not _is_row_number(plan.input, bound[0]):
             rest.append(part)
         else:
             at, numbers = bound
-            wanted[at] = wanted.get(at, _Numbers()).both(numbers)
-    made = plan.input
+            wanted[at] = wanted.get(at, _Numbers()).intersect(numbers)
+    below = plan.input
     for at, numbers in wanted.items():
         if numbers.last is not None and numbers.last < numbers.first:
-            what = "no row is taken: rows are numbered from 1 on"
+            what = "no row is selected: row numbers start at 1"
             raise UnsupportedFeature.of("topn-range", what, plan.span, "write WHERE rn <= n, with n at least 1")
-        found = None if numbers.last is None else _with_rank(made, at, numbers.first, numbers.last)
+        found = None if numbers.last is None else _with_rank(below, at, numbers.first, numbers.last)
         if found is None:
             return plan
-        made = found
+        below = found
     if not wanted or not rest:
-        return made if wanted else plan
-    return replace(plan, input=made, condition=conjunction(rest))
+        return below if wanted else plan
+    return replace(plan, input=below, condition=conjunction(rest))
 
 
 def first_rows(limit: Limit, ttl_ms: int) -> Rank:
-    """LIMIT in a stream: a Top-N over all rows, by their ORDER BY or as they come."""
+    """Return LIMIT in a stream as a Top-N over all rows, by ORDER BY or in order of arrival."""
     below = limit.input
     assert limit.count is not None
     return Rank(
@@ -96,31 +97,34 @@ def first_rows(limit: Limit, ttl_ms: int) -> Rank:
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """The numbers from one to another, both included; without an end if there is none."""
+    """A range of row numbers, both ends included; `last` is None if there is no upper bound."""
 
     first: int = 1
     last: int | None = None
 
-    def both(self, other: _Numbers) -> _Numbers:
+    def intersect(self, other: _Numbers) -> _Numbers:
         ends = [each for each in (self.last, other.last) if each is not None]
         return _Numbers(max(self.first, other.first), min(ends, default=None))
 
 
-def _bound(part: Expr) -> tuple[int, _Numbers] | None:
-    """What a condition says of the number in a column, if it is a comparison of one with a constant."""
+def _number_range(part: Expr) -> tuple[int, _Numbers] | None:
+    """Return the column and the numbers that a comparison with a constant selects.
+
+    None for any other condition.
+    """
     if not isinstance(part, Call):
         return None
     if part.function == "BETWEEN":
         low, high = (
-            _bound(replace(part, function=name, args=(part.args[0], at)))
+            _number_range(replace(part, function=name, args=(part.args[0], at)))
             for name, at in zip((">=", "<="), part.args[1:], strict=True)
         )
-        return None if low is None or high is None else (low[0], low[1].both(high[1]))
-    if part.function not in _TURNED or len(part.args) != 2:
+        return None if low is None or high is None else (low[0], low[1].intersect(high[1]))
+    if part.function not in _SWAPPED or len(part.args) != 2:
         return None
     function, (one, other) = part.function, map(told_apart, part.args)
     if isinstance(one, Literal):
-        function, one, other = _TURNED[function], other, one
+        function, one, other = _SWAPPED[function], other, one
     if not isinstance(one, InputRef) or not isinstance(other, Literal) or type(other.value) is not int:
         return None
     value = other.value
@@ -137,17 +141,20 @@ def _bound(part: Expr) -> tuple[int, _Numbers] | None:
             return one.position, _Numbers(value)
 
 
-_TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""Comparisons, and what they are with their sides exchanged."""
+_SWAPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""Comparisons, and their equivalents with the operands swapped."""
 
 
-def _numbers(node: Plan, at: int) -> bool:
-    """Whether a column is the number of the row in a window of `node`."""
+def _is_row_number(node: Plan, at: int) -> bool:
+    """Return whether a column is the row number of a window in `node`."""
     return _with_rank(node, at, 1, 1) is not None
 
 
 def _with_rank(node: Plan, at: int, first: int, last: int) -> Plan | None:
-    """The plan with its window a Rank, if column `at` is its number; conditions over single rows may stand between."""
+    """Return the plan with its window replaced by a Rank, if column `at` is its row number.
+
+    Filters and projections may be in between.
+    """
     match node:
         case OverAggregate() if at == len(node.input.schema) and can_be_ranked(node.calls):
             return _rank(node, first, last)
@@ -175,7 +182,7 @@ def _rank(node: OverAggregate, first: int, last: int) -> Rank:
 
 
 def _window(node: OverAggregate) -> InWindow | None:
-    """The windows that the partitions lie in: both their start and their end are among the keys."""
+    """Return the window of the partitions, if the partition keys include its start and its end."""
     origin = unwind(node.input)
     if origin is None:
         return None

@@ -30,11 +30,11 @@ from everfold.types import IntervalType, TimestampType, article
 START, END, TIME = "window_start", "window_end", "window_time"
 
 
-# --- the function -----------------------------------------------------------------------------------------------------
+# --- the function ---------------------------------------------------------------------------------
 
 
 def bind_window_function(node: WindowTvf, relation: Relation, context: Context) -> WindowTableFunction:
-    """TUMBLE, HOP, CUMULATE or SESSION over a relation."""
+    """Bind TUMBLE, HOP, CUMULATE or SESSION over a relation."""
     window = window_of(node.kind, node.arguments, context)
     column = _column(node.timecol, relation, context, f"the time column of {node.kind}")
     time = time_kind(node.kind, node.timecol, relation.plan, column, context)
@@ -67,13 +67,16 @@ def _column(path: ColumnPath, relation: Relation, context: Context, what: str) -
             "ambiguous-column",
             f"`{path.names[-1]}` can be {len(found)} columns",
             path,
-            "give one of them another name with AS where it comes from",
+            "rename one of them with AS where it is defined",
         )
     return found[0].position
 
 
 def time_kind(kind: str, node: exp.Expression, plan: Plan, column: int, context: Context) -> TimeKind:
-    """Which clock a window of that kind runs on over a column, which `node` names. SqlError `no-time-attribute`."""
+    """Return the clock of a window of that kind over a column, which `node` names.
+
+    Raises SqlError `no-time-attribute`.
+    """
     field = plan.schema[column]
     name = field.name
     if not isinstance(field.type, TimestampType):
@@ -89,7 +92,7 @@ def time_kind(kind: str, node: exp.Expression, plan: Plan, column: int, context:
                 "proctime-in-batch",
                 f"`{name}` is processing time, and batch has none",
                 node,
-                "take a column of the data as the time",
+                "use a column of the data as the time",
             )
         return TimeKind.PROCTIME
     if not context.streaming:
@@ -100,13 +103,14 @@ def time_kind(kind: str, node: exp.Expression, plan: Plan, column: int, context:
     if origin is not None and origin.kind_of(origin.columns[column]) in (START, END):
         raise context.error(
             "no-time-attribute",
-            f"`{name}` is the {origin.kind_of(origin.columns[column])} of a window: a plain timestamp, no time attribute",
+            f"`{name}` is the {origin.kind_of(origin.columns[column])} of a window: "
+            "a plain timestamp, not a time attribute",
             node,
-            "group by window_time too, and take that as the time column",
+            "group by window_time too, and use that as the time column",
         )
     raise context.error(
         "no-time-attribute",
-        f"`{name}` is no time attribute, and {kind} needs one in streaming",
+        f"`{name}` is not a time attribute, and {kind} needs one in streaming",
         node,
         _missing_watermark(plan, name),
     )
@@ -116,7 +120,7 @@ def _missing_watermark(plan: Plan, name: str) -> str:
     if any(field.time for below in walk_plan(plan) for field in below.schema if field.name == name):
         if any(isinstance(below, Union) for below in walk_plan(plan)):
             return "all sides of UNION ALL must have it as their time attribute"
-        return "an expression over a time attribute is none: select the column as it is"
+        return "an expression over a time attribute is not one: select the column unchanged"
     if any(field.time == "rowtime" for field in plan.schema):
         return "the time attribute here is " + named_list(
             field.name for field in plan.schema if field.time == "rowtime"
@@ -125,7 +129,7 @@ def _missing_watermark(plan: Plan, name: str) -> str:
 
 
 def window_of(kind: str, given: Mapping[str, exp.Expression], context: Context) -> Window:
-    """A window of a kind (TUMBLE, HOP, CUMULATE, SESSION) out of its sizes, by their roles."""
+    """Build a window of a kind (TUMBLE, HOP, CUMULATE, SESSION) from its sizes, by role."""
     sizes = {role: _milliseconds(kind, role, given[role], context) for role in given}
     for role, value in sizes.items():
         if role != "OFFSET" and value <= 0:
@@ -154,7 +158,10 @@ def window_of(kind: str, given: Mapping[str, exp.Expression], context: Context) 
 
 
 def check_size(source: WindowTableFunction, context: Context) -> None:
-    """Refuses, as Flink does, to aggregate a stream over a HOP whose size is not a multiple of its slide. A group window and a batch may have one."""
+    """Reject a stream's aggregation over a HOP whose size is not a multiple of its slide.
+
+    Flink rejects it too. A group window and a batch may have such a size.
+    """
     window = source.window
     if context.streaming and isinstance(window, Hop) and not window.is_whole_slides:
         message, help_ = _not_a_multiple("HOP", "slide", window.size_ms, window.slide_ms)
@@ -163,7 +170,7 @@ def check_size(source: WindowTableFunction, context: Context) -> None:
 
 
 def _not_a_multiple(kind: str, role: str, size: int, part: int) -> tuple[str, str | None]:
-    """What to say of a window whose size is not a multiple of its slide or step, and what to do."""
+    """Return message and help for a window whose size is not a multiple of its slide or step."""
     message = f"the size of {kind} must be a multiple of its {role}: {size} ms against {part} ms"
     swapped = part > size and part % size == 0
     return message, f"{kind} takes the {role} first, then the size" if swapped else None
@@ -172,33 +179,33 @@ def _not_a_multiple(kind: str, role: str, size: int, part: int) -> tuple[str, st
 def _milliseconds(kind: str, role: str, value: exp.Expression, context: Context) -> int:
     literal = bind_literal(value, context)
     if literal is None or not isinstance(literal.type, IntervalType):
-        way = (
+        help_ = (
             "write the minus inside the quotes: INTERVAL '-1' MINUTE"
             if isinstance(value, exp.Neg)
-            else "as INTERVAL '10' MINUTES"
+            else "such as INTERVAL '10' MINUTES"
         )
-        raise context.error("window-size", f"the {role.lower()} of {kind} must be a constant INTERVAL", value, way)
+        raise context.error("window-size", f"the {role.lower()} of {kind} must be a constant INTERVAL", value, help_)
     if literal.type.months:
         raise context.error(
             "window-size",
             f"the {role.lower()} of {kind} must be of fixed length, and months are not",
             value,
-            "take DAY, HOUR, MINUTE or SECOND",
+            "use DAY, HOUR, MINUTE or SECOND",
         )
     assert isinstance(literal.value, int)
     return literal.value
 
 
-# --- the aggregate over it --------------------------------------------------------------------------------------------
+# --- the aggregate over it ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unwound:
-    """A relation with the window function taken out from under its projections and filters.
+    """A relation whose window function was extracted from under its projections and filters.
 
-    Where the function is `source`, each of `columns` is an expression over `inner` with window_start, window_end and window_time
-    behind it; `late` are conditions over those three and nothing else. `entangled`: a condition compares a column with the window,
-    so that the function cannot be taken out.
+    `source` is the window function. Each of `columns` is an expression over `inner`, followed by
+    window_start, window_end and window_time. `late` are conditions over only these three.
+    `entangled`: a condition compares a column with the window, so the function cannot be extracted.
     """
 
     source: WindowTableFunction | WindowAggregate
@@ -209,28 +216,28 @@ class Unwound:
 
     @property
     def width(self) -> int:
-        """Columns of `inner`: the window's three stand behind them."""
+        """The number of columns of `inner`; the three window columns follow them."""
         return len(self.inner.schema)
 
     def kind_of(self, expr: Expr) -> str | None:
-        """Which of the window's three columns an expression is."""
+        """Return which of the three window columns an expression is."""
         if isinstance(expr, InputRef) and expr.position >= self.width:
             return (START, END, TIME)[expr.position - self.width]
         return None
 
     def touches(self, expr: Expr) -> tuple[bool, bool]:
-        """Whether an expression reads columns of `inner`, and whether it reads the window's."""
+        """Return whether an expression reads columns of `inner`, and whether it reads the window."""
         read = inputs_of(expr)
         return any(at < self.width for at in read), any(at >= self.width for at in read)
 
 
 def unwind(plan: Plan) -> Unwound | None:
-    """The window function whose rows, one by one, the plan's rows are; None if there is no such."""
+    """Return the window function whose rows are the plan's, one to one; None if there is none."""
     match plan:
         case WindowTableFunction():
             return Unwound(source=plan, inner=plan.input, columns=references(plan.schema))
         case WindowAggregate():
-            # Its own columns are the rest; there is nothing below that another window could be made of.
+            # The rest are its own columns; nothing below could be the input of another window.
             keys, calls = len(plan.keys), len(plan.calls)
             rest = Project(
                 input=plan,
@@ -247,15 +254,15 @@ def unwind(plan: Plan) -> Unwound | None:
             )
         case Filter():
             below = unwind(plan.input)
-            return None if below is None else _filtered(below, plan)
+            return None if below is None else _add_filter(below, plan)
         case Unnest():
             below = unwind(plan.input)
-            return None if below is None else _unnested(below, plan)
+            return None if below is None else _add_unnest(below, plan)
         case _:
             return None
 
 
-def _filtered(below: Unwound, plan: Filter) -> Unwound:
+def _add_filter(below: Unwound, plan: Filter) -> Unwound:
     inner, late, entangled = below.inner, list(below.late), below.entangled
     for part in conjuncts(substitute(plan.condition, below.columns)):
         of_rows, of_window = below.touches(part)
@@ -268,7 +275,7 @@ def _filtered(below: Unwound, plan: Filter) -> Unwound:
     return replace(below, inner=inner, late=tuple(late), entangled=entangled)
 
 
-def _unnested(below: Unwound, plan: Unnest) -> Unwound:
+def _add_unnest(below: Unwound, plan: Unnest) -> Unwound:
     collection = substitute(plan.collection, below.columns)
     of_window = below.touches(collection)[1]
     if of_window:

@@ -1,4 +1,4 @@
-"""A script of one dialect in the words of the other, and the proof that both are one plan."""
+"""Translate a script of one dialect into the other, and prove that both have the same plan."""
 
 from __future__ import annotations
 

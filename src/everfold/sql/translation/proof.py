@@ -1,4 +1,7 @@
-"""Whether two scripts are one plan: the same nodes over the same topics, whatever tables and variables are called."""
+"""Check whether two scripts have the same plan.
+
+The nodes must be equal and over the same topics, whatever tables and variables are called.
+"""
 
 from __future__ import annotations
 
@@ -15,34 +18,35 @@ _NAMES = ("connector", "topic")
 
 
 def prove(one: Sequence[Root], other: Sequence[Root]) -> None:
-    """UnsupportedFeature `not-one-plan` unless queries are the same, one by one."""
-    if [_bare(root) for root in one] != [_bare(root) for root in other]:
+    """Raise UnsupportedFeature `not-one-plan` unless the queries are pairwise equal."""
+    if [_normalize(root) for root in one] != [_normalize(root) for root in other]:
         raise UnsupportedFeature.of(
             "not-one-plan",
-            "the translation is not the same plan, so it is not given",
+            "the translation has a different plan, so it is not returned",
             help="everfold explain shows both plans",
         )
 
 
-def _bare(root: Root) -> Root:
-    # A job reads the columns that any of its queries uses; each query is compared by those of its own.
+def _normalize(root: Root) -> Root:
+    # A job reads the columns of all its queries; for the comparison each query keeps only its own.
     (root,) = rewrite((root,))
     if isinstance(root, Sink):
-        table = _topic(root.table)
-        # What its rows are when it is read is nothing to a query that writes it; that a key must not be NULL is the PRIMARY KEY's to say.
+        table = _normalize_table(root.table)
+        # How the table is read does not matter to a query that writes it.
+        # That a key must not be NULL follows from the PRIMARY KEY.
         columns = tuple(replace(column, type=column.type.as_nullable()) for column in table.columns)
         root = replace(root, table=replace(table, columns=columns, changelog=ChangelogMode.INSERT_ONLY))
-    return replace(root, input=_over_topics(root.input))
+    return replace(root, input=_normalize_plan(root.input))
 
 
-def _over_topics(node: Plan) -> Plan:
+def _normalize_plan(node: Plan) -> Plan:
     if isinstance(node, Scan):
-        return replace(node, table=_topic(node.table))
-    return with_children(node, tuple(map(_over_topics, children(node))))
+        return replace(node, table=_normalize_table(node.table))
+    return with_children(node, tuple(map(_normalize_plan, children(node))))
 
 
-def _topic(table: Table) -> Table:
-    """A table by what it reads and writes, and not by its name."""
+def _normalize_table(table: Table) -> Table:
+    """Return a table identified by what it reads and writes, not by its name."""
     options = dict(table.options)
     others = tuple((key, value) for key, value in table.options if key not in _NAMES and not is_secret(key))
     return replace(table, name=options.get("topic", table.name), options=others)

@@ -1,7 +1,7 @@
-"""Lenses SQL in the words of Flink SQL.
+"""Translate Lenses SQL into Flink SQL.
 
-A topic becomes a table of the connector `topic` for each way in which it is read: as a stream or, with a PRIMARY KEY, as a table, and by which time. What
-Flink SQL has no words for is refused.
+A topic becomes one table of the connector `topic` for each way of reading it: as a stream or, with
+a PRIMARY KEY, as a table, and by each time column. What Flink SQL cannot express is rejected.
 """
 
 from __future__ import annotations
@@ -31,18 +31,23 @@ from everfold.types import DataType, IntegerType, RowType
 
 _TIMESTAMP = f"{META}.timestamp"
 _FUNCTIONS = {
-    "FIRST": "FIRST_VALUE", "LAST": "LAST_VALUE", "MAXK": "MAX", "MAXK_UNIQUE": "MAX", "MINK": "MIN", "MINK_UNIQUE": "MIN", "MIN": "LEAST",
-    "MAX": "GREATEST",
+    "FIRST": "FIRST_VALUE", "LAST": "LAST_VALUE", "MAXK": "MAX", "MAXK_UNIQUE": "MAX",
+    "MINK": "MIN", "MINK_UNIQUE": "MIN", "MIN": "LEAST", "MAX": "GREATEST",
 }  # fmt: skip
 _OF_ONE = ("MAXK", "MAXK_UNIQUE", "MINK", "MINK_UNIQUE")
 _EARLY = {"table.exec.emit.early-fire.enabled": "true", "table.exec.emit.early-fire.delay": "0 ms"}
 _LATE = {"table.exec.emit.late-fire.enabled": "true", "table.exec.emit.late-fire.delay": "0 ms"}
-"""What Lenses SQL does with windows: each change is given, those by late records too."""
+"""The behavior of windows in Lenses SQL: every change is emitted, including those by late records.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A way of reading a topic: as a table or not, by the field that EVENTTIME BY names, with a watermark or not."""
+    """A way of reading a topic.
+
+    It tells whether the topic is read as a table, by which time of EVENTTIME BY, and whether with a
+    watermark.
+    """
 
     topic: str
     table: bool = False
@@ -51,9 +56,10 @@ class _Reading:
 
 
 def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submit, ...]]:
-    """The script in Flink SQL, and what the script runs. session: one for Lenses SQL, which has run nothing yet.
+    """Return the script in Flink SQL, and the work that the script submits.
 
-    Raises what the script itself raises; UnsupportedFeature `not-in-flink` for what cannot be said.
+    `session` is a new one for Lenses SQL. Raises the errors of the script itself;
+    UnsupportedFeature `not-in-flink` for what Flink SQL cannot express.
     """
     statements = parse_script(text, source, session.settings.dialect)
     submits = tuple(each for each in map(session.execute, statements) if isinstance(each, Submit))
@@ -64,7 +70,7 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
                 body = writer.query(query, table=_is_table(writer, query), columns=None)
                 writer.statements.append(f"CREATE TEMPORARY VIEW {quoted_name(statement.name[-1])} AS\n{body}")
             case CreateTable() if not isinstance(statement, CreateTopic):
-                # It is in Flink's words already.
+                # It is Flink SQL already.
                 writer.statements.append(without_secrets(statement.sql))
             case Insert():
                 writer.statements.append(writer.insert(statement, submits))
@@ -82,7 +88,10 @@ def _is_table(writer: _Writer, query: TopicQuery) -> bool:
 
 @dataclass(slots=True)
 class _Writer:
-    """A script in the making. readings: the ways in which topics are read or written, with the names of their tables."""
+    """Builds a script.
+
+    `readings` maps the ways in which topics are read or written to the names of their tables.
+    """
 
     session: Session
     source: str
@@ -92,14 +101,14 @@ class _Writer:
 
     @property
     def context(self) -> Context:
-        """Where the script's queries are bound."""
+        """The context in which the script's queries are bound."""
         return Context(catalog=self.session.catalog, text=self.source, source="<sql>")
 
     @property
     def text(self) -> str:
         """The script."""
         if len(self.lateness_ms) > 1:
-            raise _unsaid("windows with different GRACE BY in one script")
+            raise _unsupported("windows with different GRACE BY in one script")
         options: dict[str, str] = {}
         for lateness in self.lateness_ms:
             options = {"table.local-time-zone": "UTC", **_EARLY}
@@ -108,12 +117,13 @@ class _Writer:
         parts += [self._table(reading, name) for reading, name in self.readings.items()]
         return ";\n\n".join([*parts, *self.statements]) + ";\n"
 
-    # --- tables -------------------------------------------------------------------------------------------------------
+    # --- tables -----------------------------------------------------------------------------------
 
-    def named(self, reading: _Reading) -> str:
-        """The name of the table of a way of reading: the topic's, if that is not taken."""
+    def table_name(self, reading: _Reading) -> str:
+        """Return the table name for a way of reading: that of the topic, unless it is taken."""
         if reading not in self.readings:
-            taken = {*self.readings.values(), *(each.name for each in self.session.catalog.entries() if isinstance(each, CatalogView))}  # fmt: skip
+            views = (each.name for each in self.session.catalog.entries() if isinstance(each, CatalogView))
+            taken = {*self.readings.values(), *views}
             name, number = reading.topic, 2
             while name in taken:
                 name, number = f"{reading.topic}-{number}", number + 1
@@ -132,8 +142,8 @@ class _Writer:
         if reading.table:
             lines.append(f"PRIMARY KEY ({quoted_name(KEY)}) NOT ENFORCED")
         options = {"connector": "topic", **({"topic": table.name} if name != table.name else {}), **dict(table.options)}
-        said = [f"'{key}' = '{shown_value(key, value)}'" for key, value in options.items()]
-        return f"CREATE TABLE {quoted_name(name)} (\n  {_lines(lines)}\n) WITH (\n  {_lines(said)}\n)"
+        entries = [f"'{key}' = '{shown_value(key, value)}'" for key, value in options.items()]
+        return f"CREATE TABLE {quoted_name(name)} (\n  {_lines(lines)}\n) WITH (\n  {_lines(entries)}\n)"
 
     @staticmethod
     def _column(column: TableColumn, reading: _Reading, table: Table) -> str:
@@ -142,28 +152,34 @@ class _Writer:
         extras = f" METADATA FROM '{column.metadata_key}' VIRTUAL" if column.metadata_key is not None else ""
         return f"{quoted_name(column.name)} {serialised(column.type)}{extras}"
 
-    # --- queries ------------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     def insert(self, statement: Insert, submits: tuple[Submit, ...]) -> str:
-        """An INSERT."""
+        """Return an INSERT."""
         query, name = statement.query, statement.target[-1]
         assert isinstance(query, TopicQuery)
         sink = next(
             root for each in submits for root in each.roots if isinstance(root, Sink) and root.table.name == name
         )
         of_topic = KEY in sink.table.schema.names
-        target = self.named(_Reading(name, bool(sink.table.primary_key))) if of_topic else name
-        taken = [column.name for column in sink.table.columns if not column.virtual]
-        body = self.query(query, table=_is_table(self, query), columns=taken)
+        target = self.table_name(_Reading(name, bool(sink.table.primary_key))) if of_topic else name
+        written = [column.name for column in sink.table.columns if not column.virtual]
+        body = self.query(query, table=_is_table(self, query), columns=written)
         return f"INSERT INTO {quoted_name(target)} {body}"
 
     def query(self, node: TopicQuery, *, table: bool, columns: list[str] | None) -> str:
-        """A SELECT. columns: those of the table that it goes into, None for all; their names then stand before it."""
+        """Return a SELECT.
+
+        `columns` are those of the table that it is written to, and their names precede it; None:
+        all columns.
+        """
         keyless = columns is not None and KEY not in columns
         bound = bind_topic_query(node, self.context, keyless=keyless)
         types = {each.name: each.type for each in bound.plan.schema}
         aggregation = bool(node.group) or any(is_aggregated(each.this) for each in node.expressions)
-        items = self._aggregated(node, types, keyless) if aggregation else self._projected(node, list(types))
+        items = (
+            self._aggregation_columns(node, types, keyless) if aggregation else self._record_columns(node, list(types))
+        )
         names = [
             name
             for name in types
@@ -172,33 +188,36 @@ class _Writer:
         source = self._source(node)
         text = "SELECT " + ", ".join(f"{items[name]} AS {quoted_name(name)}" for name in names) + f"\nFROM {source}"
         if node.args.get("where") is not None:
-            text += f"\nWHERE {self._said(node.args['where'], node)}"
+            text += f"\nWHERE {self._to_sql(node.args['where'], node)}"
         if aggregation:
-            keys = [self._said(each.this, node) for each in node.group]
+            keys = [self._to_sql(each.this, node) for each in node.group]
             text += "\nGROUP BY " + ", ".join([*keys, *self._window(node)])
         if node.args.get("having") is not None:
             text += f"\nHAVING {self._having(node)}"
-        before = "" if columns is None else "(" + ", ".join(map(quoted_name, names)) + ")\n"
-        return before + text
+        prefix = "" if columns is None else "(" + ", ".join(map(quoted_name, names)) + ")\n"
+        return prefix + text
 
-    def _projected(self, node: TopicQuery, names: list[str]) -> dict[str, str]:
-        """The columns of each record; those that no item makes are the source's."""
+    def _record_columns(self, node: TopicQuery, names: list[str]) -> dict[str, str]:
+        """Return the columns of each record. Those that no item computes are the source's."""
         items = {name: quoted_name(name) for name in names if is_facet(name)}
         for each in node.expressions:
             if isinstance(each.this, exp.Star):
                 items |= {name: quoted_name(name) for name in names}
             else:
-                items[_target(each)] = self._said(each.this, node)
+                items[_target(each)] = self._to_sql(each.this, node)
         return items
 
-    def _aggregated(self, node: TopicQuery, types: Mapping[str, DataType], keyless: bool) -> dict[str, str]:
-        """The columns of an aggregation, with the key."""
-        values = {_target(each): self._said(each.this, node) for each in node.expressions}
-        keys = [self._said(each.this, node) for each in node.group]
-        bounds = [f"{node.window.name}_{part}({self._window_args(node)})" for part in ("START", "END")] if node.window else []  # fmt: skip
+    def _aggregation_columns(self, node: TopicQuery, types: Mapping[str, DataType], keyless: bool) -> dict[str, str]:
+        """Return the columns of an aggregation, including the key."""
+        values = {_target(each): self._to_sql(each.this, node) for each in node.expressions}
+        keys = [self._to_sql(each.this, node) for each in node.group]
+        bounds: list[str] = []
+        if node.window:
+            bounds = [f"{node.window.name}_{part}({self._window_args(node)})" for part in ("START", "END")]
         if keyless:
             labels = [_label(each) for each in node.group]
-            return {**dict(zip(labels, keys, strict=True)), **dict(zip(("window_start", "window_end"), bounds, strict=False)), **values}  # fmt: skip
+            of_window = zip(("window_start", "window_end"), bounds, strict=False)
+            return {**dict(zip(labels, keys, strict=True)), **dict(of_window), **values}
         key = types[KEY]
         if bounds:
             assert isinstance(key, RowType)
@@ -213,20 +232,20 @@ class _Writer:
             found = bind_topic_query(entry.query, self.context) if isinstance(entry.query, TopicQuery) else None
             wanted = node.kind == "TABLE"
             if found is None or node.window is not None or node.args.get("eventtime") or (wanted and not found.table):
-                raise _unsaid(f"another reading of the query `{name}`: a time, or its records as a table")
+                raise _unsupported(f"reading the query `{name}` with another time or as a table")
             return quoted_name(name)
         assert entry is not None
         if KEY not in entry.table.schema.names:
-            raise _unsaid(f"`{name}`, which is no topic")
+            raise _unsupported(f"`{name}`, which is not a topic")
         eventtime = node.args.get("eventtime")
         time = None if eventtime is None else self._time(eventtime, node, entry)
-        return quoted_name(self.named(_Reading(name, node.kind == "TABLE", time, node.window is not None)))
+        return quoted_name(self.table_name(_Reading(name, node.kind == "TABLE", time, node.window is not None)))
 
     def _time(self, path: ColumnPath, node: TopicQuery, entry: CatalogTable) -> str:
-        text = self._said(path, node)
+        text = self._to_sql(path, node)
         column = next((each for each in entry.table.columns if quoted_name(each.name) == text), None)
         if column is None:
-            raise _unsaid(f"EVENTTIME BY {text}, which is no column")
+            raise _unsupported(f"EVENTTIME BY {text}, which is not a column")
         if isinstance(column.type, IntegerType):
             return f"TO_TIMESTAMP_LTZ({text}, 3)"
         return f"CAST({text} AS {serialised(replace(column.type, precision=3))})"  # type: ignore[call-arg]
@@ -242,10 +261,10 @@ class _Writer:
         sizes = [f"INTERVAL '{each.ms / 1000:.3f}' SECOND({len(str(each.ms // 1000))})" for each in node.window.sizes]
         return ", ".join([quoted_name(_TIMESTAMP), *reversed(sizes)])
 
-    # --- expressions --------------------------------------------------------------------------------------------------
+    # --- expressions ------------------------------------------------------------------------------
 
-    def _said(self, node: exp.Expression, query: TopicQuery) -> str:
-        """An expression over the source."""
+    def _to_sql(self, node: exp.Expression, query: TopicQuery) -> str:
+        """Return an expression over the source."""
 
         def change(each: exp.Expression) -> exp.Expression:
             match each:
@@ -259,13 +278,13 @@ class _Writer:
         return render(node.copy().transform(change, copy=False))
 
     def _having(self, node: TopicQuery) -> str:
-        """HAVING with what SELECT calls by the names."""
+        """Return HAVING with column names of SELECT replaced by their expressions."""
         items = {_target(each): each.this for each in node.expressions}
 
         def change(each: exp.Expression) -> exp.Expression:
             return items[each.names[0]].copy() if isinstance(each, ColumnPath) else each
 
-        return self._said(node.args["having"].copy().transform(change, copy=False), node)
+        return self._to_sql(node.args["having"].copy().transform(change, copy=False), node)
 
     def _path(self, node: ColumnPath, query: TopicQuery) -> ColumnPath:
         names = list(node.names)
@@ -276,7 +295,7 @@ class _Writer:
             fields = entry.schema.names if entry is not None else ()
             if VALUE not in fields:
                 if len(names) == 1:
-                    raise _unsaid("the whole value of a record, `_value`")
+                    raise _unsupported("the whole value of a record, `_value`")
                 names = names[1:]
         if names[0] == META:
             names = [".".join(names)]
@@ -285,16 +304,17 @@ class _Writer:
 
 def _function(node: FunctionCall) -> FunctionCall:
     name, count = node.name, len(node.expressions)
-    if name in _OF_ONE and count == 2 and isinstance(node.expressions[1], exp.Literal) and node.expressions[1].name == "1":  # fmt: skip
+    limit = node.expressions[1] if count == 2 else None
+    if name in _OF_ONE and isinstance(limit, exp.Literal) and limit.name == "1":
         node.set("expressions", node.expressions[:1])
     elif name in AGGREGATES and name not in ON_TABLES and (name not in _FUNCTIONS or count > 1):
-        raise _unsaid(f"the aggregate `{name}`{' of several values' if name in _OF_ONE else ''}")
+        raise _unsupported(f"the aggregate `{name}`{' of several values' if name in _OF_ONE else ''}")
     node.set("this", _FUNCTIONS.get(name, name))
     return node
 
 
 def _key(keys: list[str], of: DataType, node: TopicQuery) -> str:
-    """The key of a result: the only field as it is, or a structure."""
+    """Return the key of a result: the only field itself, or a structure."""
     alone = len(keys) == 1 and node.group[0].args.get("alias") is None
     return keys[0] if alone else _row(keys, of)
 
@@ -304,7 +324,7 @@ def _row(values: list[str], of: DataType) -> str:
 
 
 def _target(node: Projection) -> str:
-    """The name of the column that an item makes."""
+    """Return the name of the column that an item computes."""
     if node.target is not None:
         return node.target.names[-1]
     return str(node.this.output_name) if isinstance(node.this, ColumnPath) else str(node.this.args["field"].name)
@@ -323,5 +343,5 @@ def _lines(parts: list[str]) -> str:
     return ",\n  ".join(parts)
 
 
-def _unsaid(what: str) -> SqlError:
-    return UnsupportedFeature.of("not-in-flink", f"Flink SQL has no words for {what}")
+def _unsupported(what: str) -> SqlError:
+    return UnsupportedFeature.of("not-in-flink", f"Flink SQL cannot express {what}")

@@ -1,5 +1,8 @@
-"""Flink SQL in the words of Lenses SQL. DDL of tables stays as it is, in Flink's dialect; each query over one table or view becomes a SELECT of Lenses SQL, and a
-view a WITH."""
+"""Translate Flink SQL into Lenses SQL.
+
+DDL of tables stays unchanged, in Flink's dialect. Each query over one table or view becomes a
+SELECT of Lenses SQL, and a view becomes a WITH.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +31,20 @@ from everfold.sql.statements import CreateView, Insert, Query, Statement, Statem
 from everfold.types import RowType
 
 _FUNCTIONS = {
-    "FIRST_VALUE": "FIRST", "LAST_VALUE": "LAST", "MAX": "MAXK", "MIN": "MINK", "LEAST": "MIN", "GREATEST": "MAX", "COUNT": "COUNT", "SUM": "SUM",
-    "AVG": "AVG",
+    "FIRST_VALUE": "FIRST", "LAST_VALUE": "LAST", "MAX": "MAXK", "MIN": "MINK", "LEAST": "MIN", "GREATEST": "MAX",
+    "COUNT": "COUNT", "SUM": "SUM", "AVG": "AVG",
 }  # fmt: skip
 _CLAUSES = {"expressions", "from_", "where", "group", "having"}
 
 
 def to_lenses(text: str, source: str, session: Session) -> tuple[str, tuple[Submit, ...]]:
-    """The script with its queries in Lenses SQL, and what the script runs. session: one for Flink SQL, which has run nothing yet.
+    """Return the script with its queries in Lenses SQL, and the work that the script submits.
 
-    Raises what the script itself raises; UnsupportedFeature `not-in-lenses` for what cannot be said.
+    `session` is a new one for Flink SQL. Raises the errors of the script itself; UnsupportedFeature
+    `not-in-lenses` for what Lenses SQL cannot express.
     """
     statements = parse_script(text, source, session.settings.dialect)
-    kept: list[str] = []
+    ddl: list[str] = []
     queries: list[str] = ["SET 'everfold.dialect' = 'lenses'"]
     submits: list[Submit] = []
     for statement in statements:
@@ -50,17 +54,17 @@ def to_lenses(text: str, source: str, session: Session) -> tuple[str, tuple[Subm
             queries += _queries(statement, done, session)
         elif isinstance(statement, CreateView):
             name = statement.name[-1]
-            body = _Select(statement.query, session).said(session.catalog.get((name,)).schema.names)
+            body = _Select(statement.query, session).to_sql(session.catalog.get((name,)).schema.names)
             queries.append(f"WITH {quoted_name(name)} AS (\n{body}\n)")
         else:
-            kept.append(without_secrets(statement.sql))
+            ddl.append(without_secrets(statement.sql))
     if any(_keeps_all(node) for each in submits for root in each.roots for node in walk_plan(root.input)):
         queries.insert(1, "SET 'everfold.lenses.exact-tables' = 'true'")
-    return ";\n\n".join([*kept, *queries]) + ";\n", tuple(submits)
+    return ";\n\n".join([*ddl, *queries]) + ";\n", tuple(submits)
 
 
 def _keeps_all(node: Plan) -> bool:
-    """Whether it is an aggregate that needs all values of a table."""
+    """Return whether a node is an aggregate that needs all values of a table."""
     return (
         isinstance(node, GroupAggregate)
         and is_updating(node.input)
@@ -71,7 +75,7 @@ def _keeps_all(node: Plan) -> bool:
 def _queries(statement: Statement, done: Submit, session: Session) -> list[str]:
     match statement:
         case Query(query=query):
-            return [_Select(query, session).said(done.names, keyed=True)]
+            return [_Select(query, session).to_sql(done.names, keyed=True)]
         case StatementSet(inserts=inserts):
             return [_insert(each, session) for each in inserts]
         case _:
@@ -83,24 +87,24 @@ def _insert(statement: Insert, session: Session) -> str:
     into = session.catalog.get(statement.target)
     assert isinstance(into, CatalogTable)
     columns = statement.columns or tuple(column.name for column in into.columns if column.kind == "physical")
-    body = _Select(statement.query, session).said(columns, keyed=KEY in into.schema.names)
+    body = _Select(statement.query, session).to_sql(columns, keyed=KEY in into.schema.names)
     return f"INSERT INTO {quoted_name(statement.target[-1])}\n{body}"
 
 
-# --- queries ----------------------------------------------------------------------------------------------------------
+# --- queries --------------------------------------------------------------------------------------
 
 
 class _Select:
-    """A query of Flink's over one table or view."""
+    """A query of Flink SQL over one table or view."""
 
     def __init__(self, query: exp.Expression, session: Session) -> None:
         self.query, self.settings = query, session.settings
         source = query.args.get("from_")
         if not isinstance(query, exp.Select) or source is None or not isinstance(source.this, exp.Table):
-            raise _unsaid("a query over other things than one table")
+            raise _unsupported("a query over anything but one table")
         other = [name for name, value in query.args.items() if value and name not in _CLAUSES]
         if other or source.this.args.get("hints") or source.this.args.get("version"):
-            raise _unsaid(f"the clause {(other or ['of the table'])[0].rstrip('_').upper()}")
+            raise _unsupported(f"the clause {(other or ['of the table'])[0].rstrip('_').upper()}")
         self.table: str = source.this.this.name
         self.alias: str = source.this.alias
         entry = session.catalog.get((self.table,))
@@ -108,29 +112,38 @@ class _Select:
         if isinstance(entry, CatalogTable):
             self.kind = "TABLE " if is_updating(entry.plan(streaming=True)) else "STREAM "
 
-    def said(self, columns: Sequence[str], *, keyed: bool = False) -> str:
-        """SELECT for columns of these names. keyed: they go into a table that has a key beside its fields."""
+    def to_sql(self, columns: Sequence[str], *, keyed: bool = False) -> str:
+        """Return the SELECT with columns of these names.
+
+        `keyed`: it is written to a table that has a key in addition to its fields.
+        """
         query = self.query
         items = [each.this if isinstance(each, exp.Alias) else each for each in query.expressions]
         if len(items) != len(columns):
-            raise _unsaid("a query whose columns are not those of its table")
-        made = dict(zip(columns, items, strict=True))
+            raise _unsupported("a query whose columns are not those of its table")
+        by_name = dict(zip(columns, items, strict=True))
         group = query.args["group"].expressions if query.args.get("group") is not None else []
         window = next((each for each in group if isinstance(each, FunctionCall) and each.name in LEGACY_WINDOWS), None)
         keys = [self._text(each) for each in group if each is not window]
         labels: list[str | None] = [None] * len(keys)
-        if group and KEY in made:
-            labels = self._labels(made[KEY], keys, windowed=window is not None)
+        if group and KEY in by_name:
+            labels = self._labels(by_name[KEY], keys, windowed=window is not None)
         elif group and keyed:
-            raise _unsaid("a result without its `_key`")
-        implied = {KEY} if group else {name for name, item in made.items() if is_facet(name) and _names(item) == [name]}
+            raise _unsupported("a result without its `_key`")
+        implied = (
+            {KEY} if group else {name for name, item in by_name.items() if is_facet(name) and _names(item) == [name]}
+        )
         if window is not None:
             implied |= set(WINDOW_BOUNDS)
-        shown = [f"{self._text(item)} AS {quoted_name(name)}" for name, item in made.items() if name not in implied]
-        return "\n".join([f"SELECT {self.kind}{', '.join(shown)}", *self._clauses(keys, labels, window, made)])
+        shown = [f"{self._text(item)} AS {quoted_name(name)}" for name, item in by_name.items() if name not in implied]
+        return "\n".join([f"SELECT {self.kind}{', '.join(shown)}", *self._clauses(keys, labels, window, by_name)])
 
     def _clauses(
-        self, keys: list[str], labels: list[str | None], window: FunctionCall | None, made: Mapping[str, exp.Expression]
+        self,
+        keys: list[str],
+        labels: list[str | None],
+        window: FunctionCall | None,
+        by_name: Mapping[str, exp.Expression],
     ) -> Iterator[str]:
         args = self.query.args
         yield f"FROM {quoted_name(self.table)}" + (f" AS {quoted_name(self.alias)}" if self.alias else "")
@@ -139,44 +152,44 @@ class _Select:
         if window is not None:
             yield _window_by(window, self.settings)
         if keys:
-            named = zip(keys, labels, strict=True)
+            labeled = zip(keys, labels, strict=True)
             yield "GROUP BY " + ", ".join(
-                key if name is None else f"{key} AS {quoted_name(name)}" for key, name in named
+                key if name is None else f"{key} AS {quoted_name(name)}" for key, name in labeled
             )
         if args.get("having") is not None:
-            yield f"HAVING {_having(args['having'].this, {item: name for name, item in made.items()})}"
+            yield f"HAVING {_having(args['having'].this, {item: name for name, item in by_name.items()})}"
 
     def _labels(self, key: exp.Expression, keys: list[str], *, windowed: bool) -> list[str | None]:
-        """What the fields of the key are called; [None] if the only one is the key itself."""
+        """Return the names of the key's fields; [None] if the only field is the key itself."""
         if windowed:
             parts = _fields(key)
             if list(parts) != [WINDOW_VALUE, WINDOW]:
-                raise _unsaid("a `_key` that is not the expressions of GROUP BY and their window")
+                raise _unsupported("a `_key` that is not the expressions of GROUP BY and their window")
             key = parts[WINDOW_VALUE]
         if [self._text(key)] == keys:
             return [None]
         parts = _fields(key)
         if [self._text(each) for each in parts.values()] != keys:
-            raise _unsaid("a `_key` that is not the expressions of GROUP BY")
+            raise _unsupported("a `_key` that is not the expressions of GROUP BY")
         return list(parts)
 
     def _text(self, node: exp.Expression) -> str:
-        return _said(node, self.alias or self.table)
+        return _to_sql(node, self.alias or self.table)
 
 
 def _fields(node: exp.Expression) -> dict[str, exp.Expression]:
-    """The fields of CAST(ROW(…) AS ROW<…>); none of what is something else."""
+    """Return the fields of CAST(ROW(…) AS ROW<…>); empty for any other expression."""
     if not isinstance(node, FlinkCast) or not isinstance(node.args["to"], RowType):
         return {}
-    made = node.this
-    if not isinstance(made, FunctionCall) or made.name != "ROW":
+    row = node.this
+    if not isinstance(row, FunctionCall) or row.name != "ROW":
         return {}
-    return dict(zip((field.name for field in node.args["to"].fields), made.expressions, strict=True))
+    return dict(zip((field.name for field in node.args["to"].fields), row.expressions, strict=True))
 
 
 def _window_by(window: FunctionCall, settings: Settings) -> str:
     if not settings.early_fire or settings.early_delay_ms:
-        raise _unsaid("windows that do not give each change of their results")
+        raise _unsupported("windows that do not emit every change of their results")
     sizes = [interval_value(each)[0] for each in window.expressions[1:] if isinstance(each, IntervalLiteral)]
     text = f"WINDOW BY {window.name} {' '.join(map(duration_text, reversed(sizes)))}"
     if settings.late_fire and settings.lateness_ms:
@@ -185,19 +198,19 @@ def _window_by(window: FunctionCall, settings: Settings) -> str:
 
 
 def _having(node: exp.Expression, names: Mapping[exp.Expression, str]) -> str:
-    """HAVING by the names of SELECT."""
+    """Return HAVING over the column names of SELECT."""
 
     def change(each: exp.Expression) -> exp.Expression:
         if each in names and each.find(FunctionCall) is not None:
             return ColumnPath(parts=_parts(names[each]))
         if isinstance(each, FunctionCall) and is_aggregate(each.name):
-            raise _unsaid(f"HAVING over `{render(each)}`, which SELECT does not have")
+            raise _unsupported(f"HAVING over `{render(each)}`, which SELECT does not have")
         return each
 
     return render(node.copy().transform(change, copy=False))
 
 
-def _said(node: exp.Expression, source: str) -> str:
+def _to_sql(node: exp.Expression, source: str) -> str:
     def change(each: exp.Expression) -> exp.Expression:
         match each:
             case ColumnPath(names=[name, *others]) if name == KEY or (name == source and others[:1] == [KEY]):
@@ -214,7 +227,7 @@ def _said(node: exp.Expression, source: str) -> str:
 
 def _function(node: FunctionCall) -> FunctionCall:
     if is_aggregate(node.name) and (node.name not in _FUNCTIONS or node.distinct or node.filter is not None):
-        raise _unsaid(f"`{render(node)}`")
+        raise _unsupported(f"`{render(node)}`")
     node.set("this", _FUNCTIONS.get(node.name, node.name))
     return node
 
@@ -227,5 +240,5 @@ def _parts(*names: str) -> list[exp.Identifier]:
     return [exp.Identifier(this=name, quoted=True) for name in names]
 
 
-def _unsaid(what: str) -> SqlError:
-    return UnsupportedFeature.of("not-in-lenses", f"Lenses SQL has no words for {what}")
+def _unsupported(what: str) -> SqlError:
+    return UnsupportedFeature.of("not-in-lenses", f"Lenses SQL cannot express {what}")

@@ -1,4 +1,4 @@
-"""The binder of Lenses SQL: its queries to the plans that Flink's SQL becomes too."""
+"""The binder of Lenses SQL: turns its queries into the same plans as Flink SQL."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Expressions over a source: `_key`, `_value` and `_meta` beside the fields of the value, and aggregates.
+"""Expressions over a source: `_key`, `_value`, `_meta`, the fields of the value, and aggregates.
 
-In projections of an aggregation a key is named with its source (`source._key.a`), since `_key` alone would be that of the result. Source: the seed on
-Lenses streaming aggregations.
+In the SELECT list of an aggregation a key is qualified by its source (`source._key.a`), because
+`_key` alone would be that of the result. Source: the seed on Lenses streaming aggregations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
 class FacetBinder(LensesBinder):
     """Binds expressions over the records of a source.
 
-    calls: collects aggregate calls, where they may stand. projection: in the list of an aggregation, where a key is named with its source.
+    `calls` collects aggregate calls where they are allowed. `projection`: the expression is in the
+    SELECT list of an aggregation, where a key must be qualified by its source.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class FacetBinder(LensesBinder):
         self.source = source
         self.projection = projection
 
-    # --- fields -------------------------------------------------------------------------------------------------------
+    # --- fields -----------------------------------------------------------------------------------
 
     def _column(self, node: ColumnPath) -> Expr:
         span, names = self.context.span(node), node.names
@@ -62,7 +63,7 @@ class FacetBinder(LensesBinder):
         if self.projection and not qualified:
             raise self.context.error(
                 "unqualified-key",
-                f"`{path}` does not say whose key it is: the result of an aggregation has a key of its own, which GROUP BY makes",
+                f"`{path}` is ambiguous: the result of an aggregation has its own key, which GROUP BY defines",
                 node,
                 f"write `{self.source.name}.{path}`",
             )
@@ -80,19 +81,19 @@ class FacetBinder(LensesBinder):
         return resolve(self.relation, (".".join(names),), span)
 
     def _whole_value(self) -> Expr:
-        """All fields of the value, as a ROW."""
+        """Return all fields of the value, as a ROW."""
         fields, schema = self.source.fields, self.source.plan.schema
         values = [each for each in references(schema) if each.name in fields]
         return row_of(values, [each.name for each in values])
 
-    # --- aggregates ---------------------------------------------------------------------------------------------------
+    # --- aggregates -------------------------------------------------------------------------------
 
     def _aggregate(self, node: FunctionCall) -> Expr:
         name, context = node.name, self.context
         if self.within is not None:
             raise context.error(
                 "nested-aggregate",
-                f"`{name}` cannot stand within `{self.within}`: aggregates do not nest",
+                f"`{name}` cannot be inside `{self.within}`: aggregates cannot be nested",
                 node,
                 "aggregate in a WITH first",
             )
@@ -100,7 +101,7 @@ class FacetBinder(LensesBinder):
             where = self.clause == "WHERE"
             raise context.error(
                 "aggregate-in-where" if where else "misplaced-aggregate",
-                f"the aggregate `{name}` cannot stand in {self.clause}",
+                f"the aggregate `{name}` is not allowed in {self.clause}",
                 node,
                 "give it a name in SELECT, and write that in HAVING" if where else None,
             )

@@ -1,4 +1,4 @@
-"""Functions as Lenses SQL names them: which are aggregates, which of these go with tables, and MIN and MAX, which are none.
+"""Functions of Lenses SQL: aggregates, which of them work on tables, and scalar MIN and MAX.
 
 Source: the seed on Lenses streaming aggregations.
 """
@@ -30,45 +30,48 @@ AGGREGATES: Mapping[str, str] = MappingProxyType({
     "FIRST": "FIRST_VALUE",
     "LAST": "LAST_VALUE",
 })  # fmt: skip
-"""The aggregates by their names here, with those of the registry."""
+"""The aggregates by their names in Lenses SQL, with those in the registry."""
 ON_TABLES = frozenset({"AVG", "COUNT", "SUM"})
-"""Aggregates from whose state a value can be subtracted: a table takes these, and others only if all values are kept."""
-_OF_ONE = {"MAXK": "MAX", "MAXK_UNIQUE": "MAX", "MINK": "MIN", "MINK_UNIQUE": "MIN"}
-_OF_SEVERAL = {"MIN": "LEAST", "MAX": "GREATEST"}
+"""Aggregates whose state supports retraction of a value.
+
+Tables work with these; with others only if all values are kept.
+"""
+_TOP_1 = {"MAXK": "MAX", "MAXK_UNIQUE": "MAX", "MINK": "MIN", "MINK_UNIQUE": "MIN"}
+_SCALAR_FUNCTIONS = {"MIN": "LEAST", "MAX": "GREATEST"}
 
 
 def is_aggregated(node: exp.Expression) -> bool:
-    """Whether an expression has an aggregate in it."""
+    """Return whether an expression contains an aggregate."""
     return any(isinstance(each, FunctionCall) and each.name in AGGREGATES for each in node.walk())
 
 
 def is_scalar(name: str) -> bool:
-    """Whether a function of Flink's of that name in capitals is one of the values of a record."""
+    """Return whether a name in capitals is that of a scalar function of Flink."""
     return lookup(name) is not None and not (is_aggregate(name) or name in OVER_FUNCTIONS or name in LEGACY_WINDOWS)
 
 
 def aggregate_of(name: str) -> registry.Aggregate:
-    """The registered function of an aggregate that is called so here."""
+    """Return the registered function for the name of an aggregate in Lenses SQL."""
     entry = registry.lookup(AGGREGATES[name])
     assert entry is not None, name
     return entry
 
 
 def of_one(call: AggCall) -> AggCall:
-    """A call of which one value is asked as what it then is: the greatest value is MAX, the least is MIN."""
-    if call.function not in _OF_ONE or any(each.value != 1 for each in call.constants):
+    """Replace a call that returns the top or bottom 1 value with MAX or MIN."""
+    if call.function not in _TOP_1 or any(each.value != 1 for each in call.constants):
         return call
-    return replace(call, function=_OF_ONE[call.function], constants=())
+    return replace(call, function=_TOP_1[call.function], constants=())
 
 
 class LensesBinder(ExpressionBinder):
-    """Binds expressions with the functions of Lenses SQL; what is no aggregate is Flink's."""
+    """Binds expressions with the functions of Lenses SQL; all but aggregates are Flink's."""
 
     def _call(self, node: FunctionCall, span: Span | None) -> Expr:
         name = node.name
         if name in AGGREGATES:
             return self._aggregate(node)
-        if name in _OF_SEVERAL:
+        if name in _SCALAR_FUNCTIONS:
             return self._of_several(node, span)
         if called(node, self.context) is None and not (node.special or is_scalar(name)):
             raise self.context.error(
@@ -80,27 +83,31 @@ class LensesBinder(ExpressionBinder):
         return super()._call(node, span)
 
     def _of_several(self, node: FunctionCall, span: Span | None) -> Expr:
-        """MIN and MAX: the least and the greatest of several arguments."""
+        """Bind MIN and MAX: the least and the greatest of several arguments."""
         name, args = node.name, node.expressions
         if len(args) == 1:
             raise self.context.error(
                 "wrong-arguments",
-                f"`{name}` compares several values of one record, and this is one",
+                f"`{name}` compares several values of one record, and has only one argument",
                 node,
-                f"over the records of a group write {name}K({self.context.sql(args[0])}, 1)",
+                f"to aggregate the records of a group, write {name}K({self.context.sql(args[0])}, 1)",
             )
         self.refuse_aggregate_clauses(node)
-        return self._build(_OF_SEVERAL[name], self._all(args), span)
+        return self._build(_SCALAR_FUNCTIONS[name], self._all(args), span)
 
 
 def check_on_table(node: FunctionCall, context: Context) -> None:
-    """SqlError `stream-only-aggregate` for an aggregate over a table that cannot subtract, unless all values are to be kept."""
+    """Raise SqlError `stream-only-aggregate` if an aggregate over a table cannot retract.
+
+    All aggregates can if all values are kept.
+    """
     if node.name in ON_TABLES or context.settings.lenses_exact_tables:
         return
     raise context.error(
         "stream-only-aggregate",
-        f"`{node.name}` works on streams only: when a record of a table changes, its old value is subtracted from its group, and what takes the "
-        f"place of that value is known only to who keeps all values",
+        f"`{node.name}` works on streams only: when a record of a table changes, its old value is retracted, "
+        "and what replaces that value is known only if all values are kept",
         node,
-        f"SELECT STREAM, or SET everfold.lenses.exact-tables = true to keep them; {named_list(sorted(ON_TABLES))} go with tables as they are",
+        "write SELECT STREAM, or SET everfold.lenses.exact-tables = true to keep them; "
+        f"{named_list(sorted(ON_TABLES))} work on tables without it",
     )

@@ -1,4 +1,7 @@
-"""HAVING: a condition over the aggregated projections of SELECT, by their names. Source: the seed on Lenses streaming aggregations."""
+"""HAVING: a condition over the aggregated columns of SELECT, by name.
+
+Source: the seed on Lenses streaming aggregations.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,16 @@ class _HavingBinder(LensesBinder):
 
     def _column(self, node: ColumnPath) -> Expr:
         if node.names[0] not in self._aggregated:
-            raise self._refused(node, f"`{'.'.join(node.names)}` is none of its names")
+            raise self._refusal(node, f"`{'.'.join(node.names)}` is not one of them")
         return resolve(self.relation, node.names, self.context.span(node))
 
     def _aggregate(self, node: FunctionCall) -> Expr:
-        raise self._refused(node, f"`{self.context.sql(node)}` is computed anew")
+        raise self._refusal(node, f"`{self.context.sql(node)}` is an expression")
 
-    def _refused(self, node: ColumnPath | FunctionCall, why: str) -> Exception:
+    def _refusal(self, node: ColumnPath | FunctionCall, why: str) -> Exception:
         return self.context.error(
             "not-in-select",
-            f"HAVING takes aggregated projections of SELECT by their names, and {why}",
+            f"HAVING takes aggregated projections of SELECT by name, and {why}",
             node,
             f"there are {named_list(self._aggregated)}"
             if isinstance(node, ColumnPath)
@@ -39,7 +42,10 @@ class _HavingBinder(LensesBinder):
 
 
 def with_having(node: TopicQuery, plan: Project, aggregated: Sequence[str], context: Context) -> Plan:
-    """A projection of the groups that HAVING keeps. SqlError `not-in-select`, `not-a-condition`."""
+    """Return a projection of the groups that HAVING keeps.
+
+    Raises SqlError `not-in-select`, `not-a-condition`.
+    """
     clause = node.args.get("having")
     if clause is None:
         return plan

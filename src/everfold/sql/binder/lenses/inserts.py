@@ -1,7 +1,8 @@
-"""INSERT INTO a topic: one that is declared, or one that is made by it (`defaults.topic.autocreate`); or into any other table.
+"""INSERT of Lenses SQL, into a topic or any other table.
 
-The topic's table has a column `_key`, and in its options stand the storage formats of key and value. A table without such a column takes the fields of the
-key by their names, and `window_start` and `window_end`.
+The topic is declared, or created by the statement (`defaults.topic.autocreate`). The table of a
+topic has a column `_key`, and the storage formats of key and value are in its options. A table
+without such a column receives the fields of the key by name, and `window_start` and `window_end`.
 """
 
 from __future__ import annotations
@@ -28,53 +29,58 @@ _DEFAULT_STRUCTURE = "json"
 
 
 def bind_topic_insert(statement: Insert, catalog: Catalog) -> Sink:
-    """An INSERT of a Lenses query. A topic that it makes is in the catalog from then on; in a script that is only judged it may be any.
+    """Bind an INSERT of a Lenses query.
 
-    SqlError `unknown-topic` if the topic may not be made, `unknown-column`, `type-mismatch`, `not-a-table`.
+    A topic that it creates is added to the catalog. In a script that is only checked, any topic may
+    be created. Raises SqlError `unknown-topic` if the topic must not be created, `unknown-column`,
+    `type-mismatch`, `not-a-table`.
     """
     assert isinstance(statement.query, TopicQuery)
     context = Context.at(statement.span, catalog)
     name, span = statement.target[-1], statement.target_span
     entry = catalog.find(statement.target)
     if isinstance(entry, CatalogView):
-        raise SqlError(Diagnostic("not-a-table", f"`{name}` is the name of a query, and no topic", span))
+        raise SqlError(Diagnostic("not-a-table", f"`{name}` is the name of a query, not a topic", span))
     if entry is None and not catalog.settings.topic_autocreate and catalog.excused is None:
         raise SqlError(
             Diagnostic(
                 "unknown-topic",
-                f"no topic is named `{name}`, and none is made",
+                f"no topic is named `{name}`, and topics are not created automatically",
                 span,
                 "SET defaults.topic.autocreate = true, or CREATE TABLE it",
             )
         )
     keyless = entry is not None and KEY not in entry.table.schema.names
     found = bind_topic_query(statement.query, context, keyless=keyless)
-    plan = _written(found.plan)
+    plan = _drop_metadata(found.plan)
     if entry is None:
-        entry = _made(name, found, plan.schema, catalog)
+        entry = _create_topic(name, found, plan.schema, catalog)
         catalog.add(entry)
     else:
-        plan = _into(entry, plan, found, statement, context)
+        plan = _map_columns(entry, plan, found, statement, context)
     table = entry.table
     if found.table and not keyless:
         table = replace(table, primary_key=(KEY,))
     return Sink(table=table, input=plan, span=statement.span)
 
 
-def _written(plan: Plan) -> Plan:
-    """The key and the value, without what comes with each record by itself."""
+def _drop_metadata(plan: Plan) -> Plan:
+    """Return the key and the value, without the metadata that every record has."""
     kept = [each for each in references(plan.schema) if each.name == KEY or not is_facet(each.name)]
     if len(kept) == len(plan.schema):
         return plan
     return Project(input=plan, expressions=tuple(kept), names=tuple(each.name for each in kept))
 
 
-def _made(name: str, found: Result, schema: Schema, catalog: Catalog) -> CatalogTable:
-    """The topic that a result makes: compacted, if records replace each other, unless something else is said of it."""
+def _create_topic(name: str, found: Result, schema: Schema, catalog: Catalog) -> CatalogTable:
+    """Return the topic that a result creates: compacted if records replace each other.
+
+    Options set for the topic take precedence.
+    """
     structure = found.structure or _DEFAULT_STRUCTURE
     options = {
-        "key.format": _storage(schema, KEY, structure),
-        "value.format": _storage(schema, VALUE, structure),
+        "key.format": _storage_format(schema, KEY, structure),
+        "value.format": _storage_format(schema, VALUE, structure),
         "create": "true",
     }
     if found.table:
@@ -85,18 +91,24 @@ def _made(name: str, found: Result, schema: Schema, catalog: Catalog) -> Catalog
     return CatalogTable.of(configured(table, catalog))
 
 
-def _storage(schema: Schema, facet: str, structure: str) -> str:
-    """The storage format of a key or value: that of its type, if it is one column of a type that has one, else that of what has fields."""
+def _storage_format(schema: Schema, facet: str, structure: str) -> str:
+    """Return the storage format of a key or value.
+
+    It is that of its type if it is one column of a primitive type, else that of values with fields.
+    """
     at = schema.position(facet)
     return structure if at is None else primitive_format(schema[at].type) or structure
 
 
-def _into(entry: CatalogTable, plan: Plan, found: Result, statement: Insert, context: Context) -> Plan:
-    """The columns of a declared table out of those of a result, by their names; those of the key need not be there."""
+def _map_columns(entry: CatalogTable, plan: Plan, found: Result, statement: Insert, context: Context) -> Plan:
+    """Map the columns of a result to those of a declared table, by name.
+
+    The table may lack those of the key.
+    """
     columns = writable(entry)
-    given: dict[str, Expr] = dict(zip(plan.schema.names, references(plan.schema), strict=True))
+    values: dict[str, Expr] = dict(zip(plan.schema.names, references(plan.schema), strict=True))
     names = [column.name for column in columns]
-    unknown = [name for name in given if name not in (*names, KEY, *found.of_key)]
+    unknown = [name for name in values if name not in (*names, KEY, *found.of_key)]
     if unknown:
         raise context.error(
             "unknown-column",
@@ -108,8 +120,8 @@ def _into(entry: CatalogTable, plan: Plan, found: Result, statement: Insert, con
     expressions: list[Expr] = []
     for at, column in enumerate(columns):
         with problems:
-            value = given.get(column.name)
-            place = context.span(statement.query)
-            expressions.append(null(column.type) if value is None else into(value, column, at, entry.name, place))
+            value = values.get(column.name)
+            location = context.span(statement.query)
+            expressions.append(null(column.type) if value is None else into(value, column, at, entry.name, location))
     problems.check()
     return Project(input=plan, expressions=tuple(expressions), names=tuple(names), span=statement.span)

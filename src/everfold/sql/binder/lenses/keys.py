@@ -1,7 +1,8 @@
-"""The key of an aggregation's result: what GROUP BY says.
+"""The key of an aggregation's result, from GROUP BY.
 
-One field is the key itself, and its label is dropped; with an alias it is a structure of one field, and several fields are a structure of these. Keys of
-windows have the window beside it. Source: the seed on Lenses streaming aggregations.
+A single field is the key itself, and its name is dropped. With an alias it becomes a structure of
+one field; several fields become a structure. The key of a windowed aggregation also contains the
+window. Source: the seed on Lenses streaming aggregations.
 """
 
 from __future__ import annotations
@@ -22,19 +23,23 @@ from everfold.types import DataType
 WINDOW_VALUE, WINDOW = "value", "window"
 """The fields of a key with a window."""
 WINDOW_BOUNDS = ("window_start", "window_end")
-"""The columns of a window in a table that has no key."""
+"""The window columns in a table without a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultKey:
-    """values: over the source. labels: what the fields are called, None for one that has no name. alone: whether the only value is the key itself."""
+    """The key of a result.
+
+    `values` are expressions over the source, `labels` the names of the fields, None for one without
+    a name. `alone`: the only value is the key itself.
+    """
 
     values: tuple[Expr, ...]
     labels: tuple[str | None, ...]
     alone: bool
 
     def over(self, values: Sequence[Expr], window: Sequence[Expr]) -> Expr:
-        """The key over the groups, with the start and the end of their window, if they have one."""
+        """Return the key over the groups, including start and end of the window if there is one."""
         key = values[0] if self.alone else row_of(values, [label for label in self.labels if label is not None])
         if not window:
             return key
@@ -42,12 +47,15 @@ class ResultKey:
 
 
 def primitive_format(of: DataType) -> str | None:
-    """The storage format of values of a type alone; None if there is none."""
+    """Return the storage format of a primitive type; None if it has none."""
     return next((name.lower() for name, each in PRIMITIVES.items() if each.same_as(of.as_nullable())), None)
 
 
 def bind_key(node: TopicQuery, source: Source, context: Context, problems: Problems) -> ResultKey:
-    """What GROUP BY says. SqlError `unnamed-key`, `duplicate-column`; whatever is wrong goes to `problems`."""
+    """Bind GROUP BY.
+
+    Errors, such as SqlError `unnamed-key`, `duplicate-column`, are collected in `problems`.
+    """
     binder = FacetBinder(source, context, "GROUP BY")
     values: list[Expr] = []
     labels: list[str | None] = []
@@ -64,7 +72,7 @@ def bind_key(node: TopicQuery, source: Source, context: Context, problems: Probl
 
 
 def _label(node: GroupKey) -> str | None:
-    """What AS says, else the name of a field; None for another expression."""
+    """Return the alias, else the name of a field; None for any other expression."""
     alias, value = node.args.get("alias"), node.this
     if alias is not None:
         return str(alias.name)

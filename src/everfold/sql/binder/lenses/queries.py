@@ -1,6 +1,7 @@
-"""SELECT of Lenses SQL: an aggregation of a source's records, or a projection of each.
+"""SELECT of Lenses SQL: an aggregation of a source's records, or a projection of each record.
 
-An aggregation gives a table, keyed by what GROUP BY says. Source: the seed on Lenses streaming aggregations.
+An aggregation returns a table, whose key is what GROUP BY lists. Source: the seed on Lenses
+streaming aggregations.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ from everfold.types import BIGINT, NullType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a query gives: `_key`, the fields of the value, and `_meta.timestamp` where each row is a record of the source's.
+    """The result of a query.
 
-    table: whether rows are the latest state of each key. structure: the storage format of what has fields; None if that is not known. of_key: the columns that say what the key says, in a result without `_key`.
+    Its columns are `_key`, the fields of the value, and `_meta.timestamp` if each row is a record
+    of the source. `table`: whether rows are the latest state of each key. `structure` is the
+    storage format of values with fields; None if unknown. `of_key` are the columns that replace the
+    key in a result without `_key`.
     """
 
     plan: Plan
@@ -42,58 +46,58 @@ class Result:
 
 
 def bind_topic_query(node: TopicQuery, context: Context, *, upserts: bool = False, keyless: bool = False) -> Result:
-    """The plan of a query. upserts: records of a stream may replace each other, as in `bind_source`. keyless: instead of `_key` an aggregation gives its
-    fields as columns.
+    """Return the plan of a query. All errors in its clauses are raised together.
 
-    All that is wrong in its clauses is raised together.
+    `upserts`: records of a stream may replace each other, as in `bind_source`. `keyless`: an
+    aggregation returns the fields of its key as columns instead of `_key`.
     """
     source = bind_source(node, context, upserts=upserts)
     aggregated = any(is_aggregated(each.this) for each in node.expressions)
     if aggregated or node.group or node.window is not None or node.args.get("having") is not None:
         return _Aggregation(node, source, context, keyless=keyless).bound()
-    return _projected(node, source, context)
+    return _bind_projection(node, source, context)
 
 
-# --- projections of each record ---------------------------------------------------------------------------------------
+# --- projections of each record -------------------------------------------------------------------
 
 
-def _projected(node: TopicQuery, source: Source, context: Context) -> Result:
+def _bind_projection(node: TopicQuery, source: Source, context: Context) -> Result:
     problems = Problems()
     with problems:
         source = timed(node, source, context)
     with problems:
-        source = _filtered(node, source, context)
-    made: list[tuple[str, Expr]] = []
+        source = _apply_where(node, source, context)
+    items: list[tuple[str, Expr]] = []
     for each in node.expressions:
         with problems:
-            made += _of_records(each, source, context)
+            items += _bind_item(each, source, context)
     with problems:
-        check_names([name for name, _ in made], node, context)
+        check_names([name for name, _ in items], node, context)
     problems.check()
-    kept = {each.name: each for each in references(source.plan.schema)}
-    columns: dict[str, Expr] = {KEY: kept[KEY]} if KEY in kept else {}
-    columns |= made
-    if TIMESTAMP in kept:
-        columns[TIMESTAMP] = kept[TIMESTAMP]
+    source_columns = {each.name: each for each in references(source.plan.schema)}
+    columns: dict[str, Expr] = {KEY: source_columns[KEY]} if KEY in source_columns else {}
+    columns |= items
+    if TIMESTAMP in source_columns:
+        columns[TIMESTAMP] = source_columns[TIMESTAMP]
     plan = Project(
         input=source.plan, expressions=tuple(columns.values()), names=tuple(columns), span=context.span(node)
     )
     return Result(plan=plan, table=source.table, structure=source.structure)
 
 
-def _of_records(node: Projection, source: Source, context: Context) -> list[tuple[str, Expr]]:
-    """The columns that an item makes of each record."""
+def _bind_item(node: Projection, source: Source, context: Context) -> list[tuple[str, Expr]]:
+    """Return the columns that an item of SELECT computes from each record."""
     if isinstance(node.this, exp.Star):
         return [(each.name, each) for each in references(source.plan.schema) if not is_facet(each.name)]
     name = target_of(node, context, aggregation=False)
     if name == KEY and source.table:
         raise context.unsupported(
-            "rekeyed-table", "another key for the records of a table is not supported", node, "write SELECT STREAM"
+            "rekeyed-table", "changing the key of a table is not supported", node, "write SELECT STREAM"
         )
-    return [(name, _typed(FacetBinder(source, context, "SELECT").bind(node.this), node, context))]
+    return [(name, _check_type(FacetBinder(source, context, "SELECT").bind(node.this), node, context))]
 
 
-def _filtered(node: TopicQuery, source: Source, context: Context) -> Source:
+def _apply_where(node: TopicQuery, source: Source, context: Context) -> Source:
     clause = node.args.get("where")
     if clause is None:
         return source
@@ -101,13 +105,13 @@ def _filtered(node: TopicQuery, source: Source, context: Context) -> Source:
     return source.over(Filter(input=source.plan, condition=condition, span=context.span(clause)))
 
 
-def _typed(value: Expr, node: exp.Expression, context: Context) -> Expr:
+def _check_type(value: Expr, node: exp.Expression, context: Context) -> Expr:
     if isinstance(value.type, NullType):
         raise context.error("untyped-null", "NULL as a field needs a type", node, "write CAST(NULL AS STRING)")
     return value
 
 
-# --- aggregations -----------------------------------------------------------------------------------------------------
+# --- aggregations ---------------------------------------------------------------------------------
 
 
 class _Aggregation:
@@ -118,7 +122,7 @@ class _Aggregation:
         self.problems = Problems()
 
     def bound(self) -> Result:
-        """Its plan."""
+        """Bind the aggregation."""
         node, context, problems = self.node, self.context, self.problems
         self._check_clauses()
         self._prepare_source()
@@ -148,7 +152,7 @@ class _Aggregation:
         )
 
     def _of_key(self, key: ResultKey, grouped: Grouped) -> dict[str, Expr]:
-        """The columns of the key over the groups."""
+        """Return the columns of the key, over the groups."""
         if not self.keyless:
             return {KEY: key.over(grouped.keys, grouped.window)}
         found = {name: value for name, value in zip(key.labels, grouped.keys, strict=True) if name is not None}
@@ -162,23 +166,23 @@ class _Aggregation:
             if not node.group:
                 raise context.error(
                     "no-group-by",
-                    "an aggregation needs GROUP BY: what it says is the key of the result",
+                    "an aggregation needs GROUP BY, which defines the key of the result",
                     node,
                     "add GROUP BY field",
                 )
 
     def _prepare_source(self) -> None:
-        """Gives the source what the clauses before GROUP BY ask for."""
+        """Apply the clauses before GROUP BY to the source."""
         node, context = self.node, self.context
         with self.problems:
             self.source = timed(node, self.source, context)
             if node.window is not None and not self.source.table:
                 self.source = with_watermark(self.source, node, context)
         with self.problems:
-            self.source = _filtered(node, self.source, context)
+            self.source = _apply_where(node, self.source, context)
 
     def _items(self, calls: Calls) -> tuple[list[str], list[Expr]]:
-        """The columns of the value, over the source."""
+        """Return names and values of the value's columns, over the source."""
         context = self.context
         binder = FacetBinder(self.source, context, "SELECT", calls=calls, projection=True)
         names: list[str] = []
@@ -188,26 +192,26 @@ class _Aggregation:
                 if isinstance(node.this, exp.Star):
                     raise context.error(
                         "not-in-group-by",
-                        "`*` takes all fields, and an aggregation gives those of GROUP BY only",
+                        "`*` selects all fields, and an aggregation returns only those of GROUP BY",
                         node,
                         "name fields of GROUP BY, and aggregates",
                     )
                 name = target_of(node, context, aggregation=True)
-                values.append(_typed(binder.bind(node.this), node, context))
+                values.append(_check_type(binder.bind(node.this), node, context))
                 names.append(name)
         with self.problems:
             check_names(names, self.node, context)
         if not len(self.problems) and not any(is_aggregated(each.this) for each in self.node.expressions):
             raise context.error(
                 "no-aggregated-projection",
-                "at least one projection of an aggregation must have an aggregate in it",
+                "at least one projection of an aggregation must contain an aggregate",
                 self.node,
-                "add one, as COUNT(*) AS records",
+                "add one, such as COUNT(*) AS records",
             )
         return names, values
 
     def _check_groups(self, values: Sequence[Expr], grouping: Grouping, width: int) -> None:
-        """SqlError `not-in-group-by` for what belongs to no group, before the aggregate is made."""
+        """Raise SqlError `not-in-group-by` before the aggregate is built."""
         anywhere = InputRef(type=BIGINT, position=0)
         count = sum(1 for _ in self.node.walk())
         dry = Grouped(plan=self.source.plan, keys=grouping.keys, calls=(anywhere,) * count, grouping=grouping)

@@ -1,4 +1,4 @@
-"""Structures: several values as one ROW, under names."""
+"""Structures: several named values as one ROW."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from everfold.types import RowField, RowType
 
 
 def row_of(values: Sequence[Expr], names: Sequence[str]) -> Expr:
-    """A ROW of values, each under its name."""
+    """Return a ROW of values with these names."""
     fields = tuple(RowField(name=name, type=value.type) for name, value in zip(names, values, strict=True))
     return cast(build("ROW", tuple(values)), RowType(fields=fields, nullable=False))

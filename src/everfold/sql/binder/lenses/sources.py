@@ -1,7 +1,8 @@
-"""What FROM names: a topic, a table of another dialect, or the name of a WITH; as a stream or as a table.
+"""FROM of Lenses SQL: a topic, a table of another dialect, or the name of a WITH.
 
-A stream takes each record by itself. A table holds the last value of each key, and a record without a value deletes its key. Source: the seed on
-Lenses streaming aggregations.
+Each is read as a stream or as a table. A stream takes each record by itself. A table holds the
+latest value of each key, and a record without a value deletes its key. Source: the seed on Lenses
+streaming aggregations.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from everfold.sql.dialects.lenses_nodes import TopicQuery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A bound source. name: by which expressions know it. table: whether it is one. structure: the storage format of records with fields, None if not known.
+    """A bound source.
 
-    Its columns are `_key`, if records have one, the fields of the value (`_value`, if it has none), and `_meta.…`.
+    `name` qualifies its columns in expressions. `table`: whether it is read as a table. `structure`
+    is the storage format of records with fields; None if unknown. Its columns are `_key` if records
+    have one, the fields of the value (`_value` if it has none), and `_meta.…`.
     """
 
     name: str
@@ -35,7 +38,7 @@ class Source:
 
     @property
     def plan(self) -> Plan:
-        """Its rows."""
+        """The plan that produces its rows."""
         return self.relation.plan
 
     @property
@@ -44,19 +47,22 @@ class Source:
         return tuple(name for name in self.plan.schema.names if not is_facet(name))
 
     def over(self, plan: Plan) -> Source:
-        """The source with other rows, of the same columns or more."""
+        """Return the source with another plan, which has the same columns or more."""
         return replace(self, relation=Relation.of(plan, self.name))
 
 
 def is_facet(name: str) -> bool:
-    """Whether a column is no field of the value."""
+    """Return whether a column is not a field of the value."""
     return name == KEY or name.startswith(f"{META}.")
 
 
 def bind_source(node: TopicQuery, context: Context, *, upserts: bool = False) -> Source:
-    """The source of a query. upserts: its records may replace each other, and whoever asked keeps the last of each key.
+    """Return the source of a query.
 
-    SqlError `unknown-table`, `table-as-stream`, `no-key`; UnsupportedFeature `table-in-batch`.
+    `upserts`: its records may replace each other, and the caller keeps the last one of each key.
+
+    Raises SqlError `unknown-table`, `table-as-stream`, `no-key`; UnsupportedFeature
+    `table-in-batch`.
     """
     entry = context.catalog.find((node.source.name,))
     if entry is None:
@@ -64,19 +70,19 @@ def bind_source(node: TopicQuery, context: Context, *, upserts: bool = False) ->
         help_ = found.help or "declare the topic: CREATE TABLE name(_key STRING, …) FORMAT (STRING, JSON)"
         raise SqlError(Diagnostic(found.code, found.message, found.span, help_))
     if isinstance(entry, CatalogTable):
-        return _topic(entry, node, context, upserts=upserts)
+        return _bind_topic(entry, node, context, upserts=upserts)
     if isinstance(entry.query, TopicQuery):
-        return _named_query(entry, entry.query, node, context, upserts=upserts)
+        return _bind_with(entry, entry.query, node, context, upserts=upserts)
     plan = view_plan(entry, context, node.source)
     _check_kind(node, context, table=is_updating(plan))
-    return _source(node, plan, table=is_updating(plan))
+    return _make_source(node, plan, table=is_updating(plan))
 
 
-def _source(node: TopicQuery, plan: Plan, *, table: bool, structure: str | None = None) -> Source:
+def _make_source(node: TopicQuery, plan: Plan, *, table: bool, structure: str | None = None) -> Source:
     return Source(name=node.called, relation=Relation.of(plan, node.called), table=table, structure=structure)
 
 
-def _topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
+def _bind_topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
     wanted, table = node.kind == "TABLE", entry.table
     structure = _structure(dict(table.options))
     if KEY not in table.schema.names:
@@ -85,7 +91,7 @@ def _topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: 
         if wanted and not changing and not table.primary_key:
             raise context.error(
                 "no-key",
-                f"`{table.name}` has no key, so it holds no last value of one",
+                f"`{table.name}` has no key, so it cannot be read as a table",
                 node.source,
                 "declare a column `_key`, or a PRIMARY KEY",
             )
@@ -96,26 +102,30 @@ def _topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: 
     entry = replace(entry, table=table)
     if upserts or (wanted and table.changelog is ChangelogMode.INSERT_ONLY):
         _check_streaming(node, context)
-        entry = _keyed(entry, keys)
+        entry = _with_key(entry, keys)
     plan = entry.plan(streaming=context.streaming, span=context.span(node.source))
     if upserts and isinstance(plan, ChangelogNormalize):
         plan = plan.input
-    return _source(node, plan, table=wanted, structure=structure)
+    return _make_source(node, plan, table=wanted, structure=structure)
 
 
 def _check_streaming(node: TopicQuery, context: Context) -> None:
-    """UnsupportedFeature `table-in-batch`: which record of a key is the last one is known only as they come."""
+    """Raise UnsupportedFeature `table-in-batch`.
+
+    Which record of a key is the last one is only known as records arrive.
+    """
     if not context.streaming:
         raise context.unsupported(
             "table-in-batch",
-            f"`{node.source.name}` as a table is not supported in batch: it is what a stream of changes comes to",
+            f"reading `{node.source.name}` as a table is not supported in batch: "
+            "a table is the result of a stream of changes",
             node.source,
             "run as a stream",
         )
 
 
-def _keyed(entry: CatalogTable, keys: tuple[str, ...]) -> CatalogTable:
-    """The table as one whose records replace each other by a key, which is never NULL."""
+def _with_key(entry: CatalogTable, keys: tuple[str, ...]) -> CatalogTable:
+    """Return the table as one whose records replace each other by a key, which is never NULL."""
     delivered = (replace(of, type=of.type.as_nullable(False)) if of.name in keys else of for of in entry.table.columns)
     table = replace(entry.table, columns=tuple(delivered), changelog=ChangelogMode.UPSERT, primary_key=keys)
     columns = (
@@ -126,12 +136,12 @@ def _keyed(entry: CatalogTable, keys: tuple[str, ...]) -> CatalogTable:
 
 
 def _structure(options: Mapping[str, str]) -> str | None:
-    """The storage format of what has fields in a topic: of values, else of keys."""
+    """Return a topic's storage format of records with fields: that of values, else that of keys."""
     found = (options.get(option) for option in ("value.format", "format", "key.format"))
     return next((each for each in found if each is not None and each.upper() in STRUCTURES), None)
 
 
-def _named_query(entry: CatalogView, query: TopicQuery, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
+def _bind_with(entry: CatalogView, query: TopicQuery, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
     from everfold.sql.binder.lenses.queries import bind_topic_query
 
     context.check_views(node.source)
@@ -142,22 +152,22 @@ def _named_query(entry: CatalogView, query: TopicQuery, node: TopicQuery, contex
     _check_kind(node, context, table=found.table)
     wanted = node.kind == "TABLE"
     if found.table or not (wanted or upserts):
-        return _source(node, found.plan, table=found.table, structure=found.structure)
+        return _make_source(node, found.plan, table=found.table, structure=found.structure)
     plan = context.of_view(entry.name, lambda: bind_topic_query(query, inside, upserts=True), upserts=True).plan
     if wanted and not upserts:
         key = plan.schema.position(KEY)
         if key is None:
-            raise context.error("no-key", f"`{entry.name}` has no key, so it holds no last value of one", node.source)
+            raise context.error("no-key", f"`{entry.name}` has no key, so it cannot be read as a table", node.source)
         plan = ChangelogNormalize(input=plan, keys=(key,), span=context.span(node.source))
-    return _source(node, plan, table=wanted, structure=found.structure)
+    return _make_source(node, plan, table=wanted, structure=found.structure)
 
 
 def _check_kind(node: TopicQuery, context: Context, *, table: bool) -> None:
-    """SqlError `table-as-stream`: the rows of a table change, and those of a stream do not."""
+    """Raise SqlError `table-as-stream`: the rows of a table change, those of a stream do not."""
     if table and node.kind == "STREAM":
         raise context.error(
             "table-as-stream",
-            f"`{node.source.name}` is a table: its rows are the latest state of each key, and no events to take one by one",
+            f"`{node.source.name}` is a table: its rows are the latest state of each key, not individual events",
             node.source,
             "write SELECT TABLE",
         )

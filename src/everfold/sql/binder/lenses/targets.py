@@ -1,4 +1,4 @@
-"""Where a projection goes: a field of the value, the value itself, or the key.
+"""The target of a projection: a field of the value, the value itself, or the key.
 
 Source: the seed on Lenses streaming aggregations.
 """
@@ -14,23 +14,26 @@ from everfold.sql.dialects.nodes import ColumnPath, FieldAccess
 
 
 def target_of(node: Projection, context: Context, *, aggregation: bool) -> str:
-    """The column that a projection makes: a field, `_value` or `_key`.
+    """Return the column that a projection writes: a field, `_value` or `_key`.
 
-    SqlError `key-projection`, `meta-projection`, `unnamed-projection`; UnsupportedFeature `nested-projection`.
+    Raises SqlError `key-projection`, `meta-projection`, `unnamed-projection`; UnsupportedFeature
+    `nested-projection`.
     """
     path = node.target
     if path is None:
-        return _own_name(node, context)
+        return _default_name(node, context)
     names = path.names
     if names[0] == KEY and aggregation:
         raise context.error(
             "key-projection",
-            f"`{context.sql(node)}` projects onto the key: the key of an aggregation is what GROUP BY says",
+            f"`{context.sql(node)}` projects onto the key: the key of an aggregation is defined by GROUP BY",
             path,
             "name a field of the value; GROUP BY x AS name shapes the key",
         )
     if names[0] == META:
-        raise context.error("meta-projection", f"`{'.'.join(names)}` is not written: it comes with each record", path)
+        raise context.error(
+            "meta-projection", f"`{'.'.join(names)}` cannot be written: it is metadata of each record", path
+        )
     if names[0] == VALUE and len(names) > 1:
         names = names[1:]
     if len(names) > 1:
@@ -44,7 +47,10 @@ def target_of(node: Projection, context: Context, *, aggregation: bool) -> str:
 
 
 def check_names(names: Sequence[str], node: TopicQuery, context: Context) -> None:
-    """SqlError `duplicate-column` for a column that projections make twice, or a field beside the value itself."""
+    """Raise SqlError `duplicate-column` if two projections write the same column.
+
+    A field in addition to the whole value is such an error too.
+    """
     doubles = [name for at, name in enumerate(names) if name in names[:at]]
     if doubles:
         raise context.error(
@@ -52,11 +58,11 @@ def check_names(names: Sequence[str], node: TopicQuery, context: Context) -> Non
         )
     if VALUE in names and set(names) - {KEY, VALUE}:
         raise context.error(
-            "duplicate-column", "`_value` is the whole value, and there are fields beside it", node, "name a field"
+            "duplicate-column", "`_value` is the whole value, and cannot be combined with fields", node, "name a field"
         )
 
 
-def _own_name(node: Projection, context: Context) -> str:
+def _default_name(node: Projection, context: Context) -> str:
     match node.this:
         case ColumnPath(names=names):
             return names[-1]

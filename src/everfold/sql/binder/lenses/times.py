@@ -1,7 +1,8 @@
-"""When a record happened, and how far time is: EVENTTIME BY, the record's timestamp, the watermark of windows.
+"""Event time and watermarks: EVENTTIME BY, the timestamps of records, the watermark of windows.
 
-Time is the greatest timestamp seen: a window has ended when a record with a timestamp at or behind its end has come, and takes late records for as long as
-GRACE BY says (Kafka Streams' stream time; the seed leaves it to another page).
+Time is the greatest timestamp seen. A window ends when a record arrives whose timestamp is at or
+after its end, and accepts late records for the duration of GRACE BY (Kafka Streams' stream time;
+the seed leaves it to another page).
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from everfold.sql.functions import build, cast
 from everfold.types import AnyType, IntegerType, IntervalType, TimestampType
 
 TIMESTAMP = f"{META}.timestamp"
-"""The column with the time of a record."""
+"""The column with the timestamp of a record."""
 
 
 def timed(node: TopicQuery, source: Source, context: Context) -> Source:
-    """The source with the time that EVENTTIME BY says as its `_meta.timestamp`; as it is without that clause.
+    """Return the source with the time of EVENTTIME BY as its `_meta.timestamp`.
 
-    SqlError `wrong-event-time`, `eventtime-on-table`.
+    Without that clause it is unchanged. Raises SqlError `wrong-event-time`, `eventtime-on-table`.
     """
     field: ColumnPath | None = node.args.get("eventtime")
     if field is None:
@@ -36,17 +37,18 @@ def timed(node: TopicQuery, source: Source, context: Context) -> Source:
     if source.table:
         raise context.error(
             "eventtime-on-table",
-            f"EVENTTIME BY says when events happened, and `{source.name}` is read as a table, which holds the latest state of each key",
+            f"EVENTTIME BY needs a stream of events, and `{source.name}` is read as a table, "
+            "which holds the latest state of each key",
             field,
             "write SELECT STREAM, or leave it out",
         )
     names = source.plan.schema.names
     expressions: dict[str, Expr] = dict(zip(names, references(source.plan.schema), strict=True))
-    expressions |= {TIMESTAMP: _instant(FacetBinder(source, context, "EVENTTIME BY").bind(field), field, context)}
+    expressions |= {TIMESTAMP: _to_timestamp(FacetBinder(source, context, "EVENTTIME BY").bind(field), field, context)}
     return source.over(Project(input=source.plan, expressions=tuple(expressions.values()), names=tuple(expressions)))
 
 
-def _instant(value: Expr, node: ColumnPath, context: Context) -> Expr:
+def _to_timestamp(value: Expr, node: ColumnPath, context: Context) -> Expr:
     match value.type:
         case AnyType():
             return cast(value, METADATA["timestamp"], value.span)
@@ -62,14 +64,14 @@ def _instant(value: Expr, node: ColumnPath, context: Context) -> Expr:
 
 
 def with_watermark(source: Source, node: TopicQuery, context: Context) -> Source:
-    """The source with a time attribute in a stream. SqlError `no-time-attribute`."""
+    """Return the source with a time attribute, in a stream. Raises SqlError `no-time-attribute`."""
     schema = source.plan.schema
     if not _times(source):
         raise context.error(
             "no-time-attribute",
-            f"the records of `{source.name}` have no time, and windows are made by it",
+            f"the records of `{source.name}` have no time, and windows need one",
             node.window,
-            "say which field it is: EVENTTIME BY field",
+            "specify the field: EVENTTIME BY field",
         )
     at, _ = time_of(source, context)
     if not context.streaming or schema[at].time == "rowtime":
@@ -80,12 +82,15 @@ def with_watermark(source: Source, node: TopicQuery, context: Context) -> Source
 
 
 def time_of(source: Source, context: Context) -> tuple[int, TimeKind]:
-    """The column with the time of a source that has one, and which clock it is."""
+    """Return the time column of a source that has one, and its clock."""
     return _times(source)[0], TimeKind.ROWTIME if context.streaming else TimeKind.BOUNDED
 
 
 def _times(source: Source) -> list[int]:
-    """The columns that can be the time, the best one first: what EVENTTIME BY or a watermark says, else the time of the record."""
+    """Return the columns that can be the time, the best one first.
+
+    That of EVENTTIME BY or a watermark comes before the timestamp of the record.
+    """
     schema = source.plan.schema
     declared = [at for at, field in enumerate(schema) if field.time == "rowtime"]
     return declared + [at for at, field in enumerate(schema) if field.name == TIMESTAMP and at not in declared]

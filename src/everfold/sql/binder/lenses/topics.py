@@ -1,6 +1,7 @@
-"""Topics as tables: what `topic.<name>.…` says of one, and where its records are.
+"""Topics as tables: apply the options `topic.<name>.…`, and choose the connector.
 
-A topic lies on brokers if `properties.bootstrap.servers` says which; without it a table has no connector, and somebody else feeds it.
+A topic is on a Kafka cluster if `properties.bootstrap.servers` is set. Without it the table has no
+connector, and the caller supplies its rows.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ _CONNECTOR = "topic"
 
 
 def bind_topic(statement: CreateTopic, catalog: Catalog) -> CatalogTable:
-    """The topic that a CREATE TABLE of Lenses SQL declares; whatever is wrong in it is raised together."""
+    """Return the topic that a CREATE TABLE of Lenses SQL declares.
+
+    All errors in it are raised together.
+    """
     entry = bind_create_table(statement, catalog)
     return replace(entry, table=configured(entry.table, catalog))
 
 
 def configured(table: Table, catalog: Catalog) -> Table:
-    """The table with what options say of its topic."""
+    """Return the table with the options set for its topic."""
     options = catalog.settings.topic_options(table.name)
     if _BROKERS in options:
         options["connector"] = _CONNECTOR
@@ -32,9 +36,15 @@ def configured(table: Table, catalog: Catalog) -> Table:
 
 
 def check_in_time(key: str, catalog: Catalog, span: Span | None) -> None:
-    """SqlError `late-option` for an option of one topic that is declared or made already: it would have no effect."""
+    """Raise SqlError `late-option` for an option of a topic that already exists.
+
+    The option would have no effect.
+    """
     late = next((entry.name for entry in catalog.entries() if key.startswith(f"topic.{entry.name}.")), None)
     if late is not None:
         raise SqlError.of(
-            "late-option", f"`{key}` would have no effect: `{late}` is there already", span, "set it before the topic"
+            "late-option",
+            f"`{key}` would have no effect: `{late}` exists already",
+            span,
+            "set it before the topic is declared",
         )

@@ -1,7 +1,8 @@
-"""WINDOW BY: what it says as a window, and the aggregate by it.
+"""WINDOW BY: bind the window, and build the aggregate by it.
 
-Each change of a result is given, also that by a late record which the grace lets in. Source: the seed on Lenses streaming aggregations, which leaves the
-kinds of windows to another page.
+Every change of a result is emitted, including those by late records within the grace period.
+Source: the seed on Lenses streaming aggregations, which leaves the kinds of windows to another
+page.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from everfold.types import TimestampType
 
 
 def check_window(node: TopicQuery, source: Source, context: Context) -> None:
-    """SqlError `window-on-table`, `window-size` for a window that cannot be."""
+    """Raise SqlError `window-on-table`, `window-size` for an invalid window."""
     if node.window is None:
         return
     if source.table:
         raise context.error(
             "window-on-table",
-            f"a table cannot be windowed: `{source.name}` holds the latest state of each key, and no series of events along time",
+            f"a table cannot be windowed: `{source.name}` holds the latest state of each key, "
+            "not a series of events over time",
             node.window,
             "write SELECT STREAM, or leave WINDOW BY out",
         )
@@ -36,11 +38,11 @@ def check_window(node: TopicQuery, source: Source, context: Context) -> None:
 
 
 def window_of(node: WindowBy, context: Context) -> Window:
-    """The window. SqlError `window-size`."""
+    """Return the window. Raises SqlError `window-size`."""
     sizes = [each.ms for each in node.sizes]
     for each in node.sizes:
         if not each.ms:
-            raise context.error("window-size", f"a duration of {node.name} must be longer than nothing", each)
+            raise context.error("window-size", f"a duration of {node.name} must be positive", each)
     match node.name:
         case "TUMBLE":
             return Tumble(size_ms=sizes[0])
@@ -51,7 +53,8 @@ def window_of(node: WindowBy, context: Context) -> Window:
             if size % hop:
                 raise context.error(
                     "window-size",
-                    f"the size of HOP must be a multiple of its hop, and {node.sizes[0].name} is none of {node.sizes[1].name}",
+                    "the size of HOP must be a multiple of its hop, "
+                    f"and {node.sizes[0].name} is not a multiple of {node.sizes[1].name}",
                     node,
                     "HOP takes the size first, then the hop: HOP 1h 5m",
                 )
@@ -61,13 +64,13 @@ def window_of(node: WindowBy, context: Context) -> Window:
 def group_by_window(
     node: TopicQuery, source: Source, grouping: Grouping, calls: Sequence[AggCall], context: Context
 ) -> Grouped:
-    """The aggregate of a source's records by WINDOW BY and other keys; the source has a time."""
+    """Build the aggregate of a source by WINDOW BY and other keys. The source must have a time."""
     assert node.window is not None
     schema = source.plan.schema
     at, time = time_of(source, context)
     of = schema[at].type
     assert isinstance(of, TimestampType)
-    made = WindowAggregate(
+    aggregate = WindowAggregate(
         input=source.plan,
         window=window_of(node.window, context),
         time_column=at,
@@ -77,16 +80,16 @@ def group_by_window(
         zone="UTC" if of.local_zone else None,
         span=context.span(node.window),
     )
-    given: Plan = made
+    plan: Plan = aggregate
     if context.streaming:
         grace = node.window.grace.ms if node.window.grace else 0
-        given = emitted(made, Emission(early_ms=0, late_ms=0 if grace else None, lateness_ms=grace))
-    columns = references(given.schema)
-    first = len(made.keys) + len(made.calls)
+        plan = emitted(aggregate, Emission(early_ms=0, late_ms=0 if grace else None, lateness_ms=grace))
+    columns = references(plan.schema)
+    first = len(aggregate.keys) + len(aggregate.calls)
     return Grouped(
-        plan=given,
-        keys=tuple(columns[made.keys.index(key)] for key in grouping.keys),
-        calls=columns[len(made.keys) : first],
+        plan=plan,
+        keys=tuple(columns[aggregate.keys.index(key)] for key in grouping.keys),
+        calls=columns[len(aggregate.keys) : first],
         grouping=grouping,
         window=columns[first:],
     )
