@@ -64,7 +64,7 @@ class Control:
         if newest(self.checkpoint / "offsets") is None and any((self.checkpoint / "state").glob("*")):
             raise damaged(self.checkpoint / "offsets")
         for file in needed(self.checkpoint):
-            if not is_check_log(file):
+            if not is_sound(file):
                 raise damaged(file)
         planned = self._planned()
         logged: set[str] = set()

@@ -565,7 +565,7 @@ class JobFolder:
         known = self.manifest()
         if known is None:
             name = hashlib.sha256(f"{self.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
-            version = _new_parse_version(0, 0, mark, zone, sql, plan, roots)
+            version = _new_version(0, 0, mark, zone, sql, plan, roots)
             known = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
             with self._writing():
                 make_private_folder(self.control)
@@ -606,7 +606,7 @@ class JobFolder:
         number, epoch = known.next
         if how is OnChange.REBUILD:
             made = going_on([], roots, 0)
-            version = _new_parse_version(number, epoch, mark, zone, sql, plan, made)
+            version = _new_version(number, epoch, mark, zone, sql, plan, made)
             return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
         self.check_complete(known)
         check_finished(self.path, self.checkpoint(last.epoch))
@@ -624,7 +624,7 @@ class JobFolder:
             check_grafting(self.path, last.operators, noted=last.sources is not None)
         if filled:
             check_past(nodes, number, begun)
-        version = _new_parse_version(number, epoch, mark, zone, sql, plan, made, operators, known.sources)
+        version = _new_version(number, epoch, mark, zone, sql, plan, made, operators, known.sources)
         state_epoch = number if reset else last.state_epoch
         parts = (repeating(root, number, refresh=refresh, fresh=begun) for root in made if not reset)
         givers = {id(node) for part in parts for node in part}
@@ -686,7 +686,7 @@ class JobFolder:
                 copied(old, self.checkpoint(epoch), places)
 
 
-def _new_parse_version(
+def _new_version(
     number: int,
     epoch: int,
     mark: str,
