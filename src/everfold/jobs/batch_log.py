@@ -73,7 +73,7 @@ def _missing(file: Path, expected: int, found: int) -> StateError:
     return StateError.of(
         "damaged-checkpoint",
         f"`{file}` is missing: the job has run batch {expected}, but {known}",
-        help="restore the whole job folder from a backup, or start from scratch with another --state folder",
+        help="restore the whole job directory from a backup, or start from scratch with another --state folder",
     )
 
 

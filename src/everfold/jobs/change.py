@@ -163,18 +163,18 @@ def unsettled(folder: Path) -> StateError:
     )
 
 
-def copied(old: Path, new: Path, places: Sequence[int | None] | None = None) -> None:
+def copied(old: Path, new: Path, old_positions: Sequence[int | None] | None = None) -> None:
     """Copy a checkpoint by hard links, replacing the remains of an interrupted copy.
 
-    places: the old position of the operator at each position, None for a new one; the state of
-    operators that are not in it is left out. Raises OSError, and then leaves no copy.
+    old_positions: the old position of the operator at each position, None for a new one. The state
+    of operators that are not in it is left out. Raises OSError, and then leaves no copy.
     """
     cleared(new)
     part = _part_folder(new)
     try:
         copy_links(old, part)
-        if places is not None:
-            _move_operators(part, places)
+        if old_positions is not None:
+            _move_operators(part, old_positions)
         move_schemas(part, new)
         os.rename(part, new)
     except OSError:
@@ -203,7 +203,7 @@ def copy_links(old: Path, part: Path) -> None:
             link(source, target)
 
 
-def _move_operators(checkpoint: Path, places: Sequence[int | None]) -> None:
+def _move_operators(checkpoint: Path, old_positions: Sequence[int | None]) -> None:
     """Move the state of operators to their new positions.
 
     A new operator starts with a copy of another one's state, because Spark requires the state of
@@ -212,9 +212,9 @@ def _move_operators(checkpoint: Path, places: Sequence[int | None]) -> None:
     """
     state, moved = checkpoint / "state", checkpoint / "moved"
     there = {each.name for each in state.iterdir()} if state.is_dir() else set()
-    if not there or (list(places) == [*range(len(places))] and there == set(map(str, places))):
+    if not there or (list(old_positions) == [*range(len(old_positions))] and there == set(map(str, old_positions))):
         return
-    origins = {str(at): min(there) if before is None else str(before) for at, before in enumerate(places)}
+    origins = {str(at): min(there) if before is None else str(before) for at, before in enumerate(old_positions)}
     state.rename(moved)
     state.mkdir()
     for at, before in origins.items():
@@ -228,15 +228,15 @@ def _move_operators(checkpoint: Path, places: Sequence[int | None]) -> None:
         _replace(file, f"{version}\n{json.dumps(commit)}")
 
 
-def move_schemas(checkpoint: Path, place: Path) -> None:
+def move_schemas(checkpoint: Path, path: Path) -> None:
     """Write a checkpoint's future path and the positions of its operators into its state metadata.
 
-    place: the future path.
+    path: the future path.
     """
     for file in checkpoint.glob("state/*/_metadata/v2/[0-9]*"):
         text = file.read_text(encoding="utf-8")
         at = file.relative_to(checkpoint).parts[1]
-        schema = json.dumps(f"file:{place}/state/{at}/_stateSchema")[:-1]
+        schema = json.dumps(f"file:{path}/state/{at}/_stateSchema")[:-1]
         moved = _SCHEMA_PATH.sub(lambda _, schema=schema: schema, text)  # type: ignore[misc]
         _replace(file, _OPERATOR_ID.sub(rf"\g<1>{at}", moved))
 

@@ -94,7 +94,7 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
     if _NO_SPACE.search(text):
         return ConnectorError.of(
             "disk-full",
-            f"the disk is full; the job's folder is `{log_file.parent}`",
+            f"the disk is full; the job directory is `{log_file.parent}`",
             help="free some space and run the same command again to resume after the last finished batch",
         )
     denied = _NO_PERMISSION.search(text)
@@ -168,7 +168,7 @@ def damaged(file: Path) -> StateError:
     return StateError.of(
         "damaged-checkpoint",
         f"{'a file in ' if file.is_dir() else ''}`{file}` is damaged or missing",
-        help="restore the job's folder from a backup, or start from scratch with another --state folder",
+        help="restore the job directory from a backup, or start from scratch with another --state folder",
     )
 
 

@@ -406,7 +406,8 @@ class JobFolder:
         if pattern is not None:
             raise UsageError.of(
                 "folder-name",
-                f"the path of the job folder `{self.path}` contains `{pattern.group()}`, which Spark reads as a glob",
+                f"the path of the job directory `{self.path}` contains `{pattern.group()}`,"
+                " which Spark reads as a glob",
                 help="name another folder with --state",
             )
         with self._writing():
@@ -435,7 +436,7 @@ class JobFolder:
         try:
             yield
         except OSError as error:
-            raise os_trouble(error, f"the job folder `{self.path}` cannot be written", _FOLDER_HELP) from error
+            raise os_trouble(error, f"the job directory `{self.path}` cannot be written", _FOLDER_HELP) from error
 
     def lock_in_jvm(self, spark: SparkSession) -> None:
         """Lock the folder for the JVM too.
@@ -614,12 +615,12 @@ class JobFolder:
         if not reset and self._awaits(last):
             raise unsettled(self.path)
         made = going_on([] if reset else last.known, roots, number, terms)
-        places = moves(last.known, [shape_of(root) for root in roots])
+        old_positions = moves(last.known, [shape_of(root) for root in roots])
         fresh = fresh_names(known.operators)
-        operators = tuple(next(fresh) if at is None else last.operators[at] for at in places)
+        operators = tuple(next(fresh) if at is None else last.operators[at] for at in old_positions)
         filled = how is OnChange.BACKFILL
         nodes = operators_of(made)
-        begun = {id(node) for node, at in zip(nodes, places, strict=True) if at is None}
+        begun = {id(node) for node, at in zip(nodes, old_positions, strict=True) if at is None}
         if begun:
             check_grafting(self.path, last.operators, noted=last.sources is not None)
         if filled:
@@ -667,8 +668,8 @@ class JobFolder:
         last = self.checkpoint(known.current)
         check_finished(self.path, last)
         before, after = known.version.operators, manifest.version.operators
-        places = [before.index(each) if each in before else None for each in after]
-        self.link(last, manifest.current, places)
+        old_positions = [before.index(each) if each in before else None for each in after]
+        self.link(last, manifest.current, old_positions)
         earlier = [self.checkpoint(version.epoch) for version, _ in known.line(known.version)[1:]]
         with self._writing():
             if manifest.version.again:
@@ -676,14 +677,14 @@ class JobFolder:
             restored(self.checkpoint(manifest.current), earlier)
             joined(self.checkpoint(manifest.current), _donors(known, manifest.version), self.path / "sources")
 
-    def link(self, old: Path, epoch: int, places: Sequence[int | None] | None = None) -> None:
+    def link(self, old: Path, epoch: int, old_positions: Sequence[int | None] | None = None) -> None:
         """Copy a checkpoint, if it exists, to the one of a new epoch by hard links.
 
-        places: see `change.copied`. Raises ConnectorError `disk-full` and similar.
+        old_positions: see `change.copied`. Raises ConnectorError `disk-full` and similar.
         """
         with self._writing():
             if old.exists():
-                copied(old, self.checkpoint(epoch), places)
+                copied(old, self.checkpoint(epoch), old_positions)
 
 
 def _new_version(

@@ -111,33 +111,33 @@ class Locations:
         self._look_at(known)
         begun = newest(self._checkpoint / "offsets") is not None and not (pending and manifest.version.rebuilt)
         notes = manifest.version.sources or ()
-        places = self._places(notes, roots)
+        locations = self._find_locations(notes, roots)
         kept: dict[str, SourceNote] = {}
         moves: dict[str, Move] = {}
         changed: dict[str, SourceNote] = {}
         for note in notes:
-            place = places.get(note["name"])
-            old = None if place is None else self._old_note(note, place)
-            if place is None or old is None:
+            current = locations.get(note["name"])
+            old = None if current is None else self._old_note(note, current)
+            if current is None or old is None:
                 continue
-            moved = self._moved_with_job(old, place) or self._was_moved(old, place)
-            if place.is_at(old) or (begun and moved):
-                kept[note["name"]] = old | place.note
+            moved = self._moved_with_job(old, current) or self._was_moved(old, current)
+            if current.is_at(old) or (begun and moved):
+                kept[note["name"]] = old | current.note
             elif begun:
                 changed[note["name"]] = old
             if begun and moved:
                 name = old["spark_name"]
-                moves[name] = Move(place.source, name, old.get("location", ""), place.location)
-        self._check_answers(changed, places)
-        names = self._new_names(manifest, places, kept, changed)
+                moves[name] = Move(current.source, name, old.get("location", ""), current.location)
+        self._check_answers(changed, locations)
+        names = self._new_names(manifest, locations, kept, changed)
         found = tuple(kept.get(each["name"]) or each | names.get(each["name"], {}) for each in notes)
         manifest = self._with_notes(manifest, manifest.version, found)
         if pending:
             old_notes = known.version.sources
             found = tuple(_renew(each, kept) for each in old_notes or ())
             known = self._with_notes(known, known.version, None if old_notes is None else found)
-        decided = {places[name].table.name for name in changed} | {each.source.table.name for each in moves.values()}
-        tables = {each.table.name for each in places.values()}
+        decided = {locations[name].table.name for name in changed} | {each.source.table.name for each in moves.values()}
+        tables = {each.table.name for each in locations.values()}
         unused = sorted(tables & self.answers.keys() - decided)
         lines = tuple(
             f"table `{name}` is at its old location: --source {name}={self.answers[name]} has no effect"
@@ -157,10 +157,10 @@ class Locations:
             if table.connector is None or not notes or newest(self._checkpoint / "offsets") is None:
                 continue
             try:
-                place = place_of(table, self.base_folder)
-                known = [old for old in (self._old_note(each, place) for each in notes) if old is not None]
-                if known and not any(place.is_at(each) or self._moved_with_job(each, place) for each in known):
-                    error = changed_source(table, known[0], place)
+                current = place_of(table, self.base_folder)
+                known = [old for old in (self._old_note(each, current) for each in notes) if old is not None]
+                if known and not any(current.is_at(each) or self._moved_with_job(each, current) for each in known):
+                    error = changed_source(table, known[0], current)
                     found.append(
                         f"{error.code}: {error.message};"
                         f" `everfold run` takes --source {table.name}=moved or --source {table.name}=new"
@@ -178,7 +178,7 @@ class Locations:
             Path(manifest.folder) if manifest.folder else find_job_folder(self._checkpoint) or self.folder.path
         )
 
-    def _places(self, notes: Sequence[SourceNote], roots: Sequence[Root]) -> dict[str, Place]:
+    def _find_locations(self, notes: Sequence[SourceNote], roots: Sequence[Root]) -> dict[str, Place]:
         """Return the present locations of the job's sources by name; each table is checked once."""
         tables = [scan.table for scan in scans_of(roots)]
         used = {each.name: each for each in tables if each.name not in self.given}
@@ -188,42 +188,42 @@ class Locations:
 
     # --- moved sources ----------------------------------------------------------------------------
 
-    def _was_moved(self, old: SourceNote, place: Place) -> bool:
+    def _was_moved(self, old: SourceNote, current: Place) -> bool:
         """Whether the user says that the data was moved.
 
         The positions of one connector mean nothing to another, so the connector must be the same.
         """
-        same_kind = old.get("connector", place.connector) == place.connector
-        return same_kind and self.answers.get(place.table.name) is Moved.MOVED and not place.is_at(old)
+        same_kind = old.get("connector", current.connector) == current.connector
+        return same_kind and self.answers.get(current.table.name) is Moved.MOVED and not current.is_at(old)
 
-    def _moved_with_job(self, old: SourceNote, place: Place) -> bool:
+    def _moved_with_job(self, old: SourceNote, current: Place) -> bool:
         """Whether files were moved together with the job directory.
 
         Their path relative to the directory is unchanged, and a file that was read, if any, exists
         there.
         """
-        if not place.source.reads_files or place.is_at(old) or old.get("connector") != place.connector:
+        if not current.source.reads_files or current.is_at(old) or old.get("connector") != current.connector:
             return False
-        if old["location"] != str(self._seen_before(place)):
+        if old["location"] != str(self._seen_before(current)):
             return False
         files = self._files(old["spark_name"])
         there = (
-            Path(place.location) / file.relative_to(old["location"])
+            Path(current.location) / file.relative_to(old["location"])
             for file in files
             if file.is_relative_to(old["location"])
         )
         return not files or any(each.exists() for each in there)
 
-    def _seen_before(self, place: Place) -> Path:
+    def _seen_before(self, current: Place) -> Path:
         """Return the old location of a table if it was moved together with the job directory."""
-        return Path(os.path.normpath(self._before / os.path.relpath(place.location, self.folder.path)))
+        return Path(os.path.normpath(self._before / os.path.relpath(current.location, self.folder.path)))
 
     def _files(self, spark_name: str) -> Collection[Path]:
         return read_log(self._checkpoint / "sources" / spark_name)
 
     # --- jobs of earlier releases -----------------------------------------------------------------
 
-    def _old_note(self, note: SourceNote, place: Place) -> SourceNote | None:
+    def _old_note(self, note: SourceNote, current: Place) -> SourceNote | None:
         """Return the note of a source with its name in the checkpoint, None for a new source.
 
         Earlier releases did not record that name.
@@ -233,38 +233,38 @@ class Locations:
         name = re.compile(re.escape(note["name"]) + "(_[0-9a-f]{8})?")
         lines = positions(self._checkpoint, newest_batch(self._checkpoint / "offsets"))
         found = [note | {"spark_name": each} for each in sorted(lines) if name.fullmatch(each)]
-        found = [each | self._old_location(each, lines[each["spark_name"]], place) for each in found]
-        return next((each for each in found if place.is_at(each)), next(iter(found), None))
+        found = [each | self._old_location(each, lines[each["spark_name"]], current) for each in found]
+        return next((each for each in found if current.is_at(each)), next(iter(found), None))
 
-    def _old_location(self, note: SourceNote, line: str, place: Place) -> SourceNote:
+    def _old_location(self, note: SourceNote, line: str, current: Place) -> SourceNote:
         """Return the old location of a source, empty if it is unknown.
 
         The location of files is read from the checkpoint. That of other sources is the present one
         if their options are unchanged.
         """
-        if not place.source.reads_files:
-            same = note["spark_name"] == name_by_options(place.table, note["name"], self.base_folder)
-            return place.note if same else {}
+        if not current.source.reads_files:
+            same = note["spark_name"] == name_by_options(current.table, note["name"], self.base_folder)
+            return current.note if same else {}
         if '"logOffset"' not in line:
             return {}
         files = self._files(note["spark_name"])
-        for root in (Path(place.location), self._seen_before(place)):
+        for root in (Path(current.location), self._seen_before(current)):
             if all(each.is_relative_to(root) for each in files):
-                return place.note | {"location": str(root)}
-        return place.note | {"location": os.path.commonpath([each.parent for each in files])}
+                return current.note | {"location": str(root)}
+        return current.note | {"location": os.path.commonpath([each.parent for each in files])}
 
     # --- new sources ------------------------------------------------------------------------------
 
-    def _check_answers(self, changed: Mapping[str, SourceNote], places: Mapping[str, Place]) -> None:
+    def _check_answers(self, changed: Mapping[str, SourceNote], locations: Mapping[str, Place]) -> None:
         """Raise StateError `changed-source` for changed sources without an answer.
 
         Raises StateError `unfinished-batch` if a batch of the old data must run again.
         """
         asked: dict[str, Diagnostic] = {}
         for name, old in changed.items():
-            place = places[name]
-            if self.answers.get(place.table.name) is not Moved.NEW:
-                asked[place.table.name] = changed_source(place.table, old, place)
+            current = locations[name]
+            if self.answers.get(current.table.name) is not Moved.NEW:
+                asked[current.table.name] = changed_source(current.table, old, current)
         if asked:
             raise StateError(*asked.values())
         if changed:
@@ -273,7 +273,7 @@ class Locations:
     def _new_names(
         self,
         manifest: Manifest,
-        places: Mapping[str, Place],
+        locations: Mapping[str, Place],
         kept: Mapping[str, SourceNote],
         changed: Container[str],
     ) -> dict[str, SourceNote]:
@@ -287,15 +287,15 @@ class Locations:
         sources = self._checkpoint / "sources"
         taken |= {each.name for each in sources.iterdir()} if sources.is_dir() else set()
         found: dict[str, SourceNote] = {}
-        for name, place in places.items():
+        for name, current in locations.items():
             if name in kept:
                 continue
-            alike = (each for each in others if place.is_at(each) and each["table"] == place.table.name)
+            alike = (each for each in others if current.is_at(each) and each["table"] == current.table.name)
             one = None if name in changed else next(alike, None)
-            suffixes = (_digest(place, number) for number in count())
+            suffixes = (_digest(current, number) for number in count())
             fresh = next(each for each in suffixes if f"{name}{each}" not in taken)
             suffix = fresh if one is None else one["spark_name"].removeprefix(one["name"])
-            found[name] = place.note | {"spark_name": name + suffix}
+            found[name] = current.note | {"spark_name": name + suffix}
         return found
 
     def _with_notes(self, manifest: Manifest, of: Version, notes: tuple[SourceNote, ...] | None) -> Manifest:
@@ -335,7 +335,7 @@ def _learn(note: SourceNote, known: Mapping[str, SourceNote]) -> SourceNote:
     return note if found is None else note | {each: found[each] for each in ("connector", "location")}
 
 
-def _digest(place: Place, number: int) -> str:
+def _digest(current: Place, number: int) -> str:
     """Return the suffix of a source's name in Spark's checkpoint."""
-    parts: Iterable[str] = (place.connector, place.location, *([str(number)] if number else []))
+    parts: Iterable[str] = (current.connector, current.location, *([str(number)] if number else []))
     return "_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]

@@ -93,13 +93,13 @@ def finish_moving(folder: Path) -> None:
 
     Call it before reading anything of a job.
     """
-    moved, place, old = folder / "checkpoints.moved", folder / "checkpoints", folder / "checkpoints.old"
+    moved, current, old = folder / "checkpoints.moved", folder / "checkpoints", folder / "checkpoints.old"
     shutil.rmtree(folder / "checkpoints.new", ignore_errors=True)
     if moved.is_dir():
         write_atomically(folder / "manifest.json", (moved / "manifest.json").read_bytes(), private=True)
-        if place.is_dir():
+        if current.is_dir():
             shutil.rmtree(old, ignore_errors=True)
-            os.rename(place, old)
-        os.rename(moved, place)
-        (place / "manifest.json").unlink()
+            os.rename(current, old)
+        os.rename(moved, current)
+        (current / "manifest.json").unlink()
     shutil.rmtree(old, ignore_errors=True)

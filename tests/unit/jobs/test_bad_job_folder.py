@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(EverfoldError) as caught:
             JobFolder(place).lock()
         assert caught.value.code == code
-        assert f"the job folder `{place}` cannot be written" in str(caught.value)
+        assert f"the job directory `{place}` cannot be written" in str(caught.value)
         assert "--state" in str(caught.value.diagnostics[0].help)
     for number, code in ((errno.ENOSPC, "disk-full"), (errno.EACCES, "no-permission"), (errno.EROFS, "no-permission")):
 
