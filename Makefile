@@ -1,11 +1,11 @@
-# Recipes of everfold; each sets up what it needs by itself. `make` lists them.
+# Recipes for everfold; each one sets up what it needs. `make` lists them.
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.everfold-ready
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
-# Parts of test-all. A file here says that a part has passed, and since when no file may have changed.
+# Parts of test-all. A file here marks a part that has passed; its time is when that run started.
 PASSED := scratch/passed
 FILES := $(shell find src tests -type f -not -path '*/__pycache__/*') pyproject.toml requirements.lock
 CASES := $(patsubst %/,%,$(sort $(dir $(wildcard tests/cases/*/*.case.yaml))))
@@ -18,7 +18,7 @@ END = $(if $(PYTEST_ARGS),,mv $@.begun $@)
 help: # list the recipes
 	@awk -F ':.*# ' '/^[a-z-]+:.*# / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
 
-setup: $(READY) # make the environment in .venv: Python packages as locked, and everfold itself
+setup: $(READY) # create the environment in .venv: the locked Python packages and everfold itself
 
 $(READY): pyproject.toml requirements.lock .ci/setup
 	@.ci/setup $(VENV)
@@ -29,11 +29,11 @@ demo: $(READY) # run the main jobs: windows of six bids, OVER and group windows 
 	@$(BIN)/everfold run examples/bids/demo.sql
 	@$(BIN)/everfold run examples/orders/demo.sql
 
-test: $(READY) # check everything that takes minutes: style, types, layers, every case in memory, some on Spark and Kafka
+test: $(READY) # run the checks that take minutes: style, types, layers, every case in memory, some on Spark and Kafka
 	@$(BIN)/everfold check-setup --quiet
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: test test-cases test-spark test-servers test-kills test-properties test-flink # check everything, hours: `make test` and the parts below that have not passed yet; -k goes on behind one that fails
+test-all: test test-cases test-spark test-servers test-kills test-properties test-flink # run all checks, hours: `make test` and the parts below that have not passed yet; -k continues after a failure
 
 test-cases: $(CASES:tests/%=$(PASSED)/%) # a part of test-all: every case on Spark, folder by folder
 
@@ -41,17 +41,17 @@ test-spark: $(PASSED)/spark # a part of test-all: slow tests on Spark
 
 test-servers: $(PASSED)/servers # a part of test-all: slow tests with Kafka and PostgreSQL
 
-test-kills: $(PASSED)/kills # a part of test-all: processes that are killed, disks that fill, servers that go away
+test-kills: $(PASSED)/kills # a part of test-all: killed processes, full disks, servers that disappear
 
 test-properties: $(PASSED)/properties # a part of test-all: many random queries
 
-# What test-flink asks: COUNT questions of a SEED, of the engine memory or spark. Another seed asks other questions.
+# Arguments of test-flink: it generates COUNT queries from SEED, and runs them on ENGINE, memory or spark.
 SEED ?= 1
 COUNT ?= 500
 ENGINE ?= memory
 FLINK := $(PASSED)/flink-$(SEED)-$(COUNT)-$(ENGINE)
 
-test-flink: $(FLINK) # a part of test-all: random queries that Flink answers too; SEED=2 COUNT=100 ENGINE=spark ask others
+test-flink: $(FLINK) # a part of test-all: random queries compared with Flink; SEED=2 COUNT=100 ENGINE=spark run others
 
 $(PASSED)/cases/%: $(FILES) | $(READY)
 	@$(BEGIN)
@@ -74,7 +74,7 @@ $(PASSED)/%: $(FILES) | $(READY)
 	@$(PYTEST) $(SLOW) $(PYTEST_ARGS)
 	@$(END)
 
-bench: $(READY) # compare everfold with Flink and with Spark's own aggregation, and measure what else has an aim
+bench: $(READY) # compare everfold with Flink and with Spark's own aggregation, and check the other performance targets
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python "matplotlib>=3.10,<4"
 	@$(BIN)/python benchmarks/run.py
 	@$(BIN)/python benchmarks/growth.py
@@ -83,7 +83,7 @@ bench: $(READY) # compare everfold with Flink and with Spark's own aggregation, 
 	@$(BIN)/python benchmarks/plot_flat_state.py scratch/bench/flat_state.jsonl --out benchmarks/flat_state.svg
 	@$(BIN)/python benchmarks/check_times.py
 
-docs: $(READY) # write the reference pages in docs/ out of the registries
+docs: $(READY) # generate the reference pages in docs/ from the registries
 	@$(BIN)/python docs/generate.py
 
 build: $(READY) # build sdist and wheel in dist/
@@ -94,9 +94,9 @@ release: $(READY) # fold changes/ into CHANGELOG.md under the version in src/eve
 	@$(BIN)/towncrier build --yes --version "$$($(BIN)/python -c 'import everfold; print(everfold.__version__)')"
 	@$(MAKE) --no-print-directory build
 
-lock: $(READY) # resolve the dependencies anew into requirements.lock
+lock: $(READY) # resolve the dependencies again into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --group dev pyproject.toml -o requirements.lock
 
-clean: # remove what the recipes made, .venv too
+clean: # remove everything that the recipes created, .venv too
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist scratch spark-warehouse
 	find . -name __pycache__ -type d -not -path './benchmarks/.venv-flink/*' -prune -exec rm -rf {} +

@@ -111,7 +111,9 @@ def test_a_job_folder_without_room_for_a_byte(tmp_path: Path, small_disk: Path) 
     filler = fill(small_disk)
     failed = run(tmp_path, small_disk / "job")
     assert failed.returncode == 1
-    assert f"error[disk-full]: the job folder `{small_disk}/job` cannot be written: the disk is full" in failed.stderr
+    assert (
+        f"error[disk-full]: the job directory `{small_disk}/job` cannot be written: the disk is full" in failed.stderr
+    )
     filler.unlink()
     subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
     again = run(tmp_path, small_disk / "job")

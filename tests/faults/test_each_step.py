@@ -39,7 +39,7 @@ RECORD = "everfold.connectors.filesystem.sink:_write_atomically"
 PUBLISH = "everfold.connectors.filesystem.sink:FileSink._publish"
 SINK = "everfold.connectors.filesystem.sink:FileSink.write"
 COMMITTED = "everfold.jobs.sources:OpenedSource.after_batch"
-CONTROL = "everfold.jobs.control:Control._drop"
+CONTROL = "everfold.jobs.control:Control._write"
 MANIFEST = "everfold.jobs.folder:write_atomically"
 STEPS = {
     "before the manifest is written": Fault(MANIFEST, "before"),

@@ -184,7 +184,7 @@ def test_the_whole_result_is_given_again(run: Run, tmp_path: Path) -> None:
     assert now(old) == {"a": {"k": "a", "s": 6, "n": 2}, "b": {"k": "b", "s": 9, "n": 1}}
     put(tmp_path, "2.json", [("d", 7, "00:04")])
     looser = run(f"{group} HAVING SUM(x) < 8;")
-    assert "the result: rows stay as they were given until they change; --refresh gives them all again" in looser.err
+    assert "the result: rows stay as they are until they change; --refresh re-emits them all" in looser.err
     assert now(answered(looser)) == {"d": {"k": "d", "s": 7, "n": 1}}
     put(tmp_path, "3.json", [("d", 1, "00:05")])
     found = answered(run(f"{group} HAVING SUM(x) < 8;", "--refresh"))

@@ -142,7 +142,7 @@ def test_data_that_lies_elsewhere_is_asked_for(job: Job, tmp_path: Path) -> None
     job.put(2, tmp_path / "archive")
     job.well(tmp_path / "archive", "--source", "t=moved")
     job.put(4, tmp_path / "archive")
-    assert "t=moved changes nothing" in job.well(tmp_path / "archive", "--source", "t=moved")
+    assert "t=moved has no effect" in job.well(tmp_path / "archive", "--source", "t=moved")
     job.put(8, tmp_path / "other")
     assert job.run(tmp_path / "other").code == 1
     job.well(tmp_path / "other", "--source", "t=new")

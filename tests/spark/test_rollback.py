@@ -306,7 +306,7 @@ def test_in_python_too_and_twice_only_when_that_is_accepted(
     other = "INSERT INTO o SELECT k, CAST(MAX(x) AS BIGINT) FROM t GROUP BY k"
     refused = job.run(other, "--on-change", "rebuild")
     assert refused.code == 1
-    assert "error[sink-duplicates]: `o` would hold rows twice: those that come again are added" in refused.err
+    assert "error[sink-duplicates]: `o` would hold duplicate rows: replayed rows are appended" in refused.err
     capsys.readouterr()
     done = env.execute_sql(other, state_dir="state", on_change="rebuild", sink_duplicates="accept")
     assert capsys.readouterr().out.splitlines() == ["+I[a, 2]"]

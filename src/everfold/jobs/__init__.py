@@ -1,6 +1,6 @@
-"""Jobs on Spark: what the command line and the Python API start, each in a folder of its own.
+"""Jobs on Spark, as the command line and the Python API start them, each in its own directory.
 
-One JVM serves all jobs of a process; it is started by the first of them and ends with the process.
+One JVM serves all jobs of a process; the first job starts it, and it ends with the process.
 """
 
 from __future__ import annotations
@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 class Request(Protocol):
     """A job to run: a query, an INSERT, or the INSERTs of a statement set.
 
-    name: for people and logs. sql: its text, for the manifest. state_dir: the job's folder, None for a temporary one. base_folder: what relative paths start from.
-    suspend: at the end of bounded input, stop without emitting what is open. conf: options of Spark's. stopping: asked again and
-    again, True when the job is to stop after its running batch. brief: whether this job and those after it have only little to read. decide: what becomes of a job
-    whose query has changed so that not all of its state is of use. consent: what may happen to its tables when it begins anew.
+    sql: the script, for the manifest.
+    state_dir: the job directory, None for a temporary one.
+    base_folder: start of relative paths.
+    suspend: at the end of bounded input, stop without emitting open results.
+    master, conf: the master and configuration of Spark.
+    stopping: polled while the job runs; True stops it after the running batch.
+    brief: whether this job and later ones read only little input.
+    decide: what to do when the new query can reuse only part of the state.
+    consent: what may happen to the job's tables.
     """
 
     @property
@@ -60,8 +65,12 @@ class Request(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """How a job ended. rows: taken in this run. rows_out: given to its sinks. late_rows: dropped as late since the job began.
-    dropped_rows: by why, as options allow. log_file: where Spark's words are, if they are kept."""
+    """Statistics of a job that has ended.
+
+    rows: input rows of this run. rows_out: rows passed to its sinks in this run.
+    late_rows: rows dropped as late since the job began. state_rows: rows in its state.
+    dropped_rows: rows that options allow to drop, by reason. log_file: Spark's log, if it is kept.
+    """
 
     rows: int = 0
     rows_out: int = 0
@@ -75,7 +84,10 @@ _ENGINES: dict[tuple[str | None, tuple[tuple[str, str], ...]], Engine] = {}
 
 
 def engine_of(master: str | None, conf: Mapping[str, str], *, brief: bool = False) -> Engine:
-    """The process's engine for a master and options of Spark's; `brief` counts for the one that starts."""
+    """Return this process's engine for a master and a Spark configuration, creating it if needed.
+
+    brief: applies only to a new engine.
+    """
     from everfold.jobs.engine import Engine
 
     key = (master, tuple(sorted(conf.items())))
@@ -86,14 +98,17 @@ def engine_of(master: str | None, conf: Mapping[str, str], *, brief: bool = Fals
 
 
 def bounded(request: Request) -> bool:
-    """Whether all of the job's input ends by itself. Looks at the options of its tables only."""
+    """Whether all input of the job is bounded, judged by the options of its tables alone."""
     return engine_of(request.master, request.conf, brief=request.brief).bounded(request.roots, request.settings)
 
 
 def submit(
     request: Request, *, rows: Callable[[pa.Table], None], progress: Callable[[Progress], None] | None = None
 ) -> Finished:
-    """Runs a job to its end. `rows` takes what a bare SELECT emits (`c0`, …, `__kind`). Raises EverfoldError."""
+    """Run a job to its end. Raises EverfoldError.
+
+    rows: called with the rows that a bare SELECT emits (`c0`, …, `__kind`).
+    """
     return engine_of(request.master, request.conf, brief=request.brief).run(
         request.roots,
         settings=request.settings,

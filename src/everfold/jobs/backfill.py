@@ -1,8 +1,11 @@
-"""The past of aggregates that begin with a new version of a job: what it has read so far is read again, up to the very offsets at which it stands, computed
-in a batch for these aggregates alone, and laid beside the job as control files, which its first batch takes in.
+"""Backfill: compute what the new aggregates of a version have missed.
 
-backfill/<version>/ holds those files from before the change is settled until a later start finds that batch done, so a process that is killed in between
-neither loses nor repeats them.
+The input that the job has read is read again in a batch job, up to the job's current offsets. The
+batch computes the new aggregates alone and writes them as control files, which the first batch of
+the new version merges into its state.
+
+The files stay in `backfill/<version>/` from before the change is carried out until a later start
+finds that batch finished. So a process that is killed in between neither loses nor repeats them.
 """
 
 from __future__ import annotations
@@ -37,12 +40,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SPLITTING = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
-"""Spark cuts files into pieces of the first size, or of one core's share of all bytes if that is less, but of no less than the second."""
+"""Options for the size of the pieces into which Spark splits files.
+
+A piece has the first size, or one core's share of all bytes if that is less, but at least the
+second size.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """An operator's new aggregates that were given their past. rows: of the past. late: rows that the job had dropped; counted: whether they are counted now."""
+    """The new aggregates of an operator that were backfilled.
+
+    rows: number of rows read. late: rows that the job had dropped as late.
+    counted: whether the backfill counts those.
+    """
 
     calls: tuple[str, ...]
     rows: int
@@ -51,20 +62,31 @@ class Filled:
 
     @property
     def text(self) -> str:
-        """For people."""
-        said = f"{', '.join(self.calls)}: computed from the beginning, over {self.rows:,} row{'s' * (self.rows != 1)}"
+        """A summary for people."""
+        summary = (
+            f"{', '.join(self.calls)}: computed from the beginning, over {self.rows:,} row{'s' * (self.rows != 1)}"
+        )
         if self.late:
-            were = "is" if self.late == 1 else "are"
-            said += (
-                f"; {self.late:,} that the job had dropped as late {were} {'counted' if self.counted else 'left out'}"
+            verb = "is" if self.late == 1 else "are"
+            summary += (
+                f"; {self.late:,} that the job had dropped as late {verb} {'counted' if self.counted else 'left out'}"
             )
-        return said
+        return summary
 
 
 @dataclass(slots=True)
 class Backfill:
-    """Makes the past of the aggregates that begin with a version. reading: a session for state. checkpoint: where the job stands. target: the folder for what is made.
-    epoch: of the state. operators: their names, by place; fresh: those that are new as a whole, which have another past. notes: of its sources. gone: what of the past is there no more, as sentences."""
+    """Compute the backfill of the new aggregates of a version.
+
+    reading: session that reads state.
+    checkpoint: the checkpoint with the current position of the job.
+    target: folder for the control files.
+    epoch: epoch of the state (`Version.state_epoch`).
+    operators: names of the operators by position.
+    fresh: names of operators that are new as a whole; those are not backfilled.
+    notes: the sources of the version.
+    gone: input that no longer exists, as sentences.
+    """
 
     spark: SparkSession
     reading: SparkSession
@@ -86,9 +108,9 @@ class Backfill:
     _order: dict[str, int] = field(default_factory=dict)
 
     def write(self, roots: Sequence[Root]) -> list[Filled]:
-        """Computes the past of what is new in these plans.
+        """Write the backfill of the new aggregates in the plans.
 
-        StateError `no-backfill`, `no-past`; ConnectorError of a source.
+        Raises StateError `no-backfill`, `no-past`, or a ConnectorError of a source.
         """
         shutil.rmtree(self.target, ignore_errors=True)
         self._names = named(roots, self.notes)
@@ -97,29 +119,29 @@ class Backfill:
         try:
             known = (node for node in nodes if self._operators[id(node)] not in self.fresh)
             begun = ((node, beginning(node, self.version)) for node in known)
-            return [self._filled(node, new) for node, new in begun if new is not None]
+            return [self._fill(node, new) for node, new in begun if new is not None]
         except Exception as error:
             raise explained(error, self.sources.opened, self.log_file) from error
 
-    def _filled(self, node: StatefulNode, begun: Aggregating) -> Filled:
+    def _fill(self, node: StatefulNode, begun: Aggregating) -> Filled:
         given = replace(begun, input=as_given(begun.input, self._reached))
         name = self._operators[id(node)]
         operator = operator_of(given, name, clock_of(given, (), None), self.epoch)
         assert is_fillable(operator), begun
         since = self._reached(node)
         assert since is not None
-        rows = self._recalled(given, operator, since)
+        rows = self._write_operator(given, operator, since)
         late = sum(int(head.get("late", 0)) for head in self._heads(name))
         calls = tuple(call_sql(call, begun.input.schema.names) for call in begun.calls)
         return Filled(calls, rows, late, isinstance(begun, OverAggregate) and begun.frame.first is None)
 
-    def _recalled(self, node: Aggregating, operator: Fillable, since: int) -> int:
-        """Writes an operator's past; how many rows it was."""
+    def _write_operator(self, node: Aggregating, operator: Fillable, since: int) -> int:
+        """Write the backfill of an operator and return how many rows were read."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        with _one_task_a_file(self.spark):
-            lowering = BatchLowering(self.spark, self.zone, self._past)
+        with _read_whole_files(self.spark):
+            lowering = BatchLowering(self.spark, self.zone, self._open_history)
             width = len(node.input.schema)
             texts = input_texts(Scalars(self.zone), operator.inputs, operator.hash_columns, width)
             count = Observation()
@@ -131,19 +153,19 @@ class Backfill:
             below.mapInArrow(recall, "line STRING").write.mode("append").text(str(self.target))
             return int(count.get["rows"])
 
-    def _past(self, node: Scan) -> DataFrame:
-        """What the job has read of a scan's table; what joins read beside it, as it is now."""
+    def _open_history(self, node: Scan) -> DataFrame:
+        """Return what the job has read of a table; of a lookup table, the current rows."""
         name = self._names.get(id(node))
         if name is None:
             return self.sources.scanned(node)
         history, gone = self.sources.history(node.table, name, self.checkpoint)
         self._order.update(history.order)
         if gone is not None:
-            self.gone.append(f"table `{node.table.name}`: {gone} are gone")
+            self.gone.append(f"table `{node.table.name}`: {gone} no longer exist")
         return history.frame
 
     def _reached(self, node: StatefulNode) -> int | None:
-        """Up to when an operator's rows are final, in all its buckets; None where it cannot say."""
+        """Return until when an operator's rows are final in all its buckets, None if unknown."""
         name = self._operators[id(node)]
         operator = operator_of(node, name, clock_of(node, (), None), self.epoch)
         if not is_fillable(operator):
@@ -151,7 +173,7 @@ class Backfill:
         return min((operator.reached(head) for head in self._heads(name)), default=NO_WATERMARK)
 
     def _heads(self, operator: str) -> list[dict[str, Any]]:
-        """The head page of each bucket of an operator."""
+        """Return the head page of each bucket of an operator."""
         if operator not in self._read:
             batch = newest_batch(self.checkpoint / "commits")
             pages = pages_of(self.reading, self.checkpoint, operator, self.epoch, batch)
@@ -161,8 +183,8 @@ class Backfill:
 
 
 @contextmanager
-def _one_task_a_file(spark: SparkSession) -> Iterator[None]:
-    """In it, no file is read by several tasks: rows are in order within a task."""
+def _read_whole_files(spark: SparkSession) -> Iterator[None]:
+    """Read each file in a single task in the block: rows are in order within a task."""
     before = {name: str(spark.conf.get(name)) for name in _SPLITTING}
     try:
         for name in _SPLITTING:

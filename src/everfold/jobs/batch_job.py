@@ -1,4 +1,4 @@
-"""A batch job: the plan over finished input, once, through Spark SQL. Nothing of it is kept but what its sinks wrote."""
+"""Run a plan once over bounded input with Spark SQL; only the sinks keep anything."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def run_batch(
     epoch: int,
     log_file: Path,
 ) -> Finished:
-    """Runs the roots one after the other. A second run of the same job is another epoch. Raises EverfoldError."""
+    """Run the roots one after the other. Raises EverfoldError.
+
+    epoch: differs between runs of the same job.
+    """
     lowering = BatchLowering(spark, zone, sources.scanned)
     rows_out = 0
     try:

@@ -1,7 +1,9 @@
-"""What a job knows of the batches that it has given to its sinks: the number of the last one, and a digest of what each one read.
+"""Record of the batches that a job has passed to its sinks.
 
-The number is written to the job folder before the sinks get the batch. Spark has written the batch's offsets by then, so a checkpoint that does not know the batch has
-lost files: starting it again would read the input again from an earlier position (docs/design/checkpoints.md).
+It consists of the number of the last batch and a digest of the input of each batch. The number is
+written to the job directory before the sinks receive the batch. Spark has written the batch's
+offsets by then, so a checkpoint without the batch has lost files, and a start would read the input
+again from an earlier position (docs/design/checkpoints.md).
 """
 
 from __future__ import annotations
@@ -23,20 +25,23 @@ _OFFSET = "logOffset"
 
 @dataclass(frozen=True, slots=True)
 class BatchLog:
-    """The batches of one epoch. folder: of the job."""
+    """The batches of one epoch. folder: the job directory."""
 
     folder: Path
     checkpoint: Path
     epoch: int
 
     def begin(self, batch: int) -> str:
-        """Record durably that the sinks get a batch. Returns its digest. OSError."""
+        """Record durably that the sinks receive a batch, and return its digest. Raises OSError."""
         write_atomically(self.folder / NAME, json.dumps({"epoch": self.epoch, "batch": batch}))
         return digest_of(self.checkpoint, batch)
 
 
 def last_batch(folder: Path) -> tuple[int, int] | None:
-    """Return epoch and number of the last batch that a job gave to its sinks, None if there is no record. Raises StateError `damaged-checkpoint`."""
+    """Return epoch and number of the last batch that the sinks received, None without a record.
+
+    Raises StateError `damaged-checkpoint`.
+    """
     path = folder / NAME
     try:
         found = json.loads(path.read_bytes())
@@ -51,9 +56,9 @@ def last_batch(folder: Path) -> tuple[int, int] | None:
 
 
 def check_complete(checkpoint: Path, expected: int) -> None:
-    """Refuse a checkpoint that has lost its newest batches. expected: the last batch that it must have planned, -1 for none.
+    """Refuse a checkpoint that has lost its newest batches. Raises StateError `damaged-checkpoint`.
 
-    Raises StateError `damaged-checkpoint`.
+    expected: the last batch that it must have planned, -1 for none.
     """
     planned, done = newest_batch(checkpoint / "offsets"), newest_batch(checkpoint / "commits")
     if planned < expected:
@@ -64,35 +69,35 @@ def check_complete(checkpoint: Path, expected: int) -> None:
 
 
 def _missing(file: Path, expected: int, found: int) -> StateError:
-    known = f"batch {found} is the newest that is there" if found >= 0 else "there is none at all"
+    known = f"the newest one present is batch {found}" if found >= 0 else "none is present"
     return StateError.of(
         "damaged-checkpoint",
-        f"`{file}` is missing: the job has run batch {expected}, and {known}",
-        help="restore the whole job folder from a backup, or start from scratch with another --state folder",
+        f"`{file}` is missing: the job has run batch {expected}, but {known}",
+        help="restore the whole job directory from a backup, or start from scratch with another --state folder",
     )
 
 
 def digest_of(checkpoint: Path, batch: int) -> str:
-    """Return a digest of what a planned batch reads: where each source starts and ends, and which files lie between.
+    """Return a digest of the input of a planned batch: the range of each source, and its files.
 
-    The digest of a batch that runs again is the same. Times, settings and the folders of files are not in it: files may be moved.
-    Returns an empty string if the batch was not planned.
+    A batch that runs again has the same digest. It does not cover times, settings and the folders
+    of files, because files may be moved. Returns an empty string if the batch was not planned.
     """
     end = positions(checkpoint, batch)
     if not end:
         return ""
     start = positions(checkpoint, batch - 1) if batch else {}
-    read = {name: _read_of(checkpoint / "sources" / name, start.get(name), line) for name, line in end.items()}
+    read = {name: _list_input(checkpoint / "sources" / name, start.get(name), line) for name, line in end.items()}
     return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _read_of(log: Path, start: str | None, end: str) -> list[Any]:
+def _list_input(log: Path, start: str | None, end: str) -> list[Any]:
     first, last = _parse(start), _parse(end)
     files: list[tuple[str, int]] = []
     if isinstance(last, dict) and _OFFSET in last:
         before = first[_OFFSET] if isinstance(first, dict) else -1
         for number in range(before + 1, last[_OFFSET] + 1):
-            files += _files_of(log, number)
+            files += _list_files(log, number)
     return [first, last, sorted(files)]
 
 
@@ -103,8 +108,11 @@ def _parse(line: str | None) -> Any:
         return line
 
 
-def _files_of(log: Path, number: int) -> list[tuple[str, int]]:
-    """Return name and modification time of the files that Spark's file source listed under a number. Later on a compacted log holds them."""
+def _list_files(log: Path, number: int) -> list[tuple[str, int]]:
+    """Return name and modification time of the files under a number in the log of a file source.
+
+    Spark compacts the log later; then they are read from the compacted log.
+    """
     own = log / str(number)
     if not own.exists():
         compacted = (each for each in log.glob("*.compact") if int(each.stem) >= number)

@@ -1,8 +1,10 @@
-"""A changed query goes on with its job's state: judged, then given a checkpoint of its own, which begins as the old one's last.
+"""Change the query of a job: judge the change, then continue from a copy of the old checkpoint.
 
-The new checkpoint is the old one by hard links: Spark's files are written once and never changed, so a copy costs nothing and the old one stays as it is,
-whatever becomes of the new one. Only files that name their own place are written anew. The manifest names the checkpoint in use, so the change is
-carried out by one atomic write: a process that is killed before it leaves the old version, one that is killed after it the new one.
+The copy consists of hard links. Spark writes its files once and never changes them, so the copy is
+cheap and the old checkpoint stays intact whatever happens to the new one. Only files that contain
+their own path are rewritten. The manifest names the checkpoint in use, so a single atomic write
+carries out the change: a process that is killed before it leaves the old version, and one that is
+killed after it leaves the new version.
 """
 
 from __future__ import annotations
@@ -28,9 +30,14 @@ from everfold.plan.nodes import ChangelogNormalize, Root, StatefulNode
 
 
 class OnChange(StrEnum):
-    """What becomes of a job whose query has changed so that not all of its state is of use: nothing, the state goes on as far as it is of use, it is
-    given up and the job goes on from where it was in its input, or it is given up and the job begins anew, at the beginning of its input. BACKFILL is to accept, and to
-    compute what new aggregates have missed."""
+    """What to do with a job when its new query can reuse only part of the state.
+
+    REFUSE: do not change the job.
+    ACCEPT: keep the reusable state.
+    BACKFILL: like ACCEPT, and compute what new aggregates have missed.
+    RESET: discard the state and continue at the current position in the input.
+    REBUILD: discard the state and start again at the beginning of the input.
+    """
 
     REFUSE = "refuse"
     ACCEPT = "accept"
@@ -40,13 +47,13 @@ class OnChange(StrEnum):
 
 
 Decide: TypeAlias = Callable[[Judgement], OnChange]
-_WAYS = {
-    "--on-change accept": "goes on; what is new starts now",
-    "--on-change backfill": "goes on; what is new is computed from the beginning of the input",
-    "--on-change rebuild": "gives the state up, and reads the input from its beginning",
-    "--on-change reset": "gives the state up, and goes on in the input where the job was",
-    "--state FOLDER": "another folder is another job, beside this one",
-    "the old query": "goes on as if nothing had been",
+_OPTIONS = {
+    "--on-change accept": "keep the reusable state; new aggregates start now",
+    "--on-change backfill": "keep the reusable state; compute new aggregates from the beginning of the input",
+    "--on-change rebuild": "discard the state and read the input from its beginning",
+    "--on-change reset": "discard the state and continue at the current position in the input",
+    "--state FOLDER": "run the new query as a separate job in another folder",
+    "the old query": "resume the job unchanged",
 }
 _WITH_STATE = ("--on-change accept", "--on-change backfill")
 _IN_PLACE = (*_WITH_STATE, "--on-change reset")
@@ -55,68 +62,78 @@ _SCHEMA_PATH = re.compile(r'"[^"]*?/state/\d+/_stateSchema')
 
 
 def refuse(_: Judgement) -> OnChange:
-    """Wants no change but one that keeps all."""
+    """Refuse every change that does not keep the whole state."""
     return OnChange.REFUSE
 
 
 def decided(
     folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, terms: Terms, decide: Decide
 ) -> OnChange:
-    """How a changed job goes on: ACCEPT and BACKFILL with its state, RESET without, REBUILD from the beginning of its input.
+    """Decide how a changed job continues; a change that keeps the whole state is accepted.
 
-    StateError `incompatible-change`, `unknown-change`, `partial-change` (as it was decided), with all that was found.
+    Raises StateError `incompatible-change`, `unknown-change` or `partial-change`, with the report
+    of the judgement, unless `decide` allows the change.
     """
     new = [shape_of(root) for root in roots]
     judgement = judge(old, new, terms)
-    said = f"the query has changed, and the state in `{folder}`"
     how = OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else decide(judgement)
     if how in (OnChange.REBUILD, OnChange.RESET):
         return how
     match judgement.verdict:
         case Verdict.INCOMPATIBLE:
-            raise _refused("incompatible-change", f"{said} is of no use to the new one", judgement, _ways(_WITH_STATE))
+            message = f"the query has changed, and the new one cannot use the state in `{folder}`"
+            raise _refusal("incompatible-change", message, judgement, _list_options(_WITH_STATE))
         case Verdict.UNKNOWN:
-            meaning = f"{said} may mean something else to the new one"
-            raise _refused("unknown-change", meaning, judgement, _ways(_WITH_STATE))
+            message = f"the query has changed, and the state in `{folder}` may have another meaning in the new one"
+            raise _refusal("unknown-change", message, judgement, _list_options(_WITH_STATE))
         case Verdict.PARTIALLY if how is OnChange.REFUSE:
-            raise _refused("partial-change", f"{said} is of use to a part of the new one only", judgement, _ways())
+            message = f"the query has changed, and the new one can reuse only part of the state in `{folder}`"
+            raise _refusal("partial-change", message, judgement, _list_options())
     return OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else how
 
 
-def _ways(without: Collection[str] = ()) -> str:
-    """The ways out, one a line."""
-    found = {way: what for way, what in _WAYS.items() if way not in without}
-    wide = max(map(len, found))
-    return "\n".join(["there are these ways:", *(f"  {way:{wide}}  {what}" for way, what in found.items())])
+def _list_options(without: Collection[str] = ()) -> str:
+    """List the available options, one per line."""
+    options = {option: what for option, what in _OPTIONS.items() if option not in without}
+    width = max(map(len, options))
+    return "\n".join(["choose one:", *(f"  {option:{width}}  {what}" for option, what in options.items())])
 
 
-def _refused(code: str, message: str, judgement: Judgement, help_: str) -> StateError:
+def _refusal(code: str, message: str, judgement: Judgement, help_: str) -> StateError:
     return StateError.of(code, f"{message}\n\n{as_text(judgement)}\n", help=help_)
 
 
 def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool) -> None:
-    """StateError `reshaped-query` if a job cannot be given more operators. operators: those that it has. noted: whether it is known what it reads."""
-    what = f"the new query has an operator more than the job in `{folder}`"
+    """Raise StateError `reshaped-query` if operators cannot be added to a job.
+
+    operators: those that the job has. noted: whether the manifest records the job's sources.
+    """
+    what = f"the new query adds an operator to the job in `{folder}`"
     if not operators:
-        none = f"{what}, which has none: it has no state that another could lie beside"
-        raise StateError.of("reshaped-query", none, help=_ways(_IN_PLACE))
+        message = f"{what}, which has no operator and so no state that another one could be added to"
+        raise StateError.of("reshaped-query", message, help=_list_options(_IN_PLACE))
     if not noted:
-        way = "run the old query once more, and then change it"
-        unnoted = f"{what}, of which an earlier everfold did not note what it reads"
-        raise StateError.of("reshaped-query", unnoted, help=way)
+        message = f"{what}, whose sources were not recorded by the earlier everfold that ran it"
+        raise StateError.of("reshaped-query", message, help="run the old query once more, and then change it")
 
 
 def going_on(
     old: Sequence[QueryShape], roots: Sequence[Root], version: int, terms: Terms = REFERENCE
 ) -> tuple[Root, ...]:
-    """The plans in which each aggregate knows since when it counts: kept ones since they did, others since this version."""
+    """Return the plans with the version since which each aggregate counts.
+
+    Kept aggregates keep theirs, others count since this version.
+    """
     pairs = twins(old, [shape_of(root) for root in roots])
     return tuple(succeeding(one, root, version, terms).root for (one, _), root in zip(pairs, roots, strict=False))
 
 
 def check_past(operators: Iterable[StatefulNode], version: int, fresh: Collection[int]) -> None:
-    """StateError `no-backfill` if an aggregate that begins with this version cannot be given its past, or an operator that does. fresh: the identities of these. Over rows that change one
-    begins with all of them."""
+    """Raise StateError `no-backfill` if a new aggregate or operator cannot be backfilled.
+
+    fresh: identities of the new operators. A new operator over a changelog needs no backfill: it
+    starts with all current rows.
+    """
     for node in operators:
         if id(node) not in fresh:
             beginning(node, version)
@@ -125,33 +142,39 @@ def check_past(operators: Iterable[StatefulNode], version: int, fresh: Collectio
 
 
 def check_finished(folder: Path, checkpoint: Path) -> None:
-    """StateError `unfinished-batch` if the last batch was begun and is not done: it belongs to the old query."""
+    """Raise StateError `unfinished-batch` if the last batch of the old query is not finished."""
     if unfinished(checkpoint):
         raise StateError.of(
             "unfinished-batch",
-            f"the job in `{folder}` was cut off in a batch, which the query has to end that began it",
+            f"the job in `{folder}` was interrupted during a batch, which only the old query can finish",
             help="run the old query once more, stop it, and then change it; --on-change rebuild needs no old state",
         )
 
 
 def unsettled(folder: Path) -> StateError:
-    """The error `unfinished-change`: a change was carried out, and its first batch has not come yet, which fills in what is new."""
+    """Return the error `unfinished-change`: the first batch of the last change has not run yet.
+
+    That batch reads the backfill of new aggregates.
+    """
     return StateError.of(
         "unfinished-change",
-        f"the job in `{folder}` was cut off before the first batch of its last change, which fills in what is new",
+        f"the job in `{folder}` was interrupted before the first batch of its last change, which fills new aggregates",
         help="run that query once more, and then change it; --on-change rebuild needs no old state",
     )
 
 
-def copied(old: Path, new: Path, places: Sequence[int | None] | None = None) -> None:
-    """Makes a checkpoint of another, which stays as it is. What a cut off copy left behind is replaced. places: where the operator at each place was; the state of
-    others is left out. OSError when it cannot, and then nothing is left."""
+def copied(old: Path, new: Path, old_positions: Sequence[int | None] | None = None) -> None:
+    """Copy a checkpoint by hard links, replacing the remains of an interrupted copy.
+
+    old_positions: the old position of the operator at each position, None for a new one. The state
+    of operators that are not in it is left out. Raises OSError, and then leaves no copy.
+    """
     cleared(new)
-    part = _part(new)
+    part = _part_folder(new)
     try:
         copy_links(old, part)
-        if places is not None:
-            _move(part, places)
+        if old_positions is not None:
+            _move_operators(part, old_positions)
         move_schemas(part, new)
         os.rename(part, new)
     except OSError:
@@ -160,17 +183,17 @@ def copied(old: Path, new: Path, places: Sequence[int | None] | None = None) -> 
 
 
 def cleared(new: Path) -> None:
-    """Removes what a cut off copy left of a checkpoint that is not in use yet."""
-    for left in (_part(new), new):
+    """Remove the remains of an interrupted copy to a checkpoint that is not in use yet."""
+    for left in (_part_folder(new), new):
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _part(new: Path) -> Path:
+def _part_folder(new: Path) -> Path:
     return new.with_name(f".{new.name}.new")
 
 
 def copy_links(old: Path, part: Path) -> None:
-    """Copies a folder by hard links."""
+    """Copy a folder by hard links."""
     part.mkdir()
     for source in sorted(old.rglob("*")):
         target = part / source.relative_to(old)
@@ -180,14 +203,18 @@ def copy_links(old: Path, part: Path) -> None:
             link(source, target)
 
 
-def _move(checkpoint: Path, places: Sequence[int | None]) -> None:
-    """Puts the state of operators where they stand now. One that is new gets that of another to begin with: Spark wants it to have as many versions as the others have. It
-    has a name of its own there, so it finds nothing, and what it does not know is removed with its first batch (`BucketProcessor`)."""
+def _move_operators(checkpoint: Path, old_positions: Sequence[int | None]) -> None:
+    """Move the state of operators to their new positions.
+
+    A new operator starts with a copy of another one's state, because Spark requires the state of
+    all operators to have the same number of versions. Its pages have another name, so it finds none
+    of its own, and its first batch removes the foreign ones (`BucketProcessor`).
+    """
     state, moved = checkpoint / "state", checkpoint / "moved"
     there = {each.name for each in state.iterdir()} if state.is_dir() else set()
-    if not there or (list(places) == [*range(len(places))] and there == set(map(str, places))):
+    if not there or (list(old_positions) == [*range(len(old_positions))] and there == set(map(str, old_positions))):
         return
-    origins = {str(at): min(there) if before is None else str(before) for at, before in enumerate(places)}
+    origins = {str(at): min(there) if before is None else str(before) for at, before in enumerate(old_positions)}
     state.rename(moved)
     state.mkdir()
     for at, before in origins.items():
@@ -195,25 +222,31 @@ def _move(checkpoint: Path, places: Sequence[int | None]) -> None:
     shutil.rmtree(moved)
     for file in (checkpoint / "commits").glob("[0-9]*"):
         version, _, text = file.read_text(encoding="utf-8").partition("\n")
-        said = json.loads(text)
-        ids = said.get("stateUniqueIds", {})
-        said["stateUniqueIds"] = {at: ids[before] for at, before in origins.items() if before in ids}
-        _replace(file, f"{version}\n{json.dumps(said)}")
+        commit = json.loads(text)
+        ids = commit.get("stateUniqueIds", {})
+        commit["stateUniqueIds"] = {at: ids[before] for at, before in origins.items() if before in ids}
+        _replace(file, f"{version}\n{json.dumps(commit)}")
 
 
-def move_schemas(checkpoint: Path, place: Path) -> None:
-    """Writes into a checkpoint where it will lie, and where its operators stand."""
+def move_schemas(checkpoint: Path, path: Path) -> None:
+    """Write a checkpoint's future path and the positions of its operators into its state metadata.
+
+    path: the future path.
+    """
     for file in checkpoint.glob("state/*/_metadata/v2/[0-9]*"):
         text = file.read_text(encoding="utf-8")
         at = file.relative_to(checkpoint).parts[1]
-        schema = json.dumps(f"file:{place}/state/{at}/_stateSchema")[:-1]
+        schema = json.dumps(f"file:{path}/state/{at}/_stateSchema")[:-1]
         moved = _SCHEMA_PATH.sub(lambda _, schema=schema: schema, text)  # type: ignore[misc]
         _replace(file, _OPERATOR_ID.sub(rf"\g<1>{at}", moved))
 
 
 def restored(checkpoint: Path, earlier: Iterable[Path]) -> None:
-    """Writes into a checkpoint where its job once stood in sources that it did not read last: else Spark would begin them anew when they are back. earlier: the
-    checkpoints before it, the newest first."""
+    """Write the last positions in sources that the previous version did not read into a checkpoint.
+
+    Otherwise Spark would read such a source from the beginning when it is used again. earlier: the
+    checkpoints before this one, newest first.
+    """
     log = newest(checkpoint / "offsets")
     if log is None:
         return
@@ -227,8 +260,11 @@ def restored(checkpoint: Path, earlier: Iterable[Path]) -> None:
 
 
 def joined(checkpoint: Path, pairs: Mapping[str, str], kept: Path) -> None:
-    """Writes into a checkpoint that new sources stand where others do. pairs: the names of both, before that of what they read (`Sources`). kept: the folder of rows that are kept as they were:
-    a source of such rows has its own."""
+    """Give new sources in a checkpoint the positions of others.
+
+    pairs: the other source of each new one, both by their names without the suffix for what they
+    read (`Sources`). kept: the folder of copied rows; a source that has a copy is left out.
+    """
     log = newest(checkpoint / "offsets")
     if log is None:
         return
@@ -244,6 +280,6 @@ def joined(checkpoint: Path, pairs: Mapping[str, str], kept: Path) -> None:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Writes a file anew: it may be one with another checkpoint's. Its checksum is not its own any more."""
+    """Replace a file, which may be hard-linked from another checkpoint, and drop its checksum."""
     write_atomically(file, text)
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)

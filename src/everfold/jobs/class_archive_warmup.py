@@ -1,4 +1,4 @@
-"""A rehearsal: small jobs of each kind, run for nothing but the archive of the classes that Spark loads for them."""
+"""Run small jobs of each kind to record the classes that Spark loads for them in an archive."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _ROWS = [{"at": f"2020-04-15 08:0{minute}:00", "price": 4.25, "item": "C"} for m
 
 
 def rehearse() -> Path:
-    """Makes the archive for the Java in use and the installed Spark, unless it is there; where it lies.
+    """Write the class archive for the current Java and Spark unless it exists, and return its path.
 
-    Raises UsageError `no-archive` when the JVM writes none, or what starting Spark raises.
+    Raises UsageError `no-archive` if the JVM does not write one, and the errors of starting Spark.
     """
     java = require_java()
     known = archive_of(java)
@@ -46,8 +46,8 @@ def rehearse() -> Path:
     if made is None:
         raise UsageError.of(
             "no-archive",
-            "Java wrote no archive of Spark's classes; Spark starts without it, only later",
-            help=f"its own words are in {log_file}",
+            "Java did not write an archive of Spark's classes; Spark works without it but starts more slowly",
+            help=f"for details see {log_file}",
         )
     return made
 

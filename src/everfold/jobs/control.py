@@ -1,6 +1,8 @@
-"""Control files: how the runner tells a stream to flush (its input has ended) or to look at the clock (tick).
+"""Control files: tell the operators of a stream to flush, tick, fill or re-emit.
 
-A control file is read as one more source. It is not rate-limited, so it may only be dropped when the data before it is done.
+flush: the input has ended. tick: look at the clock. A stream reads control files through one more
+source, which has no rate limit. So a file may only be written when the data before it has been
+processed.
 """
 
 from __future__ import annotations
@@ -21,25 +23,25 @@ from everfold.jobs.spark_checkpoint import is_sound, needed, newest, unfinished
 from everfold.spark.exchange import FLUSH, GIVE_AGAIN, RECALL, TICK
 
 _HALF_WRITTEN = ".*.tmp*"
-"""What Spark writes before it gives it its name, and the checksum of that."""
+"""Files that Spark has not finished writing, and their checksums."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The control folder of a job and the checkpoint of the stream that reads it."""
+    """The control folder of a job, and the checkpoint of the stream that reads it."""
 
     folder: Path
     checkpoint: Path
 
     def flush(self) -> None:
-        """Says that the input has ended: all that is open is emitted."""
-        self._drop(FLUSH)
+        """Tell the operators that the input has ended, so that they emit all open results."""
+        self._write(FLUSH)
 
     def tick(self) -> None:
-        """Makes a batch run without data, so that time is looked at."""
-        self._drop(TICK)
+        """Trigger a batch without data, so that the operators look at the clock."""
+        self._write(TICK)
 
-    def _drop(self, what: str) -> None:
+    def _write(self, what: str) -> None:
         make_private_folder(self.folder)
         name = f"{time.time_ns()}-{what}"
         hidden = self.folder / f".{name}"
@@ -47,10 +49,13 @@ class Control:
         os.rename(hidden, self.folder / f"{name}.txt")
 
     def repair(self) -> None:
-        """Before a start: takes back control files that no planned batch has in it, so that none overtakes data.
+        """Remove control files that are not part of a planned batch, so that none overtakes data.
 
-        A batch that a crash left planned runs again with the control files it was planned with; those stay. What Spark had begun to write into its logs goes: a job
-        whose first batch was never planned would not start for it. Raises StateError `damaged-checkpoint`.
+        Call it before a start. A batch that was planned before a crash runs again with its control
+        files, so those stay. Also removes the files that Spark has not finished writing into its
+        logs: with them, a job whose first batch was never planned would not start.
+
+        Raises StateError `damaged-checkpoint`.
         """
         make_private_folder(self.folder)
         for name in ("offsets", "commits"):
@@ -76,7 +81,10 @@ class Control:
                 file.unlink(missing_ok=True)
 
     def recall(self, past: Path) -> None:
-        """Gives the first batch the past that lies in a folder (see `backfill`), if no batch has taken it yet. To be called after `repair`."""
+        """Link the files of a folder under `backfill/` as control files until a batch reads them.
+
+        Files that a finished batch has read are deleted. Call it after `repair`.
+        """
         taken = self._taken
         for file in self.awaiting(past):
             name = _past_name(past, file)
@@ -90,23 +98,23 @@ class Control:
                     file.unlink()
 
     def awaiting(self, past: Path) -> list[Path]:
-        """The files of a past that no batch has taken yet."""
+        """Return the files of a folder under `backfill/` that no batch has read yet."""
         taken = self._taken
         return [file for file in sorted(past.glob("part-*")) if _past_name(past, file) not in taken]
 
     @property
     def _taken(self) -> set[str]:
-        """Names of the control files that batches have been planned with."""
+        """Names of the control files that are part of planned batches."""
         return {name for _, entries in self._source_logs() for name in entries}
 
     @staticmethod
     def again(past: Path, operators: Sequence[str]) -> None:
-        """Lays beside the past that operators are to give their rows again."""
+        """Write the control file that tells operators to re-emit their rows. past: its folder."""
         make_private_folder(past)
         (past / "part-again").write_text("".join(f"{GIVE_AGAIN} {each}\n" for each in operators), encoding="utf-8")
 
     def _planned(self) -> set[str]:
-        """Names of the control files that the newest offsets cover."""
+        """Return the names of the control files that the newest offsets cover."""
         offsets = self._newest_offsets()
         covered: set[str] = set()
         for log, _ in self._source_logs():
@@ -119,7 +127,7 @@ class Control:
         if log is None:
             return {}
         found: dict[str, int] = {}
-        with _sound(log):
+        with _check_log(log):
             for line in log.read_text().splitlines()[2:]:
                 name, _, offset = line.partition(":")
                 if name.startswith("control_") and offset.startswith("{"):
@@ -135,21 +143,21 @@ class Control:
 
 
 def _past_name(past: Path, file: Path) -> str:
-    """The name of a file of the past among control files: no other version has it."""
+    """Return the name of a backfill file as a control file; it is unique among versions."""
     return f"{RECALL}-{past.name}-{file.name}"
 
 
 def _log_lines(log: Path) -> Iterator[tuple[str, int]]:
-    """File names in a log of Spark's file source, with the log offset that each came in."""
-    with _sound(log):
+    """Yield the file names in a log of Spark's file source, each with its log offset."""
+    with _check_log(log):
         for line in log.read_text().splitlines()[1:]:
             entry = json.loads(line)
             yield urllib.parse.unquote(entry["path"]).rsplit("/", 1)[-1], int(entry["batchId"])
 
 
 @contextmanager
-def _sound(file: Path) -> Iterator[None]:
-    """In it, a file of Spark's that is not as Spark writes it is a StateError `damaged-checkpoint`."""
+def _check_log(file: Path) -> Iterator[None]:
+    """Raise parse errors of the block as a StateError `damaged-checkpoint` of the file."""
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Runs plans on Spark: picks stream or batch, opens the job's folder, connects sinks, starts, ends."""
+"""Run plans on Spark: choose stream or batch, open the job directory, connect sinks and run."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Receive = Callable[["pa.Table"], None]
-"""Takes the rows of a bare SELECT as they become final: `c0…` and `__kind`."""
+"""Receives the rows of a bare SELECT as they become final: `c0…` and `__kind`."""
 
 _MIN_BUCKETS = 8
 _NO_CONSENT = Consent()
-_IGNORED = "taken back, but never there"
+_IGNORED = "retractions of rows that do not exist"
 
 
-def _announce(manifest: Manifest, consent: Consent) -> None:
-    """Before a job begins anew: says what becomes of its tables. StateError `sink-duplicates`."""
+def _announce_rebuild(manifest: Manifest, consent: Consent) -> None:
+    """Report the effect of a rebuild on the job's tables. Raises StateError `sink-duplicates`."""
     notes = manifest.version.sinks or ()
     for line in told(notes, lambda again: again.when_anew):
         consent.note(line)
@@ -64,7 +64,7 @@ def _announce(manifest: Manifest, consent: Consent) -> None:
 
 
 def _warn(folder: JobFolder, consent: Consent, text: str) -> None:
-    """Tells the user something, and writes it into the job's log."""
+    """Report a warning to the user and write it to the job's log."""
     consent.note(text)
     with suppress(OSError):
         make_private_file(folder.log_file)
@@ -72,17 +72,17 @@ def _warn(folder: JobFolder, consent: Consent, text: str) -> None:
             log.write(f"{now()} WARN everfold: {text}\n")
 
 
-def _say_what_stays(manifest: Manifest, roots: Sequence[Root], consent: Consent) -> None:
-    """Before a changed job goes on with its state: says which rows of its tables stay as the old query gave them."""
+def _report_stale_rows(manifest: Manifest, roots: Sequence[Root], consent: Consent) -> None:
+    """Report which rows of the tables stay as the old query wrote them."""
     names = zip(operators_of(roots), manifest.version.operators, strict=True)
     fresh = {id(node) for node, name in names if name in manifest.fresh}
     for root in roots:
         name = f"`{root.table.name}`" if isinstance(root, Sink) else "the result"
         parts = {repeats(node) for node in last_operators(root.input) if id(node) not in fresh}
         if consent.refresh and False in parts:
-            consent.note(f"{name}: rows that are not kept, as those of closed windows, stay as they were given")
+            consent.note(f"{name}: rows that state no longer holds, as those of closed windows, stay as they are")
         elif not consent.refresh and True in parts:
-            consent.note(f"{name}: rows stay as they were given until they change; --refresh gives them all again")
+            consent.note(f"{name}: rows stay as they are until they change; --refresh re-emits them all")
 
 
 class _Receiver(LocalSink):
@@ -101,8 +101,10 @@ class _Receiver(LocalSink):
 class Engine:
     """Spark, started when the first job needs it.
 
-    session: the caller's session to work beside; without one a JVM is started with `master` and `conf`, and ended by `close`.
-    log_file: where Spark's words go. brief: whether the jobs have only little to do. externals: tables whose rows the caller provides.
+    session: the caller's session, whose Spark is used; without one, a JVM is started with `master`
+        and `conf`, and ended by `close`.
+    log_file: Spark's log. brief: whether the jobs read only little input.
+    externals: tables whose rows the caller provides.
     """
 
     master: str | None = None
@@ -114,7 +116,7 @@ class Engine:
     _started: SparkSession | None = None
 
     def spark(self, log_file: Path) -> SparkSession:
-        """The session that jobs are derived from."""
+        """Return the session from which jobs derive theirs, starting Spark if needed."""
         if self.session is not None:
             return self.session
         if self._started is None:
@@ -124,14 +126,14 @@ class Engine:
         return self._started
 
     def close(self) -> None:
-        """Ends the JVM, if it is ours."""
+        """Stop the JVM if this engine has started it."""
         if self._started is not None:
             with spark_may_be_gone():
                 self._started.stop()
             self._started = None
 
     def bounded(self, roots: Sequence[Root], settings: Settings) -> bool:
-        """Whether all input of the roots ends by itself; a batch always does."""
+        """Whether all input of the roots is bounded; the input of a batch always is."""
         if not settings.streaming:
             return True
         for table in tables_read(roots):
@@ -146,7 +148,7 @@ class Engine:
                 return False
         return True
 
-    # --- jobs ---------------------------------------------------------------------------------------------------------
+    # --- jobs -------------------------------------------------------------------------------------
 
     def check(self, roots: Sequence[Root], *, streaming: bool, note: Callable[[str], None] = lambda _: None) -> None:
         """See `check_tables`."""
@@ -167,11 +169,15 @@ class Engine:
         decide: Decide = refuse,
         consent: Consent = _NO_CONSENT,
     ) -> Finished:
-        """Runs the roots as one job to its end.
+        """Run the roots as one job to its end. Raises EverfoldError.
 
-        state_dir: the job's folder; without one it lives in a temporary folder. receive: where a bare SELECT's rows go.
-        stopping: asked again and again, True ends the job after its running batch. sql: its text, for people. decide: asked when the query has changed and not all of the
-        state is of use to it. consent: what may happen to its tables when it begins anew, and who is told what was done. Raises EverfoldError.
+        state_dir: the job directory, None for a temporary one.
+        suspend: at the end of bounded input, stop without emitting open results.
+        receive: called with the rows of a bare SELECT.
+        stopping: polled while the job runs; True stops it after the running batch.
+        sql: the script, for people.
+        decide: called if the new query can reuse only part of the state.
+        consent: what may happen to the job's tables, and whom to notify.
         """
         self.check(roots, streaming=settings.streaming)
         if state_dir is not None:
@@ -227,9 +233,9 @@ class Engine:
                 manifest, partitions = located.manifest, manifest.partitions
                 version, last = manifest.version, folder.before(manifest)
                 if last is not None and version.rebuilt:
-                    _announce(manifest, consent)
+                    _announce_rebuild(manifest, consent)
                 elif last is not None and version.state_epoch != version.number:
-                    _say_what_stays(manifest, roots, consent)
+                    _report_stale_rows(manifest, roots, consent)
             spark = own_session(self.spark(folder.log_file), partitions)
             folder.lock_in_jvm(spark)
             if streaming:
@@ -318,7 +324,7 @@ class Engine:
         zone: str,
         note: Callable[[str], None],
     ) -> None:
-        """Computes the past of what begins with a new version of the job, which stands at a checkpoint."""
+        """Write the backfill of a new version. checkpoint: with the job's current position."""
         if newest_batch(checkpoint / "commits") < 0:
             return
         backfill = Backfill(
@@ -339,7 +345,7 @@ class Engine:
         for filled in backfill.write(roots):
             note(filled.text)
         for gone in backfill.gone:
-            note(f"{gone}: what is new does not count them")
+            note(f"{gone}: new aggregates do not count them")
 
     @staticmethod
     def _target(
@@ -353,7 +359,7 @@ class Engine:
     ) -> Target:
         sink: LocalSink | ClusterSink
         if isinstance(root, Collect):
-            assert receive is not None, "a bare SELECT has somebody to take its rows"
+            assert receive is not None, "a bare SELECT needs `receive`"
             sink = _Receiver(receive)
             name = "result"
         else:
@@ -372,10 +378,16 @@ class Engine:
 
     @staticmethod
     def partitions(settings: Settings) -> int:
-        """Shuffle partitions of a new job: `parallelism.default`, else one a core of this machine, from 2 to 8."""
+        """Return the shuffle partitions of a new job: `parallelism.default`, else one per core.
+
+        The default is at least 2 and at most 8.
+        """
         return settings.parallelism or min(8, max(2, os.cpu_count() or 2))
 
     @staticmethod
     def buckets(partitions: int) -> int:
-        """Buckets of a new job: a power of two, at least twice the partitions, so that it can grow."""
+        """Return the buckets of a new job: a power of two, and at least twice the partitions.
+
+        The extra buckets let the job grow.
+        """
         return max(_MIN_BUCKETS, 1 << (2 * partitions - 1).bit_length())

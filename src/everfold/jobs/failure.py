@@ -1,4 +1,8 @@
-"""What went wrong, out of what Spark says: our own errors come back as they were, the rest becomes one line and the log's name."""
+"""Turn failures of Spark into errors for users.
+
+everfold's own errors are recovered as they were raised. Any other failure becomes one line and the
+path of the log.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,10 @@ _WORKER_DIED = re.compile(
 _WORKER_HUNG_UP = re.compile(r"java\.io\.EOFException|java\.net\.SocketException: (?:Connection reset|Broken pipe)")
 _MORE_MEMORY = "--conf spark.driver.memory=4g"
 _QUERY = "=== Streaming Query ==="
-"""From here on Spark describes the query, whose plan holds the words of errors that have not happened."""
+"""Start of Spark's description of the query.
+
+Its plan contains the messages of errors that have not happened.
+"""
 _DAMAGED = re.compile(
     r"CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
     r"|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|MISSING_STATE_DIRECTORY|Stream '[^']*' is corrupted|premature EOF"
@@ -47,22 +54,22 @@ _DAMAGED = re.compile(
 
 
 class ReadsFailures(Protocol):
-    """A source that knows its own words in a failure of Spark's."""
+    """A source that recognizes its own errors in a failure of Spark."""
 
     def failure(self, error_text: str) -> ConnectorError | None:
-        """The error in the source's terms, None when it is not the source's."""
+        """Return the source's error, None if the failure has another cause."""
 
 
 def chain(error: BaseException) -> Iterable[BaseException]:
-    """The error and what caused it, outermost first."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
+    """Yield an error and its causes, outermost first."""
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__ or current.__context__
 
 
 def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: Path) -> EverfoldError:
-    """The error that a user is shown for a failed query."""
+    """Return the error that a user sees for a failed query."""
     for each in chain(error):
         if isinstance(each, EverfoldError):
             return each
@@ -87,31 +94,31 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
     if _NO_SPACE.search(text):
         return ConnectorError.of(
             "disk-full",
-            f"the disk is full; the job's folder is `{log_file.parent}`",
-            help="make room and run the same command again: it goes on from the last finished batch",
+            f"the disk is full; the job directory is `{log_file.parent}`",
+            help="free some space and run the same command again to resume after the last finished batch",
         )
     denied = _NO_PERMISSION.search(text)
     if denied:
         what = f"`{denied['path']}`" if denied["path"] else "a file or folder"
-        return ConnectorError.of("no-permission", f"{what} may not be written or read", help=f"see {log_file}")
+        return ConnectorError.of("no-permission", f"no permission to read or write {what}", help=f"see {log_file}")
     file = _file_of(log_file.parent, text)
     if _DAMAGED.search(text) or (file is not None and _MISSING.search(text)):
         return damaged(file or unsound(log_file.parent) or log_file.parent / "checkpoints")
     if _NO_MEMORY.search(text):
-        return EverfoldError.of("out-of-memory", "Spark's memory is used up", help=f"give it more: {_MORE_MEMORY}")
+        return EverfoldError.of("out-of-memory", "Spark is out of memory", help=f"give it more: {_MORE_MEMORY}")
     if spark_died(error):
         return EverfoldError.of(
             "spark-died",
-            f"Spark's Java process has ended in the middle of its work; its words are in {log_file}",
-            help=f"run the same command again: it goes on. If the memory was short: {_MORE_MEMORY}",
+            f"the Spark JVM exited unexpectedly; see {log_file}",
+            help=f"run the same command again to resume. If it ran out of memory: {_MORE_MEMORY}",
         )
     if _WORKER_DIED.search(text):
         return worker_died(log_file)
     if _NO_WORKER.search(text):
         return EverfoldError.of(
             "no-worker",
-            "a Python worker of Spark's did not come up within the ten seconds that Spark waits",
-            help="the machine has too much to do: run the same command again, it goes on",
+            "a Python worker of Spark did not start within Spark's limit of ten seconds",
+            help="the machine is overloaded: run the same command again to resume",
         )
     for each in chain(error):
         if isinstance(each, OSError):
@@ -122,20 +129,18 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
         return damaged(broken)
     if _WORKER_HUNG_UP.search(text):
         return worker_died(log_file)
-    return EverfoldError.of(
-        "job-failed", f"the job failed: {_first_line(text)}", help=f"the whole story is in {log_file}"
-    )
+    return EverfoldError.of("job-failed", f"the job failed: {_first_line(text)}", help=f"for details see {log_file}")
 
 
 def spark_died(error: BaseException) -> bool:
-    """Whether an error says that nobody answers any more where the JVM was."""
+    """Whether an error says that the JVM no longer answers."""
     found = list(chain(error))
     return any(isinstance(each, ConnectionError) for each in found) or any(_NO_JVM.search(str(each)) for each in found)
 
 
 @contextmanager
 def spark_may_be_gone() -> Iterator[None]:
-    """Ignore in the block that the JVM is gone: the caller reports that."""
+    """Ignore in the block that the JVM has exited: the caller reports that."""
     try:
         yield
     except Exception as error:
@@ -144,26 +149,31 @@ def spark_may_be_gone() -> Iterator[None]:
 
 
 def worker_died(log_file: Path) -> EverfoldError:
-    """The error of a Python worker that is gone: killed, or crashed."""
+    """Return the error for a Python worker that was killed or has crashed."""
     return EverfoldError.of(
         "spark-died",
         f"a Python worker of Spark exited unexpectedly; see {log_file}",
-        help="run the same command again to resume. If the machine is short of memory, the system may have killed the worker",
+        help="run the same command again to resume."
+        " If the machine is short of memory, the system may have killed the worker",
     )
 
 
 def damaged(file: Path) -> StateError:
-    """The error of a file in a job's folder that is not as it was written; a folder: of one of the files in it. A file that Spark was writing has the name that it was to get."""
+    """Return the error for a damaged or missing file of a job directory.
+
+    For a folder, the error is about one of the files in it. A temporary file of Spark is reported
+    under its final name.
+    """
     file = file.with_name(finished_name(file.name) or file.name)
     return StateError.of(
         "damaged-checkpoint",
         f"{'a file in ' if file.is_dir() else ''}`{file}` is damaged or missing",
-        help="restore the job's folder from a backup, or start anew with another --state folder",
+        help="restore the job directory from a backup, or start from scratch with another --state folder",
     )
 
 
 def _file_of(folder: Path, text: str) -> Path | None:
-    """The first file in the folder that a text names."""
+    """Return the first file in the folder that a message names."""
     as_uri = quote(str(folder))
     found = re.finditer(rf"({re.escape(str(folder))}|{re.escape(as_uri)})(/[^\s'\",()]+)", text)
     for each in found:
@@ -175,7 +185,10 @@ def _file_of(folder: Path, text: str) -> Path | None:
 
 
 def _first_line(text: str) -> str:
-    """The first line that says something, without Spark's wrapping."""
+    """Return the most telling line of a message, without Spark's wrapping.
+
+    This is the innermost `Caused by:` line, else the first line.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
     telling = causes[-1] if causes else next(iter(lines), "no message")

@@ -1,14 +1,16 @@
-"""A job's folder: what it is (manifest), who runs it (lock), where it got to (checkpoints), what it was told (control).
+"""The job directory: manifest, lock, checkpoints and control files of one job.
 
-manifest.json        every version of the query; names the current checkpoint, so a switch is one atomic write
-checkpoints/<epoch>/ Spark's checkpoint
-last_batch.json      epoch and number of the last batch that the sinks were given (`batch_log`)
-control/             control files: flush, tick, past
-backfill/<version>/  what the version's first batch is told of the past
-sinks/               what sinks have applied, and which keys there were when a version began
-sources/, beside/    rows that are kept as they were when the job started: of a table that is no stream, of the other side of a join. Of a rebuilt job: sources/<epoch>/
+manifest.json        every version of the query. It names the current checkpoint, so switching to
+                     another one is a single atomic write.
+checkpoints/<epoch>/ Spark's checkpoint of an epoch
+last_batch.json      epoch and number of the last batch that the sinks received (`batch_log`)
+control/             control files: flush, tick, backfill, re-emit
+backfill/<version>/  control files for the first batch of a version (backfill, re-emit)
+sinks/               which batches the sinks have applied, and the key snapshots
+sources/, beside/    rows copied when the job started: of bounded tables read as a stream, and of
+                     lookup tables. A rebuilt job uses sources/<epoch>/.
 lock, lock.jvm       held by the process that runs the job
-job.log              what Spark and its workers said
+job.log              log of Spark and its workers
 """
 
 from __future__ import annotations
@@ -66,8 +68,12 @@ if TYPE_CHECKING:
     from everfold.jobs.locations import Located
 
 MANIFEST_FORMAT = 4
-"""2: versions with `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`; 3: with `filled`, `again` and `sources`; 4: with a checksum, `folder`, and
-sources that know where they lie. Earlier formats, without them, are read too."""
+"""Version of the manifest format; earlier formats are still read.
+
+2: versions have `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`.
+3: versions have `filled`, `again` and `sources`.
+4: adds a checksum, `folder`, and the locations of sources.
+"""
 _CHECKED_SINCE = 4
 _JVM_LOCK_PATIENCE_S = 10.0
 _DIGITS_OF_TIME = 15
@@ -76,18 +82,36 @@ _FOLDER_HELP = "mend that and run the same command again, or name another folder
 
 
 def fingerprint(roots: Sequence[Root], zone: str) -> str:
-    """The same for plans that mean the same: what a checkpoint is compared by. Options of tables are not in it: they hold secrets."""
+    """Return a digest that is equal for plans with the same meaning.
+
+    A checkpoint is compared by it. Table options are left out because they hold secrets.
+    """
     parts = [f"{root.table.name}<-{root.input!r}" if isinstance(root, Sink) else repr(root.input) for root in roots]
     return hashlib.sha256("\n".join([zone, *parts]).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version of a job's query. `sql`, without secrets, and `plan`, its explanation, are for people; `fingerprint` is compared; `shapes` are judged when the query changes
-    (`compat.serde`), with what each aggregate counts since. operators: their names in the checkpoint, by place (`naming`). number: from 0. state_epoch: the number of the version in which its
-    state began as a whole, 0 for one that began at the beginning of the input. history: the number under which lies what its first batch was told of the past, None for nothing. filled: whether
-    that is the past of its new aggregates. again: the operators that gave their rows again then. back_to: the number of the version that the job went back to with it, as it was after the batch `back_after`. rebuilt: whether the job began at the beginning of its input with it. sinks: the tables that it writes,
-    sources: what it reads, each in the order of the plan; None if that was not noted."""
+    """One version of a job's query.
+
+    number: counted from 0.
+    fingerprint: identifies the plan (`fingerprint`).
+    sql, plan: the script without secrets and the explained plan; for people only.
+    shapes: compared when the query changes (`compat.serde`); they record the version since which
+        each aggregate counts.
+    operators: names of the operators in the checkpoint, by position (`compat.operator_ids`).
+    state_epoch: number of the version in which the state as a whole began; 0 if it began at the
+        beginning of the input.
+    history: number of the folder under `backfill/` with the control files for the first batch of
+        this version; None if there are none.
+    filled: whether those files hold the backfill of new aggregates.
+    again: operators that re-emitted their rows in that batch.
+    back_to, back_after: for a rollback, the number of the restored version and the last batch that
+        its checkpoint had finished.
+    rebuilt: whether the job started again at the beginning of its input with this version.
+    sinks, sources: tables that the version writes and reads, in plan order; None if an earlier
+        release did not record them.
+    """
 
     number: int
     epoch: int
@@ -110,21 +134,24 @@ class Version:
 
     @property
     def backfilled(self) -> bool:
-        """Whether what begins with it was given its past."""
+        """Whether its new aggregates were backfilled."""
         return self.history is not None and self.filled
 
     @property
     def known(self) -> list[QueryShape]:
-        """The shapes of its queries."""
+        """The parsed shapes of its queries."""
         return [from_json(each) for each in self.shapes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a job is. `buckets` and `partitions` are fixed when the job is created; `current` is the epoch of the checkpoint in use. folder: where the job's
-    folder was when it last ran, empty if that was not noted.
+    """The manifest of a job.
 
-    Raises ValueError or TypeError when it makes no sense.
+    buckets, partitions: fixed when the job is created.
+    current: epoch of the checkpoint in use.
+    folder: path of the job directory when the job last ran; empty if it was not recorded.
+
+    Raises ValueError or TypeError if the values are inconsistent.
     """
 
     job: str
@@ -137,13 +164,13 @@ class Manifest:
 
     def __post_init__(self) -> None:
         if min(self.buckets, self.partitions) < 1:
-            raise ValueError("a job has buckets and partitions")
+            raise ValueError("`buckets` and `partitions` must be positive")
         if self.current not in (version.epoch for version in self.versions):
             raise ValueError(f"it has no version with the current epoch {self.current}")
         for at, version in enumerate(self.versions):
             if version.back_to not in (None, *(each.number for each in self.versions[:at])):
                 raise ValueError(
-                    f"its version {version.number} goes back to {version.back_to}, which is none before it"
+                    f"its version {version.number} goes back to {version.back_to}, which is not an earlier version"
                 )
 
     @property
@@ -152,20 +179,24 @@ class Manifest:
         return next(each for each in reversed(self.versions) if each.epoch == self.current)
 
     def numbered(self, number: int) -> Version:
-        """The version of that number. UsageError `no-version`."""
+        """Return the version with a number. Raises UsageError `no-version`."""
         versions = {each.number: each for each in self.versions}
         if number not in versions:
             there = ", ".join(map(str, versions))
-            raise UsageError.of("no-version", f"the job has no version {number}", help=f"there are {there}")
+            raise UsageError.of("no-version", f"the job has no version {number}", help=f"its versions are {there}")
         return versions[number]
 
     @property
     def next(self) -> tuple[int, int]:
-        """The number and the epoch of a new version."""
+        """The number and the epoch for the next version."""
         return max(each.number for each in self.versions) + 1, max(each.epoch for each in self.versions) + 1
 
     def line(self, of: Version) -> list[tuple[Version, int | None]]:
-        """The versions whose batches a version has in it, itself first, each with the last batch that counts, None for all."""
+        """Return the versions whose batches are part of a version's state, newest first.
+
+        The version itself comes first. Each comes with the last of its batches that counts, or None
+        if all of them do.
+        """
         found: list[tuple[Version, int | None]] = [(of, None)]
         while not of.rebuilt and of != self.versions[0]:
             if of.back_to is None:
@@ -179,49 +210,52 @@ class Manifest:
 
     @property
     def operators(self) -> frozenset[str]:
-        """The names of all operators that it has ever had."""
+        """The names of all operators that the job has ever had."""
         return frozenset(name for version in self.versions for name in version.operators)
 
     @property
     def fresh(self) -> frozenset[str]:
-        """The names of the operators that the version before the current one did not have."""
+        """The names of the operators that are new in the current version."""
         before = [name for version, _ in self.line(self.version)[1:2] for name in version.operators]
         return frozenset(self.version.operators).difference(before)
 
     @property
     def strangers(self) -> dict[str, tuple[str, ...]]:
-        """Of each operator that the job did not begin with, the others: it began with the state of one of them (`change.copied`)."""
+        """The other operators, for each operator that was added to the job later.
+
+        Such an operator starts with a copy of the state of one of them (`change.copied`).
+        """
         later = self.operators.difference(self.versions[0].operators)
         return {name: tuple(sorted(self.operators - {name})) for name in later}
 
     @property
     def sources(self) -> list[tuple[SourceNote, ...]]:
-        """The sources of the versions whose batches the current one has in it, itself first."""
+        """The sources of each version in the current version's `line`, newest first."""
         return [version.sources or () for version, _ in self.line(self.version)]
 
     @property
     def origin(self) -> int:
-        """The epoch in which the job last began at the beginning of its input."""
+        """The epoch in which the job last started at the beginning of its input."""
         return self.line(self.version)[-1][0].epoch
 
     @property
     def left(self) -> tuple[Version, ...]:
-        """The versions that the job left when it last went back in its input, the oldest first; none if it never has."""
+        """The versions that the last rewind left, oldest first; empty without a rewind."""
         back = self._back
         return () if back is None else self.versions[self._first_left(back) : self.versions.index(back)]
 
     @property
     def _back(self) -> Version | None:
-        """The version with which the job last went back in its input."""
+        """The version with which the job last went back in its input, None if it never did."""
         return next((each for each, _ in self.line(self.version) if each.rebuilt or each.back_to is not None), None)
 
     def _first_left(self, back: Version) -> int:
-        """Where the first version stands that was left."""
+        """Return the index of the first version that the rewind left."""
         return 0 if back.back_to is None else self.versions.index(self.numbered(back.back_to)) + 1
 
     @property
     def past(self) -> Past | None:
-        """What a job has been that has had several versions; None for others."""
+        """Which batches of the job's epochs count; None for a job with a single version."""
         if len(self.versions) == 1:
             return None
         last = {version.epoch: batch for version, batch in self.line(self.version)}
@@ -237,7 +271,7 @@ class Manifest:
 
     @property
     def _sinks(self) -> dict[str, frozenset[str]]:
-        """The names of sinks by table, of all versions."""
+        """The sink names of each table over all versions."""
         found: dict[str, set[str]] = {}
         for version in self.versions:
             for at, shape in enumerate(version.known):
@@ -246,48 +280,56 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str, path: Path) -> Manifest:
-        """Reads a manifest; StateError `damaged-manifest` or `newer-manifest` when it cannot."""
+        """Parse a manifest. Raises StateError `damaged-manifest` or `newer-manifest`."""
         try:
             parsed = json.loads(text)
             if isinstance(parsed, dict) and parsed.get("format", MANIFEST_FORMAT) > MANIFEST_FORMAT:
                 raise StateError.of(
                     "newer-manifest",
-                    f"`{path}` was written by a newer everfold (format {parsed['format']}, this one reads {MANIFEST_FORMAT})",
-                    help="run it with that everfold, or start with a new --state folder",
+                    f"`{path}` was written by a newer everfold (format {parsed['format']};"
+                    f" this one reads {MANIFEST_FORMAT})",
+                    help="run it with that release of everfold, or start with a new --state folder",
                 )
-            found = _members(cls, _checked(parsed))
-            versions = tuple(_version(each) for each in found["versions"])
+            found = _check_fields(cls, _verify_checksum(parsed))
+            versions = tuple(_parse_version(each) for each in found["versions"])
             return cls(**{**found, "versions": versions, "format": MANIFEST_FORMAT})
         except (ValueError, TypeError) as error:
-            raise _damaged(f"`{path}` is no manifest: {error}") from error
+            raise _damaged_manifest(f"`{path}` is not a valid manifest: {error}") from error
 
 
 def checksum_of(members: dict[str, Any]) -> str:
-    """Return the checksum of a manifest, from its members in JSON."""
+    """Return the checksum of a manifest's JSON members."""
     text = json.dumps({name: value for name, value in members.items() if name != "checksum"}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _checked(parsed: Any) -> Any:
-    """Return the members of a manifest without its checksum. ValueError when that does not match; manifests of earlier formats have none."""
+def _verify_checksum(parsed: Any) -> Any:
+    """Return a manifest's members without the checksum, which earlier formats lack.
+
+    Raises ValueError if the checksum does not match.
+    """
     if not isinstance(parsed, dict) or ("checksum" not in parsed and parsed.get("format", 1) < _CHECKED_SINCE):
         return parsed
     if parsed.get("checksum") != checksum_of(parsed):
-        raise ValueError("its checksum does not match: it was damaged, or changed by hand")
+        raise ValueError("its checksum does not match: it was damaged or edited by hand")
     return {name: value for name, value in parsed.items() if name != "checksum"}
 
 
-def _members(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
-    """A parsed object with the fields of the class, of which those with a default may be missing; ValueError when it is none, or has others."""
+def _check_fields(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
+    """Return a parsed object if it has the fields of the class.
+
+    Fields with a default may be missing. Raises ValueError for anything but an object, and for
+    missing or other fields.
+    """
     names = {each.name for each in fields(of)}
     needed = {each.name for each in fields(of) if each.default is MISSING}
     if not isinstance(found, dict) or not needed <= found.keys() <= names:
-        raise ValueError(f"it is no object of {', '.join(sorted(names))}")
+        raise ValueError(f"it is not an object with the fields {', '.join(sorted(names))}")
     return found
 
 
-def _version(found: Any) -> Version:
-    members = _members(Version, found)
+def _parse_version(found: Any) -> Version:
+    members = _check_fields(Version, found)
     notes = {name: members.get(name) for name in ("sinks", "sources")}
     lists = {
         "shapes": tuple(members["shapes"]),
@@ -297,31 +339,34 @@ def _version(found: Any) -> Version:
     }
     version = Version(**{**members, **lists})
     try:
-        # Manifests of before operators could change places lack their names.
+        # Format 1 has no operator names: operators could not change their positions then.
         return replace(version, operators=version.operators or first_names(version.known))
     except KeyError as error:
-        raise ValueError(f"the shape of a query has no {error}") from error
+        raise ValueError(f"the shape of a query lacks {error}") from error
 
 
-def _damaged(message: str) -> StateError:
+def _damaged_manifest(message: str) -> StateError:
     return StateError.of(
         "damaged-manifest", message, help="restore it from a backup, or start with a new --state folder"
     )
 
 
 def manifest_of(path: Path) -> Manifest:
-    """The manifest of the job in a folder. UsageError `no-job` if there is none, StateError `damaged-manifest`, `newer-manifest`."""
+    """Read the manifest of the job in a folder.
+
+    Raises UsageError `no-job` if there is none, StateError `damaged-manifest`, `newer-manifest`.
+    """
     found = JobFolder(path).manifest()
     if found is None:
         raise UsageError.of(
-            "no-job", f"`{path}` is no folder of a job", help="it is what --state named when the job ran"
+            "no-job", f"`{path}` is not a job directory", help="name the folder that --state named when the job ran"
         )
     return found
 
 
 @dataclass(slots=True)
 class JobFolder:
-    """An opened job folder. Open it with `locked`, so that no second process works on it."""
+    """A job directory. Call `lock` before writing to it, so that no other process uses it."""
 
     path: Path
     _lock: Any = field(default=None, repr=False)
@@ -329,37 +374,40 @@ class JobFolder:
 
     @property
     def manifest_path(self) -> Path:
-        """Where the manifest lies."""
+        """Path of the manifest."""
         return self.path / "manifest.json"
 
     @property
     def control(self) -> Path:
-        """Where control files are dropped."""
+        """Folder of the control files."""
         return self.path / "control"
 
     def past(self, number: int) -> Path:
-        """What the first batch of a version is told."""
+        """Return the folder of the control files for the first batch of a version."""
         return self.path / "backfill" / str(number)
 
     @property
     def log_file(self) -> Path:
-        """The job's log."""
+        """Path of the job's log."""
         return self.path / "job.log"
 
     def checkpoint(self, epoch: int) -> Path:
-        """Spark's checkpoint of an epoch."""
+        """Return the folder of Spark's checkpoint of an epoch."""
         return self.path / "checkpoints" / str(epoch)
 
     def lock(self) -> None:
-        """Takes the folder for this process, until `release`; the kernel frees it when the process dies.
+        """Lock the folder for this process until `release`.
 
-        Raises StateError `job-is-running`, ConnectorError `no-permission`, `not-a-folder`, `disk-full`, UsageError `folder-name`.
+        The kernel releases the lock if the process dies. Also finishes a move of checkpoints that a
+        crash interrupted. Raises StateError `job-is-running`, UsageError `folder-name`,
+        ConnectorError `no-permission`, `not-a-folder`, `disk-full`.
         """
         pattern = _PATTERN.search(str(self.path))
         if pattern is not None:
             raise UsageError.of(
                 "folder-name",
-                f"the job folder `{self.path}` has `{pattern.group()}` in its name, which Spark takes for a pattern",
+                f"the path of the job directory `{self.path}` contains `{pattern.group()}`,"
+                " which Spark reads as a glob",
                 help="name another folder with --state",
             )
         with self._writing():
@@ -384,14 +432,18 @@ class JobFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """In it, what the file system refuses is a ConnectorError."""
+        """Raise an OSError of the block as a ConnectorError."""
         try:
             yield
         except OSError as error:
-            raise os_trouble(error, f"the job folder `{self.path}` cannot be written", _FOLDER_HELP) from error
+            raise os_trouble(error, f"the job directory `{self.path}` cannot be written", _FOLDER_HELP) from error
 
     def lock_in_jvm(self, spark: SparkSession) -> None:
-        """Takes the folder for the JVM too: one whose Python was killed lives on for a second or two and may still write."""
+        """Lock the folder for the JVM too.
+
+        A JVM whose Python process was killed lives on for a second or two and may still write.
+        Raises StateError `job-is-running`.
+        """
         jvm: Any = spark._jvm
         channel = jvm.java.io.RandomAccessFile(str(self.path / "lock.jvm"), "rw").getChannel()
         deadline = time.monotonic() + _JVM_LOCK_PATIENCE_S
@@ -408,7 +460,7 @@ class JobFolder:
             time.sleep(0.1)
 
     def release(self) -> None:
-        """Gives the folder back."""
+        """Release the locks."""
         if self._jvm_lock is not None:
             with spark_may_be_gone():
                 self._jvm_lock.close()
@@ -418,31 +470,45 @@ class JobFolder:
             self._lock = None
 
     def manifest(self) -> Manifest | None:
-        """The manifest, None for a new job. Raises StateError `damaged-manifest`, also when it is missing beside checkpoints."""
+        """Read the manifest; return None for a new job.
+
+        Raises StateError `newer-manifest`, or `damaged-manifest`, also if the manifest is missing
+        although the job has run.
+        """
         try:
             text = self.manifest_path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            left = next(self._left_behind(), None)
-            if left is not None:
-                raise _damaged(f"`{self.manifest_path}` is missing, and the job's `{left}` is there") from None
+            trace = next(self._find_traces(), None)
+            if trace is not None:
+                raise _damaged_manifest(f"`{self.manifest_path}` is missing, but the job's `{trace}` exists") from None
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise _damaged(f"`{self.manifest_path}` is no manifest: {error}") from error
+            raise _damaged_manifest(f"`{self.manifest_path}` is not a valid manifest: {error}") from error
         return Manifest.parse(text, self.manifest_path)
 
-    def _left_behind(self) -> Iterator[str]:
-        """What only a streaming job that has started leaves in its folder. A batch in the folder leaves records of sinks too, under the time as its epoch."""
+    def _find_traces(self) -> Iterator[str]:
+        """Yield the files that only a streaming job leaves in its folder once it has started.
+
+        A batch job leaves sink records too, but with the time as their epoch.
+        """
         yield from (name for name in ("checkpoints", LAST_BATCH) if (self.path / name).exists())
         for record in sorted((self.path / "sinks").glob("*/*-*.json")):
             if record.name[0].isdigit() and len(record.name.partition("-")[0]) < _DIGITS_OF_TIME:
                 yield str(record.relative_to(self.path))
 
     def check_complete(self, manifest: Manifest) -> None:
-        """Refuse a checkpoint that lacks batches which the job has run. Raises StateError `damaged-checkpoint`."""
+        """Refuse a checkpoint that lacks batches which the job has run.
+
+        Raises StateError `damaged-checkpoint`.
+        """
         check_complete(self.checkpoint(manifest.current), self._expected_batch(manifest))
 
     def _expected_batch(self, manifest: Manifest) -> int:
-        """The last batch that the current checkpoint must have planned, -1 for none: that which the sinks were given last, in this epoch or in the one that it was copied from."""
+        """Return the last batch that the current checkpoint must have planned, -1 for none.
+
+        This is the last batch that the sinks received, in this epoch or in the epoch that the
+        checkpoint was copied from.
+        """
         ran, version = last_batch(self.path), manifest.version
         if ran is not None and ran[0] == version.epoch:
             return ran[1]
@@ -454,20 +520,24 @@ class JobFolder:
         return -1
 
     def before(self, manifest: Manifest) -> Version | None:
-        """The version that a manifest is to take the place of; None if it is settled already."""
+        """Return the version that a manifest replaces, None if the manifest is in place already."""
         known = self.manifest()
         return None if known is None or known.current == manifest.current else known.version
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Puts a manifest in place."""
+        """Write the manifest atomically."""
         with self._writing():
-            write_atomically(self.manifest_path, _text(manifest), private=True)
+            write_atomically(self.manifest_path, _to_json(manifest), private=True)
 
     def move(self, located: Located) -> None:
-        """Puts in place what was found of a job's sources, where its folder or its data was moved. StateError `changed-source`, ConnectorError `disk-full` and its like."""
+        """Rewrite the paths in the checkpoints if the job directory or a source's data was moved.
+
+        Raises StateError `changed-source` if the old positions mean nothing in the new data,
+        `damaged-checkpoint`, ConnectorError `disk-full` and similar.
+        """
         if located.moves or located.before != self.path:
             with self._writing():
-                move_checkpoints(self.path, _text(located.known), located.before, located.moves)
+                move_checkpoints(self.path, _to_json(located.known), located.before, located.moves)
 
     def open(
         self,
@@ -482,11 +552,15 @@ class JobFolder:
         decide: Decide = refuse,
         refresh: bool = False,
     ) -> tuple[Manifest, tuple[Root, ...]]:
-        """The manifest of the job that runs these plans: made when the folder is new, with a new version when the query has changed and may go on,
-        which `settle` puts in place. And the plans, in which each aggregate knows since when it counts. refresh: a new version gives the whole result again, as far as it is kept, also one whose
-        query has not changed.
+        """Return the manifest of the job that runs these plans, and the plans.
 
-        Raises StateError `incompatible-change` and its like (`change.decided`), `changed-zone`, `unfinished-batch`.
+        A new folder gets its manifest at once. If the query has changed and the change is allowed,
+        the manifest has a new version, which `settle` puts in place. In the returned plans each
+        aggregate has the version since which it counts. refresh: add a new version that re-emits
+        the current result of every operator that still holds it, even if the query is unchanged.
+
+        Raises StateError `incompatible-change` and similar (`change.decided`), `changed-zone`,
+        `unfinished-batch`.
         """
         mark = fingerprint(roots, zone)
         known = self.manifest()
@@ -498,7 +572,7 @@ class JobFolder:
                 make_private_folder(self.control)
             self.write_manifest(known)
         elif known.version.fingerprint != mark or (refresh and not self._begins(known.version)):
-            return self._changed(known, roots, zone, sql, plan, mark, terms, decide, refresh)
+            return self._add_version(known, roots, zone, sql, plan, mark, terms, decide, refresh)
         else:
             self.check_complete(known)
             sources = known.version.sources or source_notes(roots, known.version.operators)
@@ -509,7 +583,7 @@ class JobFolder:
             )
         return known, going_on(known.version.known, roots, known.version.number)
 
-    def _changed(
+    def _add_version(
         self,
         known: Manifest,
         roots: Sequence[Root],
@@ -521,13 +595,13 @@ class JobFolder:
         decide: Decide,
         refresh: bool,
     ) -> tuple[Manifest, tuple[Root, ...]]:
-        """The job with a new version, which is to go on with the state of the last one."""
+        """Return the manifest with a new version, which starts from the state of the last one."""
         last = known.version
         if last.zone != zone:
             raise StateError.of(
                 "changed-zone",
-                f"the state in `{self.path}` was computed in the zone {last.zone}, and the session's is {zone}",
-                help=f"SET 'table.local-time-zone' = '{last.zone}', or give the query a --state folder of its own",
+                f"the state in `{self.path}` was computed in the time zone {last.zone}, but the session uses {zone}",
+                help=f"SET 'table.local-time-zone' = '{last.zone}', or run the query with another --state folder",
             )
         how = decided(self.path, last.known, roots, terms=terms, decide=decide)
         number, epoch = known.next
@@ -541,12 +615,12 @@ class JobFolder:
         if not reset and self._awaits(last):
             raise unsettled(self.path)
         made = going_on([] if reset else last.known, roots, number, terms)
-        places = moves(last.known, [shape_of(root) for root in roots])
+        old_positions = moves(last.known, [shape_of(root) for root in roots])
         fresh = fresh_names(known.operators)
-        operators = tuple(next(fresh) if at is None else last.operators[at] for at in places)
+        operators = tuple(next(fresh) if at is None else last.operators[at] for at in old_positions)
         filled = how is OnChange.BACKFILL
         nodes = operators_of(made)
-        begun = {id(node) for node, at in zip(nodes, places, strict=True) if at is None}
+        begun = {id(node) for node, at in zip(nodes, old_positions, strict=True) if at is None}
         if begun:
             check_grafting(self.path, last.operators, noted=last.sources is not None)
         if filled:
@@ -561,22 +635,23 @@ class JobFolder:
         return replace(known, current=epoch, versions=(*known.versions, version)), made
 
     def _begins(self, version: Version) -> bool:
-        """Whether the first batch of a version that is told of the past is still to come, or was cut off."""
+        """Whether the first batch of a version with backfill or re-emit files is not done yet."""
         if version.history is None:
             return False
         begun = unfinished(self.checkpoint(version.epoch)) and any(self.past(version.history).glob("part-*"))
         return begun or self._awaits(version)
 
     def _awaits(self, version: Version) -> bool:
-        """Whether the first batch of a version is still to come that is told of the past."""
+        """Whether no batch has read the backfill or re-emit files of a version yet."""
         if version.history is None:
             return False
         return bool(Control(self.control, self.checkpoint(version.epoch)).awaiting(self.past(version.history)))
 
     def settle(self, manifest: Manifest) -> None:
-        """Carries out the change that `open` has found, if it has found one: once nothing can refuse it any more, and no process writes the old checkpoint.
+        """Carry out the change that `open` found, if any.
 
-        StateError `unfinished-batch`.
+        Call it when nothing can refuse the change any more and no process writes the old
+        checkpoint. Raises StateError `unfinished-batch`.
         """
         known = self.manifest()
         if known is None or known == manifest:
@@ -586,15 +661,15 @@ class JobFolder:
         self.write_manifest(manifest)
 
     def _begin(self, known: Manifest, manifest: Manifest) -> None:
-        """Makes the checkpoint of a new version."""
+        """Create the checkpoint of a new version."""
         if manifest.version.rebuilt:
             cleared(self.checkpoint(manifest.current))
             return
         last = self.checkpoint(known.current)
         check_finished(self.path, last)
         before, after = known.version.operators, manifest.version.operators
-        places = [before.index(each) if each in before else None for each in after]
-        self.link(last, manifest.current, places)
+        old_positions = [before.index(each) if each in before else None for each in after]
+        self.link(last, manifest.current, old_positions)
         earlier = [self.checkpoint(version.epoch) for version, _ in known.line(known.version)[1:]]
         with self._writing():
             if manifest.version.again:
@@ -602,11 +677,14 @@ class JobFolder:
             restored(self.checkpoint(manifest.current), earlier)
             joined(self.checkpoint(manifest.current), _donors(known, manifest.version), self.path / "sources")
 
-    def link(self, old: Path, epoch: int, places: Sequence[int | None] | None = None) -> None:
-        """Makes the checkpoint of a new epoch of another, if there is one. places: see `change.copied`. Raises ConnectorError `disk-full` and its like."""
+    def link(self, old: Path, epoch: int, old_positions: Sequence[int | None] | None = None) -> None:
+        """Copy a checkpoint, if it exists, to the one of a new epoch by hard links.
+
+        old_positions: see `change.copied`. Raises ConnectorError `disk-full` and similar.
+        """
         with self._writing():
             if old.exists():
-                copied(old, self.checkpoint(epoch), places)
+                copied(old, self.checkpoint(epoch), old_positions)
 
 
 def _new_version(
@@ -620,7 +698,10 @@ def _new_version(
     operators: tuple[str, ...] | None = None,
     sources: Sequence[Sequence[SourceNote]] = (),
 ) -> Version:
-    """operators: their names, where they are not the first. sources: those of the versions before."""
+    """Create a version.
+
+    operators: their names, None to number them from the first. sources: those of earlier versions.
+    """
     operators = first_names([shape_of(root) for root in roots]) if operators is None else operators
     return Version(
         number=number,
@@ -638,8 +719,12 @@ def _new_version(
 
 
 def _donors(known: Manifest, version: Version) -> dict[str, str]:
-    """The sources that a version adds to a job and that do not begin at their beginning, each with one that stands where it is to stand: control files are read by all operators from
-    the same place on, and an operator that is new takes the rows that come from now on. An INSERT without operators that is new copies what the table has."""
+    """Map each new source that does not start at the beginning to a source with its position.
+
+    All operators read control files from the same position, and a new operator reads its input from
+    the current position on. A new INSERT without operators starts at the beginning: it copies what
+    the table holds.
+    """
     before = known.version
     tables = {shape.sink for shape in before.known}
     fresh = [name for name in version.operators if name not in before.operators]
@@ -653,11 +738,11 @@ def _donors(known: Manifest, version: Version) -> dict[str, str]:
     return found
 
 
-def _text(manifest: Manifest) -> str:
+def _to_json(manifest: Manifest) -> str:
     members = json.loads(json.dumps(asdict(manifest)))
     return json.dumps({**members, "checksum": checksum_of(members)}, indent=2) + "\n"
 
 
 def now() -> str:
-    """This moment, as versions have it."""
+    """Return the current UTC time in the format of `Version.created`."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

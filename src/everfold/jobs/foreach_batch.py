@@ -1,7 +1,7 @@
-"""What a batch brings, to where it goes: rows to their sinks, reports to the progress.
+"""The `foreachBatch` function of a job: route rows to their sinks and reports to the progress.
 
-A batch's frame is run exactly once: a second action would run the stateful operators again. Also a batch that was applied before is
-run in full, since Spark can commit it only then.
+A batch's frame is run exactly once, because a second action would run the stateful operators again.
+A batch that was applied before a crash is run in full too, because only then can Spark commit it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TARGET = "__target"
-"""Column of a batch's rows: which of the job's sinks a row is for."""
+"""Column of a batch's rows: the index of the sink that a row is for."""
 
-_KIND = f"CAST(CASE {KIND} WHEN {AGAIN} THEN {RowKind.UPDATE_AFTER.value} WHEN {GONE} THEN {RowKind.DELETE.value} ELSE {KIND} END AS TINYINT) AS {KIND}"
-"""What a sink is told of a row: of one that is given again, that it is so now; of one that is left out now, that it is gone."""
+_KIND = (
+    f"CAST(CASE {KIND} WHEN {AGAIN} THEN {RowKind.UPDATE_AFTER.value}"
+    f" WHEN {GONE} THEN {RowKind.DELETE.value} ELSE {KIND} END AS TINYINT) AS {KIND}"
+)
+"""The row kind for sinks: re-emitted rows become +U, and re-emitted deletes become -D."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A sink and its name within the job; `width` is the number of its columns."""
+    """A sink of a job. name: within the job. width: number of columns."""
 
     name: str
     sink: LocalSink | ClusterSink
@@ -42,7 +45,10 @@ class Target:
 
 
 def tagged(streams: Sequence[Stream]) -> DataFrame:
-    """The rows of all branches in one frame: `__target` says whose a row is, each branch has its columns beside the others'."""
+    """Return the rows of all branches in one frame.
+
+    `__target` is the branch of a row. Each branch has its own columns, NULL in rows of the others.
+    """
     first: DataFrame | None = None
     for at, stream in enumerate(streams):
         kind = _KIND if stream.changes else f"CAST(0 AS TINYINT) AS {KIND}"
@@ -60,10 +66,10 @@ def tagged(streams: Sequence[Stream]) -> DataFrame:
 
 @dataclass(slots=True)
 class Router:
-    """The `foreachBatch` of a job.
+    """The `foreachBatch` function of a job.
 
-    `job` and `log` name the batch for the sinks. `progress` is called after each batch. `failure` holds what a sink raised: Spark
-    would only keep its text.
+    job, log: identify the batch for the sinks. progress: called after each batch.
+    failure: the exception of a sink; Spark would keep only its message.
     """
 
     job: str
@@ -87,11 +93,11 @@ class Router:
         try:
             self.digest = self.log.begin(batch)
             if all(isinstance(target.sink, LocalSink) for target in self.targets):
-                self._collected(frame, batch)
+                self._collect(frame, batch)
             elif len(self.targets) == 1 and not self.has_operators:
-                self._cluster(frame, self.targets[0], 0, batch)
+                self._write_cluster(frame, self.targets[0], 0, batch)
             else:
-                self._cached(frame, batch)
+                self._cache(frame, batch)
         except BaseException as error:
             self.failure = error
             raise
@@ -100,8 +106,8 @@ class Router:
             self.batches += 1
             self.idle.set()
 
-    def _collected(self, frame: DataFrame, batch: int) -> None:
-        """All sinks are on the driver: one collect."""
+    def _collect(self, frame: DataFrame, batch: int) -> None:
+        """Write a batch whose sinks all run on the driver, with a single collect."""
         import pyarrow.compute as pc
 
         table: pa.Table = frame.toArrow()
@@ -110,10 +116,10 @@ class Router:
         rows = table.filter(pc.invert(is_meta))
         for at, target in enumerate(self.targets):
             mine = rows if len(self.targets) == 1 else rows.filter(pc.equal(rows[TARGET], at))
-            self._local(mine, target, at, batch)
+            self._write_local(mine, target, at, batch)
 
-    def _cached(self, frame: DataFrame, batch: int) -> None:
-        """Some sink's rows are written by tasks: the batch is kept while its parts go their ways."""
+    def _cache(self, frame: DataFrame, batch: int) -> None:
+        """Write a batch for sinks of which some run in tasks; the batch is cached meanwhile."""
         frame = frame.persist()
         try:
             forwarded = frame.where(f"{FORWARDED} IS NOT NULL").select(FORWARDED).collect()
@@ -121,16 +127,16 @@ class Router:
             for at, target in enumerate(self.targets):
                 mine = frame.where(f"{FORWARDED} IS NULL AND {TARGET} = {at}")
                 if isinstance(target.sink, LocalSink):
-                    self._local(mine.toArrow(), target, at, batch)
+                    self._write_local(mine.toArrow(), target, at, batch)
                 else:
-                    self._cluster(mine, target, at, batch)
+                    self._write_cluster(mine, target, at, batch)
         finally:
             frame.unpersist()
 
-    def _local(self, rows: pa.Table, target: Target, at: int, batch: int) -> None:
+    def _write_local(self, rows: pa.Table, target: Target, at: int, batch: int) -> None:
         assert isinstance(target.sink, LocalSink)
         if rows.num_rows:
-            rows = self._in_order(rows, target, at) if self.has_operators else rows
+            rows = self._sort(rows, target, at) if self.has_operators else rows
         names = [f"t{at}_{physical(position)}" for position in range(target.width)]
         columns = [*(rows[name] for name in names), rows[KIND]]
         import pyarrow as pa
@@ -140,17 +146,17 @@ class Router:
         target.sink.write(table, self._id(target, batch))
 
     @staticmethod
-    def _in_order(rows: pa.Table, target: Target, at: int) -> pa.Table:
-        """Rows as people read them; what is taken back comes before what takes its place."""
+    def _sort(rows: pa.Table, target: Target, at: int) -> pa.Table:
+        """Sort rows for reading; a retracted row comes before the row that replaces it."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         back = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
         rows = rows.append_column("__new", pc.invert(pc.is_in(rows[KIND], back)))
-        ties = [(name, "ascending") for name in ("__new", *_sortable(rows, target, at))]
+        ties = [(name, "ascending") for name in ("__new", *_sortable_columns(rows, target, at))]
         return rows.sort_by([(ORDER, "ascending"), *ties])
 
-    def _cluster(self, frame: DataFrame, target: Target, at: int, batch: int) -> None:
+    def _write_cluster(self, frame: DataFrame, target: Target, at: int, batch: int) -> None:
         assert isinstance(target.sink, ClusterSink)
         columns = [f"t{at}_{physical(position)} AS {physical(position)}" for position in range(target.width)]
         written = target.sink.write(frame.selectExpr(*columns, KIND), self._id(target, batch))
@@ -163,8 +169,8 @@ class Router:
         self.reports.take(Stats.decode(blob[1:]) for blob in forwarded if blob[:1] == STATS)
 
 
-def _sortable(rows: pa.Table, target: Target, at: int) -> list[str]:
-    """The columns that break ties of the emission order: all whose type can be compared."""
+def _sortable_columns(rows: pa.Table, target: Target, at: int) -> list[str]:
+    """Return the columns that break ties of the emission order: all of a comparable type."""
     import pyarrow as pa
 
     names = [f"t{at}_{physical(position)}" for position in range(target.width)]

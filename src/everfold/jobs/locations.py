@@ -1,5 +1,9 @@
-"""Where the tables of a job lie. A source keeps its name in Spark's checkpoint as long as its rows lie where they did, however that is spelled.
-When they lie elsewhere, the user decides whether they are the same rows. See docs/design/sources.md."""
+"""Track the locations of a job's source tables.
+
+A source keeps its name in Spark's checkpoint as long as its rows stay at the same location, however
+the location is written. If the location changes, the user decides whether the rows are the same.
+See docs/design/sources.md.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ from everfold.plan.nodes import Root, Table
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a table lies now."""
+    """The current location of a table."""
 
     table: Table
     source: Source
@@ -35,18 +39,22 @@ class Place:
 
     @property
     def note(self) -> SourceNote:
-        """What a note holds of it."""
+        """The entries of a source note."""
         return {"connector": self.connector, "location": self.location}
 
     def is_at(self, note: SourceNote) -> bool:
-        """Whether the source of a note lies there."""
+        """Whether a source note has this location."""
         return self.note.items() <= note.items()
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A job whose sources have been found. manifest: its manifest, with their locations. known: the manifest in place, with what was moved.
-    before: where the job's folder was when it last ran. notes: sentences for the user."""
+    """A job with the locations of its sources.
+
+    manifest: its manifest with the locations. known: the manifest in place, with the moved ones.
+    moves: the sources whose data was moved.
+    before: path of the job directory when the job last ran. notes: sentences for the user.
+    """
 
     manifest: Manifest
     known: Manifest
@@ -62,7 +70,7 @@ class Located:
 
 
 def place_of(table: Table, base_folder: Path) -> Place:
-    """Return where a table lies. SqlError, ConnectorError when it is not as it must be."""
+    """Return the location of a table. Raises SqlError or ConnectorError if the table is invalid."""
     connector = connector_of(table)
     connector.check(table, Role.SOURCE)
     source = connector.source(table)
@@ -72,16 +80,17 @@ def place_of(table: Table, base_folder: Path) -> Place:
 def show_location(note: SourceNote) -> str:
     """Return the location of a source's note, for people."""
     if "location" not in note:
-        return "a location that an earlier everfold did not note"
+        return "a location that an earlier everfold did not record"
     return f"`{note['location']}` ({note['connector']})" if note["location"] else f"`{note['connector']}`"
 
 
 @dataclass(slots=True)
 class Locations:
-    """Compares where the tables of a job lie with where they lay.
+    """Compares the present locations of a job's tables with those that it has read.
 
-    folder: the job's, which this process has locked. base_folder: what relative paths start from. given: tables whose rows the caller provides.
-    answers: what the rows of a table are that lies elsewhere now.
+    folder: the job directory, locked by this process. base_folder: start of relative paths.
+    given: tables whose rows the caller provides.
+    answers: for tables at a new location, whether the rows are the same (`--source`).
     """
 
     folder: JobFolder
@@ -94,48 +103,53 @@ class Locations:
     def locate(self, manifest: Manifest, roots: Sequence[Root]) -> Located:
         """Find the sources of a job; the manifest may have a new version that is not in place yet.
 
-        StateError `changed-source` with all tables that lie elsewhere without an answer, `unfinished-batch`; ConnectorError of a source.
+        Raises StateError `changed-source` with all tables at a new location without an answer,
+        StateError `unfinished-batch`, or a ConnectorError of a source.
         """
         known = self.folder.manifest() or manifest
         pending = known.current != manifest.current
         self._look_at(known)
         begun = newest(self._checkpoint / "offsets") is not None and not (pending and manifest.version.rebuilt)
         notes = manifest.version.sources or ()
-        places = self._places(notes, roots)
+        locations = self._find_locations(notes, roots)
         kept: dict[str, SourceNote] = {}
         moves: dict[str, Move] = {}
         changed: dict[str, SourceNote] = {}
         for note in notes:
-            place = places.get(note["name"])
-            old = None if place is None else self._old_note(note, place)
-            if place is None or old is None:
+            current = locations.get(note["name"])
+            old = None if current is None else self._old_note(note, current)
+            if current is None or old is None:
                 continue
-            moved = self._went_along(old, place) or self._was_moved(old, place)
-            if place.is_at(old) or (begun and moved):
-                kept[note["name"]] = old | place.note
+            moved = self._moved_with_job(old, current) or self._was_moved(old, current)
+            if current.is_at(old) or (begun and moved):
+                kept[note["name"]] = old | current.note
             elif begun:
                 changed[note["name"]] = old
             if begun and moved:
                 name = old["spark_name"]
-                moves[name] = Move(place.source, name, old.get("location", ""), place.location)
-        self._check_answers(changed, places)
-        names = self._new_names(manifest, places, kept, changed)
+                moves[name] = Move(current.source, name, old.get("location", ""), current.location)
+        self._check_answers(changed, locations)
+        names = self._new_names(manifest, locations, kept, changed)
         found = tuple(kept.get(each["name"]) or each | names.get(each["name"], {}) for each in notes)
         manifest = self._with_notes(manifest, manifest.version, found)
         if pending:
             old_notes = known.version.sources
             found = tuple(_renew(each, kept) for each in old_notes or ())
             known = self._with_notes(known, known.version, None if old_notes is None else found)
-        decided = {places[name].table.name for name in changed} | {each.source.table.name for each in moves.values()}
-        tables = {each.table.name for each in places.values()}
+        decided = {locations[name].table.name for name in changed} | {each.source.table.name for each in moves.values()}
+        tables = {each.table.name for each in locations.values()}
         unused = sorted(tables & self.answers.keys() - decided)
-        said = tuple(
-            f"table `{name}` is where it was: --source {name}={self.answers[name]} changes nothing" for name in unused
+        lines = tuple(
+            f"table `{name}` is at its old location: --source {name}={self.answers[name]} has no effect"
+            for name in unused
         )
-        return Located(manifest, known if pending else manifest, tuple(moves.values()), self._before, said)
+        return Located(manifest, known if pending else manifest, tuple(moves.values()), self._before, lines)
 
     def find_changed(self, manifest: Manifest, tables: Iterable[Table]) -> list[str]:
-        """Return what `locate` would ask about tables that a script reads, as sentences; nothing is changed. What cannot be reached is reported, too."""
+        """Return what `locate` would ask about the tables of a script, as sentences.
+
+        Changes nothing. Tables that cannot be reached are reported, too.
+        """
         self._look_at(manifest)
         found: list[str] = []
         for table in tables:
@@ -143,16 +157,18 @@ class Locations:
             if table.connector is None or not notes or newest(self._checkpoint / "offsets") is None:
                 continue
             try:
-                place = place_of(table, self.base_folder)
-                known = [old for old in (self._old_note(each, place) for each in notes) if old is not None]
-                if known and not any(place.is_at(each) or self._went_along(each, place) for each in known):
-                    error = changed_source(table, known[0], place)
+                current = place_of(table, self.base_folder)
+                known = [old for old in (self._old_note(each, current) for each in notes) if old is not None]
+                if known and not any(current.is_at(each) or self._moved_with_job(each, current) for each in known):
+                    error = changed_source(table, known[0], current)
                     found.append(
-                        f"{error.code}: {error.message}; `everfold run` takes --source {table.name}=moved or --source {table.name}=new"
+                        f"{error.code}: {error.message};"
+                        f" `everfold run` takes --source {table.name}=moved or --source {table.name}=new"
                     )
             except EverfoldError as error:
                 found.append(
-                    f"table `{table.name}`: its location cannot be compared with that of the job: {error.diagnostics[0].message}"
+                    f"table `{table.name}`: its location cannot be compared with that of the job:"
+                    f" {error.diagnostics[0].message}"
                 )
         return found
 
@@ -162,76 +178,93 @@ class Locations:
             Path(manifest.folder) if manifest.folder else find_job_folder(self._checkpoint) or self.folder.path
         )
 
-    def _places(self, notes: Sequence[SourceNote], roots: Sequence[Root]) -> dict[str, Place]:
-        """Where the sources of the job lie now, by name; each table is looked at once."""
+    def _find_locations(self, notes: Sequence[SourceNote], roots: Sequence[Root]) -> dict[str, Place]:
+        """Return the present locations of the job's sources by name; each table is checked once."""
         tables = [scan.table for scan in scans_of(roots)]
         used = {each.name: each for each in tables if each.name not in self.given}
         found = {name: place_of(each, self.base_folder) for name, each in used.items()}
         pairs = zip(notes, tables, strict=True)
         return {note["name"]: found[table.name] for note, table in pairs if table.name in found}
 
-    # --- what was moved -----------------------------------------------------------------------------------------------
+    # --- moved sources ----------------------------------------------------------------------------
 
-    def _was_moved(self, old: SourceNote, place: Place) -> bool:
-        """Whether the user says so; one connector's positions mean nothing to another."""
-        same_kind = old.get("connector", place.connector) == place.connector
-        return same_kind and self.answers.get(place.table.name) is Moved.MOVED and not place.is_at(old)
+    def _was_moved(self, old: SourceNote, current: Place) -> bool:
+        """Whether the user says that the data was moved.
 
-    def _went_along(self, old: SourceNote, place: Place) -> bool:
-        """Whether files were moved together with the job's folder: they lie as they did, seen from there, and one that was read is among them."""
-        if not place.source.reads_files or place.is_at(old) or old.get("connector") != place.connector:
+        The positions of one connector mean nothing to another, so the connector must be the same.
+        """
+        same_kind = old.get("connector", current.connector) == current.connector
+        return same_kind and self.answers.get(current.table.name) is Moved.MOVED and not current.is_at(old)
+
+    def _moved_with_job(self, old: SourceNote, current: Place) -> bool:
+        """Whether files were moved together with the job directory.
+
+        Their path relative to the directory is unchanged, and a file that was read, if any, exists
+        there.
+        """
+        if not current.source.reads_files or current.is_at(old) or old.get("connector") != current.connector:
             return False
-        if old["location"] != str(self._seen_before(place)):
+        if old["location"] != str(self._seen_before(current)):
             return False
         files = self._files(old["spark_name"])
         there = (
-            Path(place.location) / file.relative_to(old["location"])
+            Path(current.location) / file.relative_to(old["location"])
             for file in files
             if file.is_relative_to(old["location"])
         )
         return not files or any(each.exists() for each in there)
 
-    def _seen_before(self, place: Place) -> Path:
-        """Where a table would have lain that was moved together with the job's folder."""
-        return Path(os.path.normpath(self._before / os.path.relpath(place.location, self.folder.path)))
+    def _seen_before(self, current: Place) -> Path:
+        """Return the old location of a table if it was moved together with the job directory."""
+        return Path(os.path.normpath(self._before / os.path.relpath(current.location, self.folder.path)))
 
     def _files(self, spark_name: str) -> Collection[Path]:
         return read_log(self._checkpoint / "sources" / spark_name)
 
-    # --- jobs of earlier versions -------------------------------------------------------------------------------------
+    # --- jobs of earlier releases -----------------------------------------------------------------
 
-    def _old_note(self, note: SourceNote, place: Place) -> SourceNote | None:
-        """The note of a source with its name in the checkpoint, which jobs of earlier versions did not note; None for a source that is new."""
+    def _old_note(self, note: SourceNote, current: Place) -> SourceNote | None:
+        """Return the note of a source with its name in the checkpoint, None for a new source.
+
+        Earlier releases did not record that name.
+        """
         if "spark_name" in note:
             return note
         name = re.compile(re.escape(note["name"]) + "(_[0-9a-f]{8})?")
         lines = positions(self._checkpoint, newest_batch(self._checkpoint / "offsets"))
         found = [note | {"spark_name": each} for each in sorted(lines) if name.fullmatch(each)]
-        found = [each | self._old_location(each, lines[each["spark_name"]], place) for each in found]
-        return next((each for each in found if place.is_at(each)), next(iter(found), None))
+        found = [each | self._old_location(each, lines[each["spark_name"]], current) for each in found]
+        return next((each for each in found if current.is_at(each)), next(iter(found), None))
 
-    def _old_location(self, note: SourceNote, line: str, place: Place) -> SourceNote:
-        """Where a source lay: files, where the checkpoint says; others here, if their options are spelled as they were, else nobody knows."""
-        if not place.source.reads_files:
-            same = note["spark_name"] == name_by_options(place.table, note["name"], self.base_folder)
-            return place.note if same else {}
+    def _old_location(self, note: SourceNote, line: str, current: Place) -> SourceNote:
+        """Return the old location of a source, empty if it is unknown.
+
+        The location of files is read from the checkpoint. That of other sources is the present one
+        if their options are unchanged.
+        """
+        if not current.source.reads_files:
+            same = note["spark_name"] == name_by_options(current.table, note["name"], self.base_folder)
+            return current.note if same else {}
         if '"logOffset"' not in line:
             return {}
         files = self._files(note["spark_name"])
-        for root in (Path(place.location), self._seen_before(place)):
+        for root in (Path(current.location), self._seen_before(current)):
             if all(each.is_relative_to(root) for each in files):
-                return place.note | {"location": str(root)}
-        return place.note | {"location": os.path.commonpath([each.parent for each in files])}
+                return current.note | {"location": str(root)}
+        return current.note | {"location": os.path.commonpath([each.parent for each in files])}
 
-    # --- what is new --------------------------------------------------------------------------------------------------
+    # --- new sources ------------------------------------------------------------------------------
 
-    def _check_answers(self, changed: Mapping[str, SourceNote], places: Mapping[str, Place]) -> None:
-        """StateError `changed-source` for those without an answer, `unfinished-batch` when a batch of the old data is to be run again."""
+    def _check_answers(self, changed: Mapping[str, SourceNote], locations: Mapping[str, Place]) -> None:
+        """Raise StateError `changed-source` for changed sources without an answer.
+
+        Raises StateError `unfinished-batch` if a batch of the old data must run again.
+        """
         asked: dict[str, Diagnostic] = {}
         for name, old in changed.items():
-            place = places[name]
-            if self.answers.get(place.table.name) is not Moved.NEW:
-                asked[place.table.name] = changed_source(place.table, old, place)
+            current = locations[name]
+            if self.answers.get(current.table.name) is not Moved.NEW:
+                asked[current.table.name] = changed_source(current.table, old, current)
         if asked:
             raise StateError(*asked.values())
         if changed:
@@ -240,29 +273,33 @@ class Locations:
     def _new_names(
         self,
         manifest: Manifest,
-        places: Mapping[str, Place],
+        locations: Mapping[str, Place],
         kept: Mapping[str, SourceNote],
         changed: Container[str],
     ) -> dict[str, SourceNote]:
-        """What is noted of the sources that are not kept. One that lies where another of its table does or did is named like that one."""
+        """Return the notes of sources that are not kept, by name.
+
+        A source gets the name suffix of another one of its table at the same location, if there is
+        or was one.
+        """
         others = [*kept.values(), *(each for version in reversed(manifest.versions) for each in version.sources or ())]
         taken = {each["spark_name"] for each in others if "spark_name" in each}
         sources = self._checkpoint / "sources"
         taken |= {each.name for each in sources.iterdir()} if sources.is_dir() else set()
         found: dict[str, SourceNote] = {}
-        for name, place in places.items():
+        for name, current in locations.items():
             if name in kept:
                 continue
-            alike = (each for each in others if place.is_at(each) and each["table"] == place.table.name)
+            alike = (each for each in others if current.is_at(each) and each["table"] == current.table.name)
             one = None if name in changed else next(alike, None)
-            suffixes = (_digest(place, number) for number in count())
+            suffixes = (_digest(current, number) for number in count())
             fresh = next(each for each in suffixes if f"{name}{each}" not in taken)
             suffix = fresh if one is None else one["spark_name"].removeprefix(one["name"])
-            found[name] = place.note | {"spark_name": name + suffix}
+            found[name] = current.note | {"spark_name": name + suffix}
         return found
 
     def _with_notes(self, manifest: Manifest, of: Version, notes: tuple[SourceNote, ...] | None) -> Manifest:
-        """The manifest with other notes of a version's sources; other versions learn of them what was moved."""
+        """Replace the source notes of a version and update moved locations in the others."""
         known = {each["spark_name"]: each for each in notes or () if "spark_name" in each}
 
         def renew(version: Version) -> Version:
@@ -276,16 +313,17 @@ class Locations:
 
 
 def changed_source(table: Table, old: SourceNote, new: Place) -> Diagnostic:
-    """Return the error `changed-source` of a table that lies elsewhere now."""
-    message = f"table `{table.name}`: the job has read {show_location(old)}, but the table is now at {show_location(new.note)}"
-    ways = [f"  --source {table.name}=new    other data: read it from its start, and keep the state"]
+    """Return the error `changed-source` for a table at a new location."""
+    there = show_location(new.note)
+    message = f"table `{table.name}`: the job has read {show_location(old)}, but the table is now at {there}"
+    options = [f"  --source {table.name}=new    other data: read it from its start, and keep the state"]
     if old.get("connector", new.connector) == new.connector:
-        ways.insert(0, f"  --source {table.name}=moved  the same data was moved: resume where the job is in it")
-    return Diagnostic("changed-source", message, table.span, "\n".join(["choose one:", *ways]))
+        options.insert(0, f"  --source {table.name}=moved  the same data was moved: resume at the job's position in it")
+    return Diagnostic("changed-source", message, table.span, "\n".join(["choose one:", *options]))
 
 
 def _renew(note: SourceNote, kept: Mapping[str, SourceNote]) -> SourceNote:
-    """The note of a version before, with what was found out of its source."""
+    """Return a note of the previous version, completed by what was found about its source."""
     found = kept.get(note["name"])
     if found is None or note.get("spark_name", found["spark_name"]) != found["spark_name"]:
         return note
@@ -297,7 +335,7 @@ def _learn(note: SourceNote, known: Mapping[str, SourceNote]) -> SourceNote:
     return note if found is None else note | {each: found[each] for each in ("connector", "location")}
 
 
-def _digest(place: Place, number: int) -> str:
-    """The end of a source's name in Spark's checkpoint."""
-    parts: Iterable[str] = (place.connector, place.location, *([str(number)] if number else []))
+def _digest(current: Place, number: int) -> str:
+    """Return the suffix of a source's name in Spark's checkpoint."""
+    parts: Iterable[str] = (current.connector, current.location, *([str(number)] if number else []))
     return "_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]

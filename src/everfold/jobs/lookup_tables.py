@@ -1,4 +1,4 @@
-"""What joins read as a batch beside a stream: kept as it was when the job started, or read in every batch anew."""
+"""Lookup tables: copied when the job starts, or read again in every batch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Beside:
-    """Makes the DataFrames of these plans, in the order of the query.
+    """Creates the DataFrames of lookup tables, in the order of the query.
 
-    folder: where their rows are kept, None to read them in every batch. unfinished: whether the job has begun a batch that it has not finished:
-    that one must read again what it has read, so what is kept stays until the next start. left_out: rows that options left out, by why.
+    folder: where copies of the rows are kept, None to read the tables in every batch.
+    unfinished: whether the job has a planned batch that is not finished. That batch must read the
+        same rows again, so the copies stay until the next start.
+    left_out: number of rows that options left out, by reason.
     """
 
     lowering: BatchLowering
@@ -30,16 +32,16 @@ class Beside:
     folder: Path | None
     unfinished: bool = False
     left_out: dict[str, int] = field(default_factory=dict)
-    _made: int = 0
+    _count: int = 0
 
     def __call__(self, plan: Plan) -> DataFrame:
-        """The rows of a plan, columns `c0, c1, …`."""
+        """Return the rows of a plan, with columns `c0, c1, …`."""
         frame = self.lowering.lower(plan)
         tables = tables_of(walk_plan(plan))
         if self.folder is None or not tables or any(map(self.sources.reads_anew, tables)):
             return frame
-        self._made += 1
-        kept = self.folder / f"{self._made}.rows"
+        self._count += 1
+        kept = self.folder / f"{self._count}.rows"
         if not (self.unfinished and kept.exists()):
             fresh = kept.with_suffix(".new")
             shutil.rmtree(fresh, ignore_errors=True)

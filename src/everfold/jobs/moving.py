@@ -1,7 +1,8 @@
-"""Moves the checkpoints of a job: its folder or the data that it reads lies elsewhere, and Spark's files hold paths.
+"""Rewrite the paths in a job's checkpoints after its directory or its input data was moved.
 
-All checkpoints are copied by hard links, and what holds a path is written again in the copies. One rename settles it, `checkpoints.new` to `checkpoints.moved`; what follows
-is done again at the next start when the process is killed on the way.
+All checkpoints are copied by hard links, and the files that contain paths are rewritten in the
+copies. Renaming `checkpoints.new` to `checkpoints.moved` carries out the move. If the process is
+killed later, the next start repeats the steps after it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SCHEMA = re.compile(r'"(?:file:/*)?(/[^"]*)/checkpoints/\d+/state/\d+/_stateSch
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A source whose data was moved. name: in Spark's checkpoint. old, new: its locations."""
+    """A source whose data was moved. name: in Spark's checkpoint. old, new: the locations."""
 
     source: Source = field(repr=False)
     name: str
@@ -34,7 +35,7 @@ class Move:
 
 
 def read_log(log: Path) -> dict[Path, int]:
-    """Return the files in a source's log (`files_logged`). StateError `damaged-checkpoint`."""
+    """Return the files in a source's log (`files_logged`), or raise `damaged-checkpoint`."""
     try:
         return files_logged(log)
     except (ValueError, KeyError, TypeError) as error:
@@ -42,7 +43,7 @@ def read_log(log: Path) -> dict[Path, int]:
 
 
 def find_job_folder(checkpoint: Path) -> Path | None:
-    """Return where a job's folder was when its checkpoint was written, None if that does not say it."""
+    """Return the path that the job directory had when a checkpoint was written, None if unknown."""
     for log in sorted((checkpoint / "sources").glob("control_*")):
         for file in read_log(log):
             return file.parent.parent
@@ -54,8 +55,11 @@ def find_job_folder(checkpoint: Path) -> Path | None:
 
 
 def move_checkpoints(folder: Path, manifest: str, before: Path, moves: Iterable[Move]) -> None:
-    """Write into all checkpoints where the job's folder and its data lie now. manifest: the text of the one that says so. before: where the folder was. OSError when it cannot, and then
-    nothing is changed."""
+    """Write the present paths of the job directory and its data into all checkpoints.
+
+    manifest: the new manifest in JSON. before: the previous path of the directory. Raises OSError,
+    and then changes nothing.
+    """
     old, new = folder / "checkpoints", folder / "checkpoints.new"
     if not old.is_dir():
         return
@@ -78,21 +82,24 @@ def move_checkpoints(folder: Path, manifest: str, before: Path, moves: Iterable[
 
 
 def _move_files(log: Path, before: Path, folder: Path) -> None:
-    """Move the files of a log that lie in the job's folder; the logs of other sources hold no files."""
+    """Rewrite the paths of a log's files in the job directory; other logs hold no files."""
     files = [each for each in log.iterdir() if not each.name.startswith(".")]
     if any('{"path":' in each.read_text(encoding="utf-8", errors="replace") for each in files[:1]):
         move_files(log, before, folder)
 
 
 def finish_moving(folder: Path) -> None:
-    """Put checkpoints in place that were moved, also after a crash. To be called before anything is read of a job. OSError when it cannot."""
-    moved, place, old = folder / "checkpoints.moved", folder / "checkpoints", folder / "checkpoints.old"
+    """Put rewritten checkpoints in place, also after a crash. Raises OSError.
+
+    Call it before reading anything of a job.
+    """
+    moved, current, old = folder / "checkpoints.moved", folder / "checkpoints", folder / "checkpoints.old"
     shutil.rmtree(folder / "checkpoints.new", ignore_errors=True)
     if moved.is_dir():
         write_atomically(folder / "manifest.json", (moved / "manifest.json").read_bytes(), private=True)
-        if place.is_dir():
+        if current.is_dir():
             shutil.rmtree(old, ignore_errors=True)
-            os.rename(place, old)
-        os.rename(moved, place)
-        (place / "manifest.json").unlink()
+            os.rename(current, old)
+        os.rename(moved, current)
+        (current / "manifest.json").unlink()
     shutil.rmtree(old, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""How far a job is: what the progress line shows, and what is said at the end."""
+"""Progress of a job, for the progress line and the summary at the end."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from everfold.operators.protocol import NO_WATERMARK, Stats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A job after a batch.
+    """The progress of a job after a batch.
 
-    batch: its number. rows: input rows of this run so far. rows_per_second: over the batch. watermark_ms: the least of the
-    operators', None before the first. late_rows: dropped as late since the job began. state_rows: rows in the operators' tables.
-    rows_out: rows given to the sinks in this run.
+    batch: its number.
+    rows: input rows of this run so far.
+    rows_per_second: input rate of the batch.
+    watermark_ms: lowest watermark of the operators, None before the first.
+    late_rows: rows dropped as late since the job began.
+    state_rows: rows in the tables of the operators.
+    rows_out: rows passed to the sinks in this run.
     """
 
     batch: int
@@ -28,7 +32,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Reports:
-    """The newest report of every bucket of every operator, by what a batch brought."""
+    """The totals of the newest reports of all buckets of all operators."""
 
     late_rows: int = 0
     state_rows: int = 0
@@ -37,7 +41,10 @@ class Reports:
     _totals: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
 
     def take(self, stats: Iterable[Stats]) -> None:
-        """Takes a batch's reports: each bucket of an operator reports in every batch, so a batch replaces the one before."""
+        """Add the reports of a batch.
+
+        Every bucket of an operator reports in every batch, so a batch replaces the previous one.
+        """
         batch: dict[str, tuple[int, int, int, int]] = {}
         for each in stats:
             late, rows, watermark, ignored = batch.get(each.operator, (0, 0, NO_WATERMARK, 0))

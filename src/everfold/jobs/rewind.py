@@ -1,4 +1,8 @@
-"""What a job's sinks make of it when the job goes back in its input: noted in its manifest, told before it happens, refused where rows would be there twice."""
+"""Effects of a rewind on the sinks of a job.
+
+They are recorded in the manifest and reported before the rewind. A rewind that would duplicate rows
+is refused unless the user accepts it.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +17,24 @@ from everfold.plan.nodes import Root, Sink
 
 
 class Moved(StrEnum):
-    """What the rows of a table are that lies elsewhere now: the same as before, or other ones."""
+    """Whether a table at a new location has the same rows as before or other ones."""
 
     MOVED = "moved"
     NEW = "new"
 
 
 SinkNote = dict[str, str]
-"""A table that a version writes: its name as `table`, its `connector`, and as `again` what becomes of rows that come again."""
+"""A table that a version writes: its name as `table`, its `connector`, and the effect of replayed
+rows as `again`."""
 
 
 def sink_name(at: int, table: str) -> str:
-    """The name of a sink within its job: of the INSERT at that place, from 0."""
+    """Return the name of a sink in its job. at: position of its INSERT, counted from 0."""
     return f"{at}_{table}"
 
 
 def sink_notes(roots: Sequence[Root]) -> tuple[SinkNote, ...]:
-    """The tables that queries write; a query without one shows its rows, and they are gone."""
+    """Return the tables that queries write; a bare SELECT has none."""
     tables = [root.table for root in roots if isinstance(root, Sink)]
     found = ((table, connector_of(table)) for table in tables)
     return tuple({"table": each.name, "connector": of.name, "again": of.again(each).value} for each, of in found)
@@ -37,9 +42,15 @@ def sink_notes(roots: Sequence[Root]) -> tuple[SinkNote, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
-    """What a user allows when a job goes back in its input. duplicates: rows may be in a table twice. prune: rows by key that do not come again are deleted.
-    refresh: re-emit the whole result, as far as state has it, when a changed job resumes.
-    sources: for each table whose location has changed, whether its rows are the same. note: called with a sentence for each thing that happens to a table."""
+    """What a user allows to happen to the tables of a job.
+
+    duplicates: a rewind may leave duplicate rows in a table.
+    prune: delete the rows of keys that are not replayed.
+    refresh: when a changed job resumes, re-emit the current result of every operator that still
+        holds it.
+    sources: for each table whose location has changed, whether its rows are the same.
+    note: called with a sentence for each effect on a table.
+    """
 
     duplicates: bool = False
     prune: bool = False
@@ -49,17 +60,20 @@ class Consent:
 
 
 def told(notes: Iterable[SinkNote], words: Callable[[Again], str]) -> list[str]:
-    """What happens to each table, as lines."""
+    """Return a line for each table that says what happens to it."""
     return [f"`{each['table']}` ({each['connector']}): {words(Again(each['again']))}" for each in notes]
 
 
 def check_duplicates(notes: Sequence[SinkNote] | None, *, accepted: bool) -> None:
-    """StateError `sink-duplicates` where rows would be in a table twice and that is not accepted; also where nobody knows (None)."""
+    """Raise StateError `sink-duplicates` if a table would hold duplicate rows.
+
+    Also raised if it is unknown which tables are written (None). Duplicates can be accepted.
+    """
     if accepted or (notes is not None and all(Again(each["again"]) is not Again.TWICE for each in notes)):
         return
     if notes is None:
-        said = "what that version writes was not noted: rows that come again may be in its tables twice"
+        message = "the tables of that version were not recorded: replayed rows may be duplicates there"
     else:
         names = ", ".join(f"`{each['table']}`" for each in notes if Again(each["again"]) is Again.TWICE)
-        said = f"{names} would hold rows twice: those that come again are added"
-    raise StateError.of("sink-duplicates", said, help="if that is all right, say --sink-duplicates accept")
+        message = f"{names} would hold duplicate rows: replayed rows are appended"
+    raise StateError.of("sink-duplicates", message, help="to accept duplicates, pass --sink-duplicates accept")

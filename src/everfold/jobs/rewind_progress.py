@@ -1,4 +1,8 @@
-"""A job that went back in its input, on its way to where it stood before: when it is there, and what is then left over in its tables."""
+"""Progress of a job after a rewind.
+
+Finds out when the job has reached its old position in the input, and which keys of its tables were
+not replayed by then.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,16 @@ from everfold.jobs.sources import OpenedSource, position_of
 from everfold.jobs.spark_checkpoint import newest_batch
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError)
-"""What a checkpoint that is damaged makes of reading it: a job may have begun anew for that very reason."""
+"""Errors of reading a damaged checkpoint, which may be the very reason for a rebuild."""
 
 
 @dataclass(slots=True)
 class CatchingUp:
-    """checkpoint: the job's own. earlier: those of the versions that it left, oldest first. prune: whether what is left over is deleted. note: told what is."""
+    """Watch a job after a rewind until it reaches its old position in the input.
+
+    checkpoint: the job's own. earlier: those of the versions that it left, oldest first.
+    prune: delete the rows of keys that were not replayed. note: called with what was found.
+    """
 
     checkpoint: Path
     earlier: Sequence[Path]
@@ -26,55 +34,62 @@ class CatchingUp:
     prune: bool
     note: Callable[[str], None]
     done: bool = False
-    _stood: dict[str, list[Position]] = field(default_factory=dict)
+    _positions: dict[str, list[Position]] = field(default_factory=dict)
 
     def begin(self, sources: Sequence[OpenedSource]) -> None:
-        """Before the first batch: says what of the input is gone."""
+        """Report which part of the input no longer exists. Call it before the first batch."""
         if newest_batch(self.checkpoint / "offsets") >= 0:
             return
         for each in sources:
-            then = self._then(each.name)
+            old = self._old_positions(each.name)
             gone = None
-            if each.source is not None and then:
+            if each.source is not None and old:
                 with suppress(*_UNREADABLE):
-                    gone = each.source.lost(then[-1])
+                    gone = each.source.lost(old[-1])
             if each.source is not None and gone is not None:
                 self.note(
-                    f"table `{each.source.table.name}`: {gone} are gone; the job is rebuilt from those that are there"
+                    f"table `{each.source.table.name}`: {gone} no longer exist; the job is rebuilt from the others"
                 )
 
     def look(self, sources: Sequence[OpenedSource], offsets: Mapping[str, str]) -> None:
-        """After a batch, by the source's lines of the offset log: whether the job is there. It never is if nobody knows where that was."""
-        known = any(self._then(each.name) for each in sources)
-        if known and not self.done and all(self._passed(each, offsets) for each in sources):
+        """Check after a batch whether the job has reached its old position.
+
+        offsets: the lines of the offset log by source. The check never succeeds if the old position
+        is unknown.
+        """
+        known = any(self._old_positions(each.name) for each in sources)
+        if known and not self.done and all(self._has_passed(each, offsets) for each in sources):
             self.arrive()
 
     def arrive(self) -> None:
-        """The job is there: what is left over is told, once."""
+        """Report the keys that were not replayed, once.
+
+        Call it when the job has reached its old position.
+        """
         if self.done:
             return
         self.done = True
-        said = [target.sink.left_over(prune=self.prune) for target in self.targets]
-        for each in dict.fromkeys(said):  # several may write one table
+        reports = [target.sink.left_over(prune=self.prune) for target in self.targets]
+        for each in dict.fromkeys(reports):  # several sinks may write one table
             if each is not None:
                 self.note(each)
 
-    def _passed(self, source: OpenedSource, offsets: Mapping[str, str]) -> bool:
-        then = self._then(source.name)
-        if source.source is None or not then:
+    def _has_passed(self, source: OpenedSource, offsets: Mapping[str, str]) -> bool:
+        old = self._old_positions(source.name)
+        if source.source is None or not old:
             return True
         if source.name not in offsets:
             return False
         now = Position(offsets[source.name], self.checkpoint / "sources" / source.name)
         with suppress(*_UNREADABLE):
-            return all(source.source.has_passed(now, each) for each in then)
+            return all(source.source.has_passed(now, each) for each in old)
         return False
 
-    def _then(self, source: str) -> list[Position]:
-        if source not in self._stood:
-            self._stood[source] = []
+    def _old_positions(self, source: str) -> list[Position]:
+        if source not in self._positions:
+            self._positions[source] = []
             for checkpoint in self.earlier:
                 with suppress(*_UNREADABLE):
                     found = position_of(checkpoint, source)
-                    self._stood[source] += [] if found is None else [found]
-        return self._stood[source]
+                    self._positions[source] += [] if found is None else [found]
+        return self._positions[source]

@@ -1,4 +1,4 @@
-"""What must hold between a job's folder and its tables before the job starts."""
+"""Check before a start that a job directory and the job's tables fit together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from everfold.jobs.spark_checkpoint import newest_batch, unsound
 
 
 def check_not_behind(folder: JobFolder, manifest: Manifest, targets: Iterable[Target]) -> None:
-    """Refuse a job whose tables hold later batches than its checkpoint knows, as after restoring the job folder from an older copy.
+    """Refuse a job whose tables hold later batches than its checkpoint.
 
-    A changed job is compared as it was before the change; one that starts from scratch with it has no batch yet. Raises StateError `sink-ahead`, or
-    `damaged-checkpoint` when a file of the checkpoint is not as it was written.
+    This happens when the job directory is restored from an older copy. A changed job is compared as
+    it was before the change; a rebuilt job has no batch yet. Raises StateError `sink-ahead`, or
+    `damaged-checkpoint` if a file of the checkpoint is damaged.
     """
     known = folder.manifest()
     if known is None:
@@ -43,21 +44,26 @@ def check_not_behind(folder: JobFolder, manifest: Manifest, targets: Iterable[Ta
 
 
 def note_other_jobs(manifest: Manifest, targets: Sequence[Target], note: Callable[[str], None]) -> None:
-    """Report tables that already hold the result of the same query, written by a job in another folder."""
+    """Report tables to which another job has written the result of the same query."""
     for target in targets:
         other = target.sink.written_by_others(manifest.job)
         if other is not None:
             note(
-                f"table `{target.sink.table.name}`: the job in `{other}` has written the result of the same query to it: rows of the same input will be"
-                f" there twice. To resume that job: --state {other}"
+                f"table `{target.sink.table.name}`: the job in `{other}` has written the result of the same query"
+                f" to it: rows of the same input will be duplicates. To resume that job: --state {other}"
             )
 
 
 def refuse_batch(folder: Path) -> None:
-    """Refuse to run a query as a batch in the folder of a streaming job: it would write the whole result again. Raises StateError `streaming-job`."""
+    """Refuse to run a query as a batch in the directory of a streaming job.
+
+    It would write the whole result again. Raises StateError `streaming-job`.
+    """
     if JobFolder(folder).manifest() is not None:
         raise StateError.of(
             "streaming-job",
-            f"the job in `{folder}` is a streaming job, and this query runs as a batch: it would write its whole result again",
-            help="run it as a stream, without --batch and 'execution.runtime-mode' = 'batch', or give the batch a --state folder of its own",
+            f"the job in `{folder}` is a streaming job, and this query runs as a batch:"
+            " it would write its whole result again",
+            help="run it as a stream, without --batch and 'execution.runtime-mode' = 'batch',"
+            " or run the batch with another --state folder",
         )

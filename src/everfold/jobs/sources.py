@@ -1,4 +1,4 @@
-"""The tables that a job reads: each opened under the name that Spark's checkpoint knows it by."""
+"""Open the tables that a job reads, each under its name in Spark's checkpoint."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ _IDENTITY = (
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """A table whose rows the caller provides: `open` makes a DataFrame of the table's columns as `c0…`, under the source's name; `past` what of it has been
-    read, where that can be read again."""
+    """A table whose rows the caller provides.
+
+    open: returns a DataFrame of the table's columns as `c0…`, called with the source's name.
+    past: returns the rows that were read so far; None if they cannot be read again.
+    """
 
     open: Callable[[SparkSession, str, Table], DataFrame]
     bounded: bool
@@ -44,7 +47,10 @@ class External:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """A source that a running job reads; without a context it is read as a batch, and no offset log speaks of it."""
+    """A source that a running job reads.
+
+    context: None for a source that is read as a batch; such a source has no offsets.
+    """
 
     name: str
     bounded: bool
@@ -52,44 +58,51 @@ class OpenedSource:
     context: SourceContext | None = None
 
     def failure(self, error_text: str) -> ConnectorError | None:
-        """The error in the source's terms, None when it is not the source's."""
+        """Return the source's error, None if the failure has another cause."""
         return None if self.source is None else self.source.failure(error_text)
 
     def after_batch(self, offsets: Mapping[str, str]) -> None:
-        """Tells the source that a batch is committed; `offsets` are the lines of the offset log by source."""
+        """Notify the source of a committed batch. offsets: lines of the offset log by source."""
         if self.source is not None and self.context is not None and self.name in offsets:
             self.source.after_batch(self.context, offsets[self.name])
 
     def find_changes(self, checkpoint: Path) -> list[str]:
-        """What has become of data that was read and counts as it was, as sentences; each once."""
+        """Return sentences about changes to data that was already read, each once.
+
+        Such data counts as it was when it was read.
+        """
         if self.source is None or self.context is None:
             return []
         return self.source.find_changes(self.context, checkpoint / "sources" / self.name)
 
     def check_arrivals(self) -> None:
-        """Raise ConnectorError for data that has arrived and that the engine does not see."""
+        """Raise ConnectorError if data has arrived that the engine does not see."""
         if self.source is not None and self.context is not None:
             self.source.check_arrivals(self.context.base_folder)
 
     def reached_end(self, offsets: Mapping[str, str]) -> bool:
-        """Whether all that a bounded source will ever give has been read, when all that is there has been."""
+        """Whether a bounded source is at its end. Call it when all available data was read."""
         if self.source is None or self.context is None or type(self.source).reached_end is Source.reached_end:
             return True
         return self.name in offsets and self.source.reached_end(self.context, offsets[self.name])
 
 
 def position_of(checkpoint: Path, source: str) -> Position | None:
-    """Where a job stands in a source after the last batch that is done, by its checkpoint; None if that does not know it."""
+    """Return the position in a source after the last finished batch, None if there is none."""
     line = positions(checkpoint).get(source)
     return None if line is None else Position(line, checkpoint / "sources" / source)
 
 
 @dataclass(slots=True)
 class Sources:
-    """Opens tables for a job. `externals` are the tables without a connector, by name.
+    """Opens tables for a job.
 
-    origin: the epoch in which the job last began at the beginning of its input. earlier: the checkpoints that it had before that, oldest first.
-    spark_names: the names of sources in Spark's checkpoint by their names in the job (`locations`); without a job they are made of the options.
+    externals: tables whose rows the caller provides, by name.
+    origin: the epoch in which the job last started at the beginning of its input.
+    earlier: the checkpoints before that epoch, oldest first.
+    spark_names: names of sources in Spark's checkpoint by their names in the job (`locations`).
+        Without a job, they are derived from the options.
+    opened: the sources that were opened.
     """
 
     spark: SparkSession
@@ -103,7 +116,7 @@ class Sources:
     opened: list[OpenedSource] = field(default_factory=list)
 
     def stream(self, table: Table, name: str) -> SourceStream:
-        """Opens a table as a stream under a name that carries its identity."""
+        """Open a table as a stream. The source's name identifies what it reads."""
         external = self.externals.get(table.name)
         if external is not None:
             self.opened.append(OpenedSource(name, external.bounded))
@@ -116,7 +129,7 @@ class Sources:
         return SourceStream(frame, source.splits(context))
 
     def batch(self, table: Table) -> DataFrame:
-        """Opens what a table holds now."""
+        """Open the current rows of a table."""
         external = self.externals.get(table.name)
         if external is not None:
             self.opened.append(OpenedSource(table.name, True))
@@ -127,12 +140,16 @@ class Sources:
         return source.batch(context)
 
     def history(self, table: Table, name: str, checkpoint: Path) -> tuple[History, str | None]:
-        """What a job has read of a table that it opened under a name, up to the last batch that is done, and what of that is gone. StateError `no-past`."""
+        """Return what a job has read of a source up to its last finished batch, and what was lost.
+
+        name: the source's name in the job. The second part describes data that no longer exists,
+        None if all of it does. Raises StateError `no-past`.
+        """
         external = self.externals.get(table.name)
         if external is not None and external.past is not None:
             return external.past(self.spark, table), None
         if external is not None:
-            what = f"table `{table.name}`: what was read of a DataFrame cannot be read again"
+            what = f"table `{table.name}`: the rows that were read from a DataFrame cannot be read again"
             raise StateError.of("no-past", what, help="--on-change accept starts new aggregates now")
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
@@ -141,11 +158,14 @@ class Sources:
         return source.history(context, position), None if position is None else source.lost(position)
 
     def scanned(self, node: Scan) -> DataFrame:
-        """Opens what the table of a scan holds now."""
+        """Open the current rows of a scan's table."""
         return self.batch(node.table)
 
     def reads_anew(self, table: Table) -> bool:
-        """Whether a join with the table reads it in every batch anew: an option of its connector says so. The caller's DataFrames are read as Spark reads them."""
+        """Whether a join reads the table again in every batch.
+
+        An option of its connector decides this. DataFrames of the caller are left to Spark.
+        """
         return table.name in self.externals or self._source(table).read_anew()
 
     @staticmethod
@@ -170,13 +190,16 @@ class Sources:
         return self.spark_names.get(name) or name_by_options(table, name, self.base_folder)
 
     def _before(self, name: str) -> Path | None:
-        """The source's folder in the newest checkpoint of those that has one."""
+        """Return the source's folder in the newest earlier checkpoint that has one."""
         found = (checkpoint / "sources" / name for checkpoint in reversed(self.earlier))
         return next((each for each in found if each.is_dir()), None)
 
 
 def name_by_options(table: Table, name: str, base_folder: Path) -> str:
-    """Return the name in Spark's checkpoint that is made of a table's options as they are spelled: without a job, and in jobs of before locations were noted."""
+    """Return the name in Spark's checkpoint that is derived from a table's options as written.
+
+    It is used without a job, and by jobs that do not record locations yet.
+    """
     options = dict(table.options)
     parts = [f"{key}={options[key]}" for key in _IDENTITY if key in options]
     if "path" in options:

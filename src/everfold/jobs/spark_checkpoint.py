@@ -1,6 +1,7 @@
-"""Whether Spark's files in a checkpoint are as Spark wrote them. Spark says that one is broken, often without saying which.
+"""Read and check Spark's files in a checkpoint.
 
-The small ones are a version and lines of JSON. Beside each file lies its checksum, as Hadoop's file system writes it: `.<name>.crc`, which holds
+Spark reports a damaged file often without its name. The small files consist of a version and lines
+of JSON. Each file comes with a checksum file of Hadoop's file system, `.<name>.crc`. It holds
 `crc\\0`, the length of a block in bytes, and the CRC32 of every block of the file.
 """
 
@@ -14,40 +15,47 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _VERSION = re.compile("\0?v\\d+")
-"""The first line; that of Kafka's first offsets begins with a zero."""
-_NAMED = re.compile(r"\w+:(?=[{\d])")
-"""What stands before the JSON of a source in the log of offsets: an object, or the number of a source that counts seconds."""
+"""The first line of a file; in the file of Kafka's first offsets it begins with a zero byte."""
+_SOURCE_NAME = re.compile(r"\w+:(?=[{\d])")
+"""The prefix of an offset in the offset log. The offset is a JSON object, or a number for a source
+that counts seconds."""
 _HALF_WRITTEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.TID\d+)?\.tmp")
-"""What Spark calls a file while it writes it; a task adds its number."""
-_MOST_BYTES = 64 << 20
-"""Bigger files are not read to find the broken one."""
+"""Spark's name of a file that it is still writing; a task adds its number."""
+_MAX_BYTES = 64 << 20
+"""Larger files are not read in search of the damaged one."""
 
 
 def unsound(job: Path) -> Path | None:
-    """The first file in a job's folder that is not as it was written, None when all are, as far as can be seen."""
+    """Return the first damaged file in a job directory, None if no damage is found."""
     for checkpoint in sorted((job / "checkpoints").glob("*")):
         for crc in sorted(checkpoint.rglob(".*.crc")):
             file = crc.with_name(crc.name[1 : -len(".crc")])
             if finished_name(file.name) is None and not _has_checksum(file, crc):
                 return file
-        for file in _texts(checkpoint):
+        for file in _text_files(checkpoint):
             if not is_sound(file):
                 return file
-        gap = _gap(checkpoint)
+        gap = _find_gap(checkpoint)
         if gap is not None:
             return gap
     return None
 
 
 def finished_name(name: str) -> str | None:
-    """Return the name that Spark gives a file when it has written it, None for a file that has its name. A kill leaves half-written files behind: Spark
-    writes them again under other names, and never reads these."""
+    """Return the final name of a file that Spark is still writing, None for a finished file.
+
+    A kill leaves half-written files behind. Spark never reads them: it writes the files again under
+    other temporary names.
+    """
     half_written = _HALF_WRITTEN.fullmatch(name)
     return None if half_written is None else half_written["name"]
 
 
-def _gap(checkpoint: Path) -> Path | None:
-    """A file that is not there though those before and after it are: Spark removes entries of its logs from the oldest on, and keeps what a commit needs."""
+def _find_gap(checkpoint: Path) -> Path | None:
+    """Return a missing log entry that must exist, None if the logs are complete.
+
+    Spark removes entries of its logs from the oldest on, and keeps those that a commit needs.
+    """
     offsets, commits = (_numbers(checkpoint / name) for name in ("offsets", "commits"))
     for name, found, wanted in (("offsets", offsets, offsets | commits), ("commits", commits, commits)):
         for number in range(min(found, default=0), max(wanted, default=-1)):
@@ -63,7 +71,10 @@ def _numbers(log: Path) -> set[int]:
 
 
 def needed(checkpoint: Path) -> Iterator[Path]:
-    """The files that a start goes by: what the query is, what its newest batch reads, and the newest batch that is done."""
+    """Yield the files that a start depends on.
+
+    These are the query's metadata, the offsets of the newest batch, and the newest commit.
+    """
     logs = [log for log in (newest(checkpoint / "offsets"), newest(checkpoint / "commits")) if log is not None]
     if logs:
         yield checkpoint / "metadata"
@@ -71,24 +82,24 @@ def needed(checkpoint: Path) -> Iterator[Path]:
 
 
 def newest(log: Path) -> Path | None:
-    """The entry with the highest number in a log of Spark's, None for none."""
+    """Return the entry with the highest number in a log of Spark, None if it is empty."""
     entries = [each for each in log.iterdir() if each.name.isdigit()] if log.is_dir() else []
     return max(entries, key=lambda each: int(each.name), default=None)
 
 
 def newest_batch(log: Path) -> int:
-    """The highest number in a log of Spark's, -1 for none."""
+    """Return the highest number in a log of Spark, -1 if it is empty."""
     entry = newest(log)
     return -1 if entry is None else int(entry.name)
 
 
 def unfinished(checkpoint: Path) -> bool:
-    """Whether a batch was begun and is not done: the next start runs it again."""
+    """Whether a planned batch is not finished; the next start runs it again."""
     return newest_batch(checkpoint / "offsets") > newest_batch(checkpoint / "commits")
 
 
 def positions(checkpoint: Path, batch: int | None = None) -> dict[str, str]:
-    """How far each source had come, as JSON: after a batch, or after the last that is done."""
+    """Return the position of each source as JSON, after a batch or after the last finished one."""
     batch = newest_batch(checkpoint / "commits") if batch is None else batch
     log = checkpoint / "offsets" / str(batch)
     lines = log.read_text(encoding="utf-8").splitlines()[2:] if log.exists() else []
@@ -96,7 +107,7 @@ def positions(checkpoint: Path, batch: int | None = None) -> dict[str, str]:
 
 
 def is_sound(file: Path) -> bool:
-    """Whether one of the small files can be read from its first line to its last."""
+    """Whether all lines of one of the small files can be parsed."""
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
         if file.name == "metadata":
@@ -108,24 +119,25 @@ def is_sound(file: Path) -> bool:
 
 
 def _is_entry(line: str) -> bool:
-    named = _NAMED.match(line)
-    found = json.loads(line if named is None else line[named.end() :])
-    return isinstance(found, dict) or (named is not None and type(found) is int)
+    name = _SOURCE_NAME.match(line)
+    found = json.loads(line if name is None else line[name.end() :])
+    return isinstance(found, dict) or (name is not None and type(found) is int)
 
 
 def _has_checksum(file: Path, crc: Path) -> bool:
     try:
-        if file.stat().st_size > _MOST_BYTES:
+        if file.stat().st_size > _MAX_BYTES:
             return True
-        content, said = file.read_bytes(), crc.read_bytes()
+        content, checksum = file.read_bytes(), crc.read_bytes()
     except OSError:
         return False
-    size = int.from_bytes(said[4:8], "big")
+    size = int.from_bytes(checksum[4:8], "big")
     blocks = (content[at : at + size] for at in range(0, len(content), size or 1))
-    return said[:4] == b"crc\0" and said[8:] == b"".join(zlib.crc32(block).to_bytes(4, "big") for block in blocks)
+    expected = b"".join(zlib.crc32(block).to_bytes(4, "big") for block in blocks)
+    return checksum[:4] == b"crc\0" and checksum[8:] == expected
 
 
-def _texts(checkpoint: Path) -> Iterator[Path]:
+def _text_files(checkpoint: Path) -> Iterator[Path]:
     if (checkpoint / "offsets").is_dir():
         yield checkpoint / "metadata"
     for pattern in ("offsets/*", "commits/*", "sources/*/*"):

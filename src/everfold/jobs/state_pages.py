@@ -1,4 +1,4 @@
-"""The pages of operators in a checkpoint, read by Spark, which leaves no trace there."""
+"""Read the state pages of operators from a checkpoint with Spark, without changing it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 
 
 def reading_session(spark: SparkSession, partitions: int) -> SparkSession:
-    """A session that reads state and writes nothing where it lies."""
+    """Return a session that reads state without writing to the checkpoint."""
     session = own_session(spark, partitions)
-    # Else Spark begins a changelog of what nobody will write, in the folder that it reads.
+    # Otherwise Spark creates an empty changelog in the folder that it reads.
     session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
-    # A store that is loaded reports to a coordinator, which Spark starts with its first manager of streams.
+    # A loaded store reports to a coordinator, which Spark starts with its first stream manager.
     session.streams.resetTerminated()
     return session
 
 
 def pages_of(session: SparkSession, checkpoint: Path, operator: str, epoch: int, batch: int) -> DataFrame:
-    """The pages of an operator after a batch, those of the epoch of its state: `bucket` BIGINT, `tbl` STRING, `at` BIGINT, `part` INT, `blob` BINARY.
+    """Return the pages of an operator after a batch.
 
-    StateError `damaged-checkpoint`.
+    Columns: `bucket` BIGINT, `tbl` STRING, `at` BIGINT, `part` INT, `blob` BINARY. epoch: of the
+    state; pages of other epochs are left out. Raises StateError `damaged-checkpoint`.
     """
     numbers = dict(_numbers(checkpoint))
     if operator not in numbers:
@@ -40,7 +41,10 @@ def pages_of(session: SparkSession, checkpoint: Path, operator: str, epoch: int,
 
 
 def _numbers(checkpoint: Path) -> Iterator[tuple[str, int]]:
-    """The operators whose state lies in a checkpoint, and by which number Spark knows each. StateError `damaged-checkpoint`."""
+    """Yield the name and Spark's number of each operator with state in a checkpoint.
+
+    Raises StateError `damaged-checkpoint`.
+    """
     for folder in (checkpoint / "state").glob("*/_metadata/v2"):
         file = newest(folder)
         if file is None:

@@ -1,4 +1,7 @@
-"""A streaming job: from its plan and its folder to a running Spark query, to its end, to its end by Ctrl-C, or to its failure."""
+"""A streaming job: start a Spark query from plans and a job directory, and watch it until it ends.
+
+It ends at the end of its input, when the user stops it, or with a failure.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +47,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.05
-_LOOK_S = 60.0
-"""How often a job without an end looks whether what it has read has changed."""
+_CHECK_S = 60.0
+"""How often a job with unbounded input checks whether data that it has read was changed."""
 _STOP_PATIENCE_S = 120.0
 _TICK_DELAY_MS = 50
 
@@ -56,10 +59,13 @@ class _Stopped(Exception):
 
 @dataclass(slots=True)
 class StreamJob:
-    """One streaming query over a job folder that this process has locked.
+    """One streaming query over a job directory that this process has locked.
 
-    suspend: at the end of bounded input stop without emitting what is open. batch_latency_ms: how long a batch of unbounded input gathers rows.
-    stopping: True when the job is to stop. catching_up: set for a job that went back. warn: told what the user should know, None if nobody asks.
+    suspend: at the end of bounded input, stop without emitting open results.
+    batch_latency_ms: how long a batch of unbounded input gathers rows.
+    stopping: returns True when the job should stop.
+    catching_up: set after a rewind.
+    warn: called with warnings for the user, None to skip the checks for them.
     """
 
     spark: SparkSession
@@ -77,18 +83,18 @@ class StreamJob:
     stopping: Callable[[], bool] = lambda: False
     catching_up: CatchingUp | None = None
     warn: Callable[[str], None] | None = None
-    _looked_at: float = field(default_factory=time.monotonic)
+    _checked_at: float = field(default_factory=time.monotonic)
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
 
     def run(self) -> Router:
-        """Runs the job to its end; what it counted."""
+        """Run the job to its end, and return its router with the counts."""
         checkpoint = self._checkpoint
         control = Control(self.folder.control, checkpoint)
         control.repair()
         if self.manifest.version.history is not None:
             control.recall(self.folder.past(self.manifest.version.history))
-        beside = Beside(
+        lookup_tables = Beside(
             BatchLowering(self.spark, self.zone, self.sources.scanned),
             self.sources,
             self.folder.path / "beside",
@@ -107,7 +113,7 @@ class StreamJob:
             source_names=(note["name"] for note in self.manifest.version.sources or ()),
             strangers=self.manifest.strangers,
             again=bool(self.manifest.version.again),
-            read_beside=beside,
+            read_beside=lookup_tables,
         )
         try:
             streams = [lowering.lower(root.input) for root in self.roots]
@@ -122,13 +128,13 @@ class StreamJob:
             targets=self.targets,
             has_operators=bool(lowering.operators),
             progress=self.progress,
-            dropped=beside.left_out,
+            dropped=lookup_tables.left_out,
         )
         writer = tagged(streams).writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
         wait_ms = 0 if self._bounded else self.batch_latency_ms
         query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         try:
-            self._work(query, router, control, lowering.operators)
+            self._run_query(query, router, control, lowering.operators)
         except Exception as error:
             raise explained(router.failure or error, self.sources.opened, self.folder.log_file) from error
         finally:
@@ -139,16 +145,18 @@ class StreamJob:
                 self._find_changes()
         return router
 
-    # --- while it runs ------------------------------------------------------------------------------------------------
+    # --- while it runs ----------------------------------------------------------------------------
 
-    def _work(self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[StatefulNode]) -> None:
-        """Attends to the query until its end, or until it is asked to stop and the running batch is done."""
+    def _run_query(
+        self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[StatefulNode]
+    ) -> None:
+        """Watch the query until it ends; on a request to stop, let the running batch finish."""
         try:
-            self._attend(query, router, control, operators)
+            self._watch(query, router, control, operators)
         except _Stopped:
             self._finish_batch(query, router)
 
-    def _attend(
+    def _watch(
         self, query: StreamingQuery, router: Router, control: Control, operators: Sequence[StatefulNode]
     ) -> None:
         if not self._bounded:
@@ -156,7 +164,7 @@ class StreamJob:
                 self._check_stop()
                 seen = router.seen_batch
                 self._observe(query, router)
-                is_time = time.monotonic() - self._looked_at > _LOOK_S
+                is_time = time.monotonic() - self._checked_at > _CHECK_S
                 if is_time:
                     self._find_changes()
                 if is_time or router.seen_batch != seen:
@@ -164,10 +172,10 @@ class StreamJob:
                         source.check_arrivals()
                 self._tick(router, control, operators)
             return
-        self._until(query, router, self._all_read)
+        self._wait_until(query, router, self._all_read)
         if any(_leaves_open(node) for node in operators) and not self.suspend:
             control.flush()
-            self._until(query, router, lambda: True)
+            self._wait_until(query, router, lambda: True)
         if self.catching_up is not None and not self.suspend:
             self.catching_up.arrive()
 
@@ -175,8 +183,8 @@ class StreamJob:
     def _bounded(self) -> bool:
         return all(source.bounded for source in self.sources.opened)
 
-    def _until(self, query: StreamingQuery, router: Router, reached: Callable[[], bool]) -> None:
-        """Waits until all that is there has been processed and `reached` says that it was enough."""
+    def _wait_until(self, query: StreamingQuery, router: Router, reached: Callable[[], bool]) -> None:
+        """Wait until all available data has been processed and `reached` returns True."""
         failure: list[BaseException] = []
 
         def wait() -> None:
@@ -217,7 +225,7 @@ class StreamJob:
         return self.folder.checkpoint(self.manifest.current)
 
     def _observe(self, query: StreamingQuery, router: Router) -> None:
-        """Takes over what Spark has reported since the last look."""
+        """Process the batch reports of Spark that are new since the last call."""
         for report in query.recentProgress:
             batch = int(report.batchId)
             if batch <= router.seen_batch or not report.durationMs.get("addBatch"):
@@ -246,8 +254,8 @@ class StreamJob:
                 )
 
     def _find_changes(self) -> None:
-        """Warns of data that was read and has changed since."""
-        self._looked_at = time.monotonic()
+        """Warn of data that has changed since it was read."""
+        self._checked_at = time.monotonic()
         if self.warn is None:
             return
         for source in self.sources.opened:
@@ -255,7 +263,7 @@ class StreamJob:
                 self.warn(text)
 
     def _finish_batch(self, query: StreamingQuery, router: Router) -> None:
-        """Lets the running batch commit, so that the next start has nothing to do again."""
+        """Let the running batch commit, so that the next start need not repeat it."""
         deadline = time.monotonic() + _STOP_PATIENCE_S
         batches = router.batches
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
@@ -265,10 +273,13 @@ class StreamJob:
                 break
             time.sleep(_POLL_S)
 
-    # --- ticks --------------------------------------------------------------------------------------------------------
+    # --- ticks ------------------------------------------------------------------------------------
 
     def _tick(self, router: Router, control: Control, operators: Sequence[StatefulNode]) -> None:
-        """Makes a batch run when time alone has something to say: a processing-time window is over, a split has gone silent."""
+        """Trigger a batch if time alone may change the result.
+
+        This is so when a processing-time window has ended or a split has become idle.
+        """
         if not router.batches or not router.idle.is_set() or self._ticked_at >= router.last_batch_at:
             return
         silent_ms = (time.monotonic() - router.last_batch_at) * 1000
@@ -284,7 +295,7 @@ class StreamJob:
 
 
 def _leaves_open(node: StatefulNode) -> bool:
-    """Whether an operator may have something to emit when its input has ended."""
+    """Whether an operator may have results to emit when its input has ended."""
     if isinstance(node, OverAggregate):
         return node.time is TimeKind.ROWTIME
     if isinstance(node, Rank):
@@ -295,7 +306,10 @@ def _leaves_open(node: StatefulNode) -> bool:
 
 
 def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
-    """When time alone may have something to say after a batch at that time: a window of processing time is over, or a delay of emission."""
+    """Return when time alone may change the result after a batch at a time, in epoch milliseconds.
+
+    This is the end of a processing-time window or of an emission delay; infinity if there is none.
+    """
     if isinstance(node, WindowEmit):
         waits = [each for each in (node.early_ms, node.late_ms) if each]
         return min((last_batch_ms + each for each in waits), default=float("inf"))
@@ -310,5 +324,5 @@ def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
 
 
 def _data_rows(report: Any) -> int:
-    """Input rows of a batch, control files not counted."""
+    """Return the input rows of a batch without control files."""
     return sum(int(source.numInputRows) for source in report.sources if "/control" not in str(source.description))

@@ -123,7 +123,7 @@ def test_a_note_says_what_would_be_refused() -> None:
         (["old.sql", "fully.sql", "--state", "job"], "name two scripts"),
         (["old.sql", "nothing.sql"], "error[nothing-to-check]: `nothing.sql` has no query"),
         (["old.sql", "missing.sql"], "error[unreadable-file]: `missing.sql` cannot be read"),
-        (["old.sql", "--state", "missing"], "error[no-job]: `missing` is no folder of a job"),
+        (["old.sql", "--state", "missing"], "error[no-job]: `missing` is not a job directory"),
     ],
 )
 def test_wrong_use(arguments: list[str], words: str) -> None:

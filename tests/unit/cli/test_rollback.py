@@ -36,7 +36,7 @@ def test_what_is_printed_and_what_is_remembered() -> None:
     )
     assert done.stdout == (
         "`keyed` (jdbc): replayed rows overwrite existing rows by PRIMARY KEY; keys that only later versions wrote are counted when the job has caught up, and deleted with --prune\n"
-        "`nowhere` (blackhole): stays as it is, version 0 does not write it\n"
+        "`nowhere` (blackhole): stays as it is: version 0 does not write it\n"
         "version 0 is current again, as version 2\n"
     )
     shown = everfold("history", "job").stdout
@@ -54,9 +54,9 @@ def test_what_is_printed_and_what_is_remembered() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["job", "1"], 1, "error[current-version]: version 1 is the current one: there is nothing to do"),
+        (["job", "1"], 1, "error[current-version]: version 1 is already the current one"),
         (["job", "3"], 2, "error[no-version]: the job has no version 3"),
-        (["missing", "0"], 2, "error[no-job]: `missing` is no folder of a job"),
+        (["missing", "0"], 2, "error[no-job]: `missing` is not a job directory"),
         (["job"], 2, "Missing argument 'VERSION'"),
         (["job", "0", "--restored"], 2, "it takes no VERSION"),
         (["job", "x"], 2, "'x' is not a valid integer"),

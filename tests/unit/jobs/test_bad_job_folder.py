@@ -54,15 +54,18 @@ def changed(folder: JobFolder, **members: Any) -> bytes:
     [
         ({"versions": []}, "it has no version with the current epoch 0"),
         ({"current": 7}, "it has no version with the current epoch 7"),
-        ({"buckets": 0}, "a job has buckets and partitions"),
-        ({"buckets": "8"}, "is no manifest"),
+        ({"buckets": 0}, "`buckets` and `partitions` must be positive"),
+        ({"buckets": "8"}, "is not a valid manifest"),
         (
             {"versions": [{"epoch": 0}]},
-            "it is no object of again, back_after, back_to, created, epoch, filled, fingerprint, history, number, operators, plan, rebuilt, shapes, sinks, sources, sql, state_epoch, zone",
+            "it is not an object with the fields again, back_after, back_to, created, epoch, filled, fingerprint, history, number, operators, plan, rebuilt, shapes, sinks, sources, sql, state_epoch, zone",
         ),
-        ({"job": ...}, "it is no object of buckets, current, folder, format, job, partitions, versions"),
-        ({"more": 1}, "it is no object of"),
-        ({"format": "x"}, "is no manifest"),
+        (
+            {"job": ...},
+            "it is not an object with the fields buckets, current, folder, format, job, partitions, versions",
+        ),
+        ({"more": 1}, "it is not an object with the fields"),
+        ({"format": "x"}, "is not a valid manifest"),
     ],
 )
 def test_a_manifest_that_makes_no_sense(folder: JobFolder, members: dict[str, Any], words: str) -> None:
@@ -70,7 +73,7 @@ def test_a_manifest_that_makes_no_sense(folder: JobFolder, members: dict[str, An
     with pytest.raises(StateError, match="damaged-manifest") as caught:
         folder.manifest()
     assert words in str(caught.value)
-    assert f"`{folder.manifest_path}` is no manifest" in str(caught.value)
+    assert f"`{folder.manifest_path}` is not a valid manifest" in str(caught.value)
     assert "restore it from a backup, or start with a new --state folder" in str(caught.value)
 
 
@@ -95,7 +98,7 @@ def test_checkpoints_without_a_manifest_are_not_taken_for_a_new_job(folder: JobF
     folder.manifest_path.unlink()
     assert folder.manifest() is None
     folder.checkpoint(0).mkdir(parents=True)
-    with pytest.raises(StateError, match=r"manifest\.json` is missing, and the job's `checkpoints` is there"):
+    with pytest.raises(StateError, match=r"manifest\.json` is missing, but the job's `checkpoints` exists"):
         folder.manifest()
 
 
@@ -105,7 +108,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(EverfoldError) as caught:
             JobFolder(place).lock()
         assert caught.value.code == code
-        assert f"the job folder `{place}` cannot be written" in str(caught.value)
+        assert f"the job directory `{place}` cannot be written" in str(caught.value)
         assert "--state" in str(caught.value.diagnostics[0].help)
     for number, code in ((errno.ENOSPC, "disk-full"), (errno.EACCES, "no-permission"), (errno.EROFS, "no-permission")):
 
@@ -359,7 +362,7 @@ def test_what_only_a_streaming_job_leaves_is_not_taken_for_a_new_job(tmp_path: P
         folder = JobFolder(tmp_path / name.replace("/", "_"))
         (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
         (folder.path / name).write_text("{}")
-        with pytest.raises(StateError, match=rf"damaged-manifest.*is missing, and the job's `{name}` is there"):
+        with pytest.raises(StateError, match=rf"damaged-manifest.*is missing, but the job's `{name}` exists"):
             folder.manifest()
     batch = JobFolder(tmp_path / "batch")
     (batch.path / "sinks" / "0_t").mkdir(parents=True)

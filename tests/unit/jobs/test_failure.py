@@ -35,16 +35,16 @@ def told(text: str) -> EverfoldError:
         ("Job aborted: org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] everfold[cast-failed]: `x` is not a valid INT SQLSTATE: P0001", "cast-failed", "`x` is not a valid INT"),
         ('[USER_RAISED_EXCEPTION] everfold[null-rowtime]: {"table": "t", "column": "ts", "place": {"at":"in/1.json"}} SQLSTATE: P0001', "null-rowtime", "in/1.json: the time attribute `ts` is NULL"),
         ("java.io.IOException: No space left on device", "disk-full", "the disk is full"),
-        ("java.io.FileNotFoundException: /jobs/j/x.tmp (Permission denied)", "no-permission", "`/jobs/j/x.tmp` may not be written or read"),
-        ("java.nio.file.AccessDeniedException: /data/x", "no-permission", "may not be written or read"),
-        ("java.nio.file.FileSystemException: /jobs/j/y: Read-only file system", "no-permission", "`/jobs/j/y` may not"),
+        ("java.io.FileNotFoundException: /jobs/j/x.tmp (Permission denied)", "no-permission", "no permission to read or write `/jobs/j/x.tmp`"),
+        ("java.nio.file.AccessDeniedException: /data/x", "no-permission", "no permission to read or write a file"),
+        ("java.nio.file.FileSystemException: /jobs/j/y: Read-only file system", "no-permission", "or write `/jobs/j/y`"),
         ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] Error reading streaming state file of /jobs/j/checkpoints/0/state/0/1/3.changelog does not exist.", "damaged-checkpoint", "`/jobs/j/checkpoints/0/state/0/1/3.changelog` is damaged or missing"),
         ("java.io.FileNotFoundException: File file:/jobs/j/checkpoints/0/metadata does not exist", "damaged-checkpoint", "`/jobs/j/checkpoints/0/metadata` is damaged or missing"),
-        ("java.lang.OutOfMemoryError: Java heap space", "out-of-memory", "memory is used up"),
-        ("An error occurred while calling o1.start. Answer from Java side is empty", "spark-died", "Spark's Java process has ended"),
+        ("java.lang.OutOfMemoryError: Java heap space", "out-of-memory", "Spark is out of memory"),
+        ("An error occurred while calling o1.start. Answer from Java side is empty", "spark-died", "the Spark JVM exited unexpectedly"),
         ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'spark.sql.execution.pyspark.udf.faulthandler.enabled'", "spark-died", "a Python worker of Spark exited unexpectedly"),
         ("Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in stage 3.0 (TID 4) (localhost executor driver): java.io.EOFException", "spark-died", "a Python worker of Spark exited unexpectedly"),
-        ("org.apache.spark.SparkException: Python worker failed to connect back.", "no-worker", "within the ten seconds"),
+        ("org.apache.spark.SparkException: Python worker failed to connect back.", "no-worker", "limit of ten seconds"),
         ("java.lang.IllegalStateException: something new", "job-failed", "the job failed: something new"),
     ],
 )  # fmt: skip
@@ -87,7 +87,7 @@ def test_what_the_system_says_in_this_process() -> None:
     for error, code, words in (
         (OSError(errno.ENOSPC, "No space left on device", "/x/y"), "disk-full", "the disk is full"),
         (IsADirectoryError(errno.EISDIR, "Is a directory", "/x/y"), "file-system-error", "`/x/y` cannot be read or written: Is a directory"),
-        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "spark-died", "Java process has ended"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "spark-died", "JVM exited"),
     ):  # fmt: skip
         found = explained(error, (), LOG)
         assert found.code == code

@@ -116,7 +116,7 @@ def test_files_that_are_gone_are_said_before_the_first_batch(files: Job, tmp_pat
     laid(files.old, 4, {"t_1": {"logOffset": 1}})
     logged(files.old, "t_1", "1", {f"{tmp_path}/a%20b": 0, f"{tmp_path}/b": 1})
     files.way.begin(files.opened)
-    said = ["table `bids`: 1 of the 2 files that were read are gone; the job is rebuilt from those that are there"]
+    said = ["table `bids`: 1 of the 2 files that were read no longer exist; the job is rebuilt from the others"]
     assert files.said == said
     laid(files.new, 0, {})
     files.way.begin(files.opened)
@@ -154,5 +154,5 @@ def test_a_topic_is_read_from_where_the_job_began_once(began: Job) -> None:
 def test_records_that_are_gone_are_said(began: Job) -> None:
     began.way.begin(began.opened)
     assert began.said == [
-        "table `bids`: 10 of the records that were read are gone; the job is rebuilt from those that are there"
+        "table `bids`: 10 of the records that were read no longer exist; the job is rebuilt from the others"
     ]

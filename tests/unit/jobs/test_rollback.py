@@ -347,7 +347,7 @@ def test_a_rollback_says_what_becomes_of_each_table(tmp_path: Path) -> None:
         "`files` (filesystem): the job's files of later batches are withdrawn when it starts",
         "`keyed` (jdbc): replayed rows overwrite existing rows by PRIMARY KEY; keys that only later versions wrote are counted when the job has caught up, and deleted with --prune",
         "`nowhere` (blackhole): nothing, it keeps no rows",
-        "`topic` (kafka): stays as it is, version 0 does not write it",
+        "`topic` (kafka): stays as it is: version 0 does not write it",
     ]
 
 
@@ -360,14 +360,14 @@ def test_rows_that_would_be_there_twice_have_to_be_accepted(tmp_path: Path, tabl
     with pytest.raises(StateError) as caught:
         back(tmp_path, 0)
     assert caught.value.code == "sink-duplicates"
-    assert f"`{table}` would hold rows twice" in str(caught.value)
+    assert f"`{table}` would hold duplicate rows" in str(caught.value)
     assert "--sink-duplicates accept" in str(caught.value)
     assert content(tmp_path) == before
     back(tmp_path, 0, duplicates=True)
 
 
 def test_tables_that_were_not_noted_are_taken_for_the_worst(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="was not noted"):
+    with pytest.raises(StateError, match="were not recorded"):
         check_duplicates(None, accepted=False)
     check_duplicates(None, accepted=True)
     check_duplicates((), accepted=False)
@@ -409,7 +409,7 @@ def test_a_manifest_of_the_first_format_is_read_and_goes_on(tmp_path: Path) -> N
     with pytest.raises(StateError, match="sink-duplicates"):
         back(tmp_path, 0)
     assert back(tmp_path, 0, duplicates=True) == [
-        "what version 0 writes was not noted: rows that come again may be in its tables twice"
+        "the tables of version 0 were not recorded: replayed rows may be duplicates there"
     ]
     written = json.loads((tmp_path / "manifest.json").read_text())
     assert (written["format"], written["versions"][2]["back_to"]) == (4, 0)
